@@ -1,0 +1,68 @@
+"""milepost: where is this token, and does the model know?
+
+    from milepost import Layout, RoPE, attend
+    enc = RoPE(head_dim=64)
+    at = Layout.dense(1024)
+    q, k = enc.query(q, at.pos), enc.key(k, at.pos)
+    y = attend(q, k, v, enc, at=at)
+
+The public names are imported when they are first used, so that `import milepost` needs no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from milepost.encodings import NAMES as _PAGES
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Attended": "attention",
+    "Encoding": "encoding",
+    "Layout": "layout",
+    "Spectrum": "spectrum",
+    "Sum": "encoding",
+    "attend": "attention",
+    "build": "spec",
+    **{cls: f"encodings.{page}" for page, cls in _PAGES.items()},
+}
+
+__all__ = sorted(_HOME)  # noqa: PLE0605
+
+if TYPE_CHECKING:
+    from milepost.attention import Attended as Attended
+    from milepost.attention import attend as attend
+    from milepost.encoding import Encoding as Encoding
+    from milepost.encoding import Sum as Sum
+    from milepost.encodings.alibi import ALiBi as ALiBi
+    from milepost.encodings.binary import Binary as Binary
+    from milepost.encodings.cope import CoPE as CoPE
+    from milepost.encodings.deberta import DeBERTa as DeBERTa
+    from milepost.encodings.fire import FIRE as FIRE
+    from milepost.encodings.integer import Integer as Integer
+    from milepost.encodings.kerple import KERPLE as KERPLE
+    from milepost.encodings.learned import Learned as Learned
+    from milepost.encodings.logn import LogN as LogN
+    from milepost.encodings.nope import NoPE as NoPE
+    from milepost.encodings.rope import RoPE as RoPE
+    from milepost.encodings.sandwich import Sandwich as Sandwich
+    from milepost.encodings.shaw import Shaw as Shaw
+    from milepost.encodings.sinusoidal import Sinusoidal as Sinusoidal
+    from milepost.encodings.t5 import T5 as T5
+    from milepost.encodings.transformer_xl import TransformerXL as TransformerXL
+    from milepost.encodings.xpos import XPos as XPos
+    from milepost.layout import Layout as Layout
+    from milepost.spec import build as build
+    from milepost.spectrum import Spectrum as Spectrum
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'milepost' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"milepost.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_HOME]

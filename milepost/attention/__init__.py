@@ -1,0 +1,8 @@
+"""attend(): attention in which position is a value. One function, several backends, the same numbers from each."""
+
+from __future__ import annotations
+
+from milepost.attention.attend import BACKENDS, attend
+from milepost.attention.reference import Attended
+
+__all__ = ["BACKENDS", "Attended", "attend"]

@@ -1,0 +1,270 @@
+"""Encoding: the points where position enters attention. Every hook is the identity, so this class *is* NoPE.
+
+    point 1   embed(x, pos)                 added to, or mixed into, the embedding
+    point 2   query(q, pos), key(k, pos)    a transform of q and of k, each by its own positions
+    point 3   bias(h, i, j)                 a number added to a logit, from positions alone
+              rescore(s, q, k, i, j)        a new score, where it depends on content
+              output(p, i, j)               what the weights add besides the values
+
+    logits = scale * rescore(q·k) + bias,       output = softmax(logits) v + output(weights)
+
+Letters: B batch, H heads, L tokens, C width, D head size; h, i, j = head, query position, key position.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from milepost.layout import Layout
+from milepost.positions import check_dtype, check_finite, extent
+
+HOOKS = ("embed", "query", "key", "bias", "rescore", "output")
+PROPERTIES = ("shift_invariant", "toeplitz", "causal_only", "rotation", "cacheable", "length_dependent", "content_dependent")
+
+
+class Encoding(nn.Module):
+    """Base of all encodings, and NoPE itself. Override the hooks that your formula is about, and declare the properties.
+
+    Constructor arguments are kept as attributes of the same name: ``repr`` prints those that differ from their
+    defaults, and ``milepost.build`` reads that text back. ``heads``, ``head_dim``, ``width``, ``length`` are the size words.
+    """
+
+    shift_invariant = True
+    """Moving all positions by one constant changes no attention output."""
+    toeplitz = True
+    """The bias is a function of i - j alone (true where there is none)."""
+    causal_only = False
+    """The formula has no meaning for a key after its query."""
+    rotation = False
+    """query and key are rotations: norms are kept and R(a) R(b) = R(a + b)."""
+    length_dependent = False
+    """The encoding is another one for each length: ``at(length)`` gives the plain one."""
+    negative = True
+    """Positions below zero have a meaning."""
+    fractional = True
+    """Positions between the integers have a meaning."""
+    axes = 1
+    """How many numbers make a position."""
+    end: int | None = None
+    """The first position that is not permitted, such as a table's length; None where there is no end."""
+    heads: int | None = None
+    """How many heads its parameters are for; None where any number will do."""
+    head_dim: int | None = None
+    """The head size that it was made for; None where any will do."""
+    width: int | None = None
+    """The embedding width that it was made for; None where any will do."""
+
+    # -- the hooks ----------------------------------------------------------------------------------------------
+
+    def embed(self, x: Tensor, pos: Tensor) -> Tensor:
+        """Embeddings ``x`` (B L C) with their positions mixed in."""
+        return x
+
+    def query(self, q: Tensor, pos: Tensor) -> Tensor:
+        """Queries (B H L D) transformed by their own positions."""
+        return q
+
+    def key(self, k: Tensor, pos: Tensor) -> Tensor:
+        """Keys (B H L D) transformed by their own positions, and by nothing else: they may be cached."""
+        return k
+
+    def bias(self, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        """What is added to the logit of head h, query at i, key at j: all three broadcast."""
+        return torch.zeros((), device=i.device)
+
+    def rescore(self, s: Tensor, q: Tensor, k: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        """New scores (B H I J) from the unscaled ``s = q·k``, in which what the mask hides is -inf."""
+        return s
+
+    def output(self, p: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        """What the attention weights ``p`` (B H I J) add to the output (B H I D), besides the values."""
+        return torch.zeros((), device=p.device)
+
+    # -- what it says of itself ---------------------------------------------------------------------------------
+
+    @property
+    def points(self) -> tuple[str, ...]:
+        """The hooks that this encoding overrides: where position enters."""
+        return tuple(hook for hook in HOOKS if getattr(type(self), hook) is not getattr(Encoding, hook))
+
+    @property
+    def cacheable(self) -> bool:
+        """A transformed key stays right while the text grows."""
+        return not self.length_dependent
+
+    @property
+    def content_dependent(self) -> bool:
+        """The position's part in a logit depends on q or k."""
+        return "rescore" in self.points or "output" in self.points
+
+    @property
+    def properties(self) -> dict[str, bool]:
+        """The declarations that the laws check."""
+        return {name: bool(getattr(self, name)) for name in PROPERTIES}
+
+    @property
+    def added_width(self) -> int:
+        """How many channels ``embed`` appends."""
+        return 0
+
+    def at(self, length: int) -> Encoding:
+        """The plain encoding for a text of this length: itself, unless ``length_dependent``."""
+        return self
+
+    def check(self, where: Layout | Tensor, reached: str = "position") -> None:
+        """Raise ValueError if positions are not permitted here. Once a batch; hooks that are not compiled call it too."""
+        pos = where.pos if isinstance(where, Layout) else where
+        check_dtype(pos)
+        if pos.is_floating_point():
+            if not self.fractional:
+                raise ValueError(
+                    f"{self!r} counts whole positions, got {str(pos.dtype)[6:]}; "
+                    "give int64 positions, or an encoding that permits fractions (rope, alibi, sinusoidal)"
+                )
+            check_finite(pos)
+        if self.negative and self.end is None:
+            return
+        low, high = extent(pos)
+        if low < 0 and not self.negative:
+            raise ValueError(f"{self!r} has no meaning before position 0, got {reached} {low:g}; shift the positions to start at 0")
+        if self.end is not None and high >= self.end:
+            raise ValueError(self.past_end(high))
+
+    def past_end(self, position: float) -> str:
+        """The sentence for a position at or past ``end``."""
+        return f"position {position:g} is past the end of {self!r}, whose last position is {(self.end or 0) - 1}; use a shorter text or a larger encoding"
+
+    # -- text, sums, checks on every hook -----------------------------------------------------------------------
+
+    def __add__(self, other: Encoding) -> Sum:
+        if not isinstance(other, Encoding):
+            return NotImplemented
+        return Sum(*_parts(self), *_parts(other))
+
+    def __repr__(self) -> str:
+        return f"{type(self).spec_name()}({', '.join(f'{k}={v!r}' for k, v in self.spec_arguments().items())})"
+
+    @classmethod
+    def spec_name(cls) -> str:
+        """The name in spec strings: the file's name for ours, ``module:Class`` for a stranger's."""
+        module = cls.__module__
+        return module.rsplit(".", 1)[-1] if module.startswith("milepost.encodings.") else f"{module}:{cls.__qualname__}"
+
+    def spec_arguments(self) -> dict[str, Any]:
+        """Constructor arguments that differ from their defaults."""
+        found = {}
+        for name, parameter in inspect.signature(type(self).__init__).parameters.items():
+            if name == "self" or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                continue
+            value = getattr(self, name)
+            if parameter.default is parameter.empty or value != parameter.default:
+                found[name] = value
+        return found
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        for hook in ("embed", "query", "key"):
+            if hook in cls.__dict__:
+                setattr(cls, hook, _checked(cls.__dict__[hook]))
+
+
+def _checked(hook: Callable[[Any, Tensor, Tensor], Tensor]) -> Callable[[Any, Tensor, Tensor], Tensor]:
+    """A hook that looks at its input first: shapes always, values when not compiled."""
+    rank = 3 if hook.__name__ == "embed" else 4
+
+    @functools.wraps(hook)
+    def run(self: Encoding, x: Tensor, pos: Tensor) -> Tensor:
+        check_dtype(pos)
+        if x.dim() != rank:
+            letters = "(B, L, C)" if rank == 3 else "(B, H, L, D)"
+            raise ValueError(f"{hook.__name__}() of {self!r} wants shape {letters}, got {tuple(x.shape)}")
+        size = self.head_dim if rank == 4 else self.width if not self.added_width else None
+        if size is not None and x.shape[-1] != size:
+            word = "head_dim" if rank == 4 else "width"
+            raise ValueError(f"{self!r} was made for {word}={size}, got a tensor of shape {tuple(x.shape)}")
+        if pos.dim() not in (1, 2) + ((3,) if self.axes > 1 else ()) or pos.shape[-1] != x.shape[-2] or (pos.dim() > 1 and pos.shape[-2] not in (1, x.shape[0])):
+            raise ValueError(f"positions of shape (L,) or (B, L) are wanted for a tensor of shape {tuple(x.shape)}, got {tuple(pos.shape)}")
+        if not torch.compiler.is_compiling():
+            self.check(pos)
+        return hook(self, x, pos)
+
+    return run
+
+
+class Sum(Encoding):
+    """Several encodings at once, applied from left to right: ``RoPE(head_dim=64) + ALiBi(heads=8)``.
+
+    A content-dependent part scores the q and k that the parts at point 2 have already transformed; such a sum is
+    therefore declared not shift-invariant.
+    """
+
+    def __init__(self, *parts: Encoding):
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+        self.causal_only = any(p.causal_only for p in parts)
+        self.length_dependent = any(p.length_dependent for p in parts)
+        self.toeplitz = all(p.toeplitz for p in parts)
+        self.negative = all(p.negative for p in parts)
+        self.fractional = all(p.fractional for p in parts)
+        self.end = min((p.end for p in parts if p.end is not None), default=None)
+        self.heads = _agreed("heads", parts)
+        self.head_dim = _agreed("head_dim", parts)
+        self.width = _agreed("width", [p for p in parts if not p.added_width])
+        at_two = {"query", "key"} & set(self.points)
+        self.shift_invariant = all(p.shift_invariant for p in parts) and not (at_two and self.content_dependent)
+        turning = [p for p in parts if {"query", "key"} & set(p.points)]
+        self.rotation = bool(turning) and all(p.rotation for p in turning)
+
+    @property
+    def points(self) -> tuple[str, ...]:
+        return tuple(hook for hook in HOOKS if any(hook in p.points for p in _parts(self)))
+
+    @property
+    def added_width(self) -> int:
+        return sum(p.added_width for p in _parts(self))
+
+    def embed(self, x: Tensor, pos: Tensor) -> Tensor:
+        return functools.reduce(lambda x, part: part.embed(x, pos), _parts(self), x)
+
+    def query(self, q: Tensor, pos: Tensor) -> Tensor:
+        return functools.reduce(lambda q, part: part.query(q, pos), _parts(self), q)
+
+    def key(self, k: Tensor, pos: Tensor) -> Tensor:
+        return functools.reduce(lambda k, part: part.key(k, pos), _parts(self), k)
+
+    def bias(self, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return functools.reduce(torch.add, [p.bias(h, i, j) for p in _parts(self) if "bias" in p.points])
+
+    def rescore(self, s: Tensor, q: Tensor, k: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return functools.reduce(lambda s, part: part.rescore(s, q, k, i, j), _parts(self), s)
+
+    def output(self, p: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return functools.reduce(torch.add, [e.output(p, i, j) for e in _parts(self) if "output" in e.points])
+
+    def at(self, length: int) -> Encoding:
+        return Sum(*[p.at(length) for p in _parts(self)])
+
+    def check(self, where: Layout | Tensor, reached: str = "position") -> None:
+        for part in _parts(self):
+            part.check(where, reached)
+
+    def __repr__(self) -> str:
+        return " + ".join(repr(part) for part in self.parts)
+
+
+def _parts(e: Encoding) -> list[Encoding]:
+    return list(e.parts) if isinstance(e, Sum) else [e]  # type: ignore[arg-type]
+
+
+def _agreed(word: str, parts: Any) -> int | None:
+    """The size that all parts agree on."""
+    sizes = {repr(p): getattr(p, word) for p in parts if getattr(p, word) is not None}
+    if len(set(sizes.values())) > 1:
+        raise ValueError(f"the parts of a sum must agree on {word}, got " + ", ".join(f"{v} in {k}" for k, v in sizes.items()))
+    return next(iter(sizes.values()), None)

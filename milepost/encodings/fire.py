@@ -1,0 +1,61 @@
+"""FIRE: functional interpolation for relative encoding.
+
+    logits[h, i, j] += f_h( psi(i - j) / psi(max(i, L)) ),      psi(x) = ln(c x + 1),   f: a small ReLU network 1 - hidden - H
+
+Li et al., "Functional Interpolation for Relative Positions Improves Long Context Transformers", 2023, section 3. arXiv:2310.04418
+
+Relative, yet not shift-invariant: past the threshold L, distances are measured against the query's own position.
+
+Departure: c, L and the network learn, started at c = 0.1, L = 512 as in released codes. A ReLU network of one number is
+piecewise linear, so we find its pieces (33 of them) and look up slope and offset of each argument's piece: the same
+numbers and gradients as the network, without `hidden` times the memory.
+
+Mechanism: adds a learned function of the relative distance to the logit
+Information: relative, as a share of the query's position
+Prior: none; a share of the context, so that lengths interpolate
+Content: added to its logit
+Storage: (H + 2) x hidden + H + 2 parameters
+Used by: research models
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from milepost.encoding import Encoding
+
+
+class FIRE(Encoding):
+    """A network of ``hidden`` units for all heads, with one output for each of ``heads`` heads (one in all, when ``shared``)."""
+
+    shift_invariant = False
+    toeplitz = False
+    causal_only = True
+    negative = False
+
+    def __init__(self, heads: int, hidden: int = 32, threshold: float = 512.0, c: float = 0.1, shared: bool = False):
+        super().__init__()
+        if heads < 1 or hidden < 1 or not threshold > 0 or not c > 0:
+            raise ValueError(f"FIRE needs heads, hidden >= 1 and threshold, c > 0; got heads={heads}, hidden={hidden}, threshold={threshold}, c={c}")
+        self.heads, self.hidden, self.threshold, self.c, self.shared = heads, hidden, threshold, c, shared
+        self.inner, self.outer = nn.Linear(1, hidden), nn.Linear(hidden, 1 if shared else heads)
+        self.slant, self.start = nn.Parameter(torch.tensor(float(c))), nn.Parameter(torch.tensor(float(threshold)))
+
+    def pieces(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The network as linear pieces: inner edges (hidden), slope and offset of each piece (H, hidden + 1)."""
+        dtype = torch.promote_types(self.slant.dtype, torch.float32)
+        w, b = self.inner.weight[:, 0].to(dtype), self.inner.bias.to(dtype)
+        edges, order = torch.where(w == 0, torch.inf, -b / w).detach().sort()
+        piece, rank = torch.arange(self.hidden + 1, device=w.device)[:, None], order.argsort()
+        live = torch.where(w > 0, piece > rank, torch.where(w < 0, piece <= rank, b > 0)).to(dtype)  # (pieces, hidden)
+        outer = self.outer.weight.to(dtype)
+        return edges, outer @ (live * w).T, outer @ (live * b).T + self.outer.bias.to(dtype)[:, None]
+
+    def bias(self, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        edges, slope, offset = self.pieces()
+        c, start = self.slant.to(edges.dtype), self.start.to(edges.dtype)
+        distance, reach = (i - j).to(edges.dtype), torch.maximum(i.to(edges.dtype), start.abs())
+        x = torch.log1p((c * distance).abs()) / torch.log1p((c * reach).abs())
+        piece, row = torch.bucketize(x.detach(), edges, right=True), h % len(slope)
+        return slope[row, piece] * x + offset[row, piece]

@@ -1,0 +1,84 @@
+"""RoPE: rotary position embedding.
+
+    q_m -> R(m) q_m,   k_n -> R(n) k_n,     R(p) turns pair i by p w_i,     w_i = base^(-2i/size)
+    (R(m) q) · (R(n) k) = q · R(n - m) k:   a logit sees only the signed distance
+
+Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021, section 3.2. arXiv:2104.09864
+
+Departure: the paper pairs neighbouring channels (pairing="interleaved"); Llama and most checkpoints pair channel i with
+i + size/2 (pairing="half", our default). Partial rotation: partial="prefix" turns the first `rotary` channels with
+exponents over `rotary` (GPT-NeoX); "proportional" turns the `rotary`/2 fastest pairs of the whole head, with exponents
+over head_dim (p-RoPE, arXiv:2410.06205). A temperature, where the scaling has one, multiplies queries only: keys are
+pure rotations, so they can be cached, shifted and turned again.
+
+Mechanism: turns pairs of channels of q and k by an angle that grows with position
+Information: relative, from two absolute rotations
+Prior: similarity falls slowly with distance for like vectors; none for others
+Content: multiplies it, channel pair by channel pair
+Storage: none
+Used by: Llama, Mistral, Qwen, Gemma, GPT-NeoX, GPT-J, Falcon, Phi, ModernBERT
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+from milepost.encoding import Encoding
+from milepost.rotation import Pairing, rotate
+from milepost.scaling import Scaling
+from milepost.spectrum import cos_sin, geometric
+
+
+class RoPE(Encoding):
+    """Rotations of ``rotary`` of ``head_dim`` channels (all, by default), after an optional scaling of the frequencies."""
+
+    rotation = True
+
+    def __init__(
+        self,
+        head_dim: int,
+        base: float = 10000.0,
+        pairing: Pairing = "half",
+        rotary: int | None = None,
+        partial: Literal["prefix", "proportional"] = "prefix",
+        scaling: Scaling | None = None,
+    ):
+        super().__init__()
+        turned = head_dim if rotary is None else rotary
+        if turned < 2 or turned % 2 or turned > head_dim:
+            raise ValueError(f"the rotary size must be even, from 2 to head_dim={head_dim}, got {turned}")
+        if pairing not in ("half", "interleaved"):
+            raise ValueError(f'pairing must be "half" (i with i + size/2) or "interleaved" (2i with 2i + 1), got {pairing!r}')
+        if partial not in ("prefix", "proportional"):
+            raise ValueError(f'partial must be "prefix" or "proportional", got {partial!r}')
+        if scaling is not None and not isinstance(scaling, Scaling):
+            raise ValueError(f"scaling must be one of milepost.scaling, such as dynamic(trained=4096), got {scaling!r}")
+        self.head_dim, self.base, self.pairing, self.rotary, self.partial, self.scaling = head_dim, base, pairing, rotary, partial, scaling
+        self.size = turned if partial == "prefix" else head_dim  # the channels among which pairs are formed
+        plain = geometric(self.size, base, pairs=turned // 2)
+        self.length_dependent = scaling is not None and scaling.length_dependent
+        self.spectrum = plain if scaling is None or self.length_dependent else scaling(plain)
+        self.inv_freq = self.spectrum.tensor()
+        self.rotation = self.spectrum.temperature == 1.0
+
+    def turn(self, x: Tensor, pos: Tensor) -> Tensor:
+        """Pure rotation of ``x`` (B H L D) by ``pos`` (L or B L)."""
+        if self.length_dependent:
+            raise ValueError(f"{self!r} depends on the length of the text: use enc.at(length), or attend() with a KVCache")
+        live = (self.rotary or self.size) // 2
+        cos, sin = cos_sin(pos, self.inv_freq[:live], x.dtype, key=(self.spectrum, live))
+        return rotate(x, cos[..., None, :, :], sin[..., None, :, :], self.size, self.pairing)  # type: ignore[arg-type]
+
+    def query(self, q: Tensor, pos: Tensor) -> Tensor:
+        turned = self.turn(q, pos)
+        return turned if self.spectrum.temperature == 1.0 else turned * self.spectrum.temperature
+
+    def key(self, k: Tensor, pos: Tensor) -> Tensor:
+        return self.turn(k, pos)
+
+    def at(self, length: int) -> Encoding:
+        if self.scaling is None or not self.length_dependent:
+            return self
+        return RoPE(self.head_dim or 0, self.base, self.pairing, self.rotary, self.partial, self.scaling.at(length))  # type: ignore[arg-type]

@@ -1,0 +1,137 @@
+"""Positions as data: checks, a memo that lives and dies with a position tensor, and remaps.
+
+A remap is a plain function from positions to positions. It changes what an encoding is *told*, never the order
+of tokens (that is ``Layout.index``), so a mask can't leak through it:
+
+    at = Layout.dense(4096)
+    at = at.told(interpolate(at.index, factor=4))
+
+    interpolate   p / factor                                        Chen et al., arXiv:2306.15595
+    randomised    a sorted random subset of 0 .. limit-1            Ruoss et al., arXiv:2305.16843
+    skipped       a few chunks, each moved right by a random skip   Zhu et al., "PoSE", arXiv:2309.10400
+    grouped       floor(p / group)                                  Jin et al., "SelfExtend", arXiv:2401.01325
+    sinks         place in a cache that kept `sinks` + `window`     Xiao et al., arXiv:2309.17453
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+T = TypeVar("T")
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+def memo(tensor: Tensor, key: Hashable, compute: Callable[[], T]) -> T:
+    """``compute()``, remembered on ``tensor`` itself until the tensor is written to or dropped.
+
+    The key must name everything else that the value depends on. Nothing is remembered inside a compiled graph,
+    for tensors that need a gradient, or in inference mode, whose tensors have no version counter.
+    """
+    if torch.compiler.is_compiling() or tensor.requires_grad or tensor.is_inference() or type(tensor) is not Tensor:
+        return compute()
+    version, kept = getattr(tensor, "_milepost", (-1, {}))
+    if version != tensor._version:
+        kept = {}
+        tensor._milepost = (tensor._version, kept)  # type: ignore[attr-defined]
+    if key not in kept:
+        kept[key] = compute()
+    found: T = kept[key]
+    return found
+
+
+def extent(pos: Tensor) -> tuple[float, float]:
+    """The smallest and the largest position, as Python numbers (one synchronisation, remembered)."""
+
+    def compute() -> tuple[float, float]:
+        if pos.numel() == 0:
+            return 0, 0
+        low, high = pos.detach().aminmax()
+        return low.item(), high.item()
+
+    return memo(pos, "extent", compute)
+
+
+def check_dtype(pos: Tensor) -> None:
+    """Refuse positions that can't count: half precision can't tell 256 from 257."""
+    if not isinstance(pos, Tensor):
+        raise ValueError(f"positions must be a tensor, got {type(pos).__name__}; use torch.arange(L) or Layout.dense(L).pos")
+    if pos.dtype in HALF:
+        raise ValueError(
+            f"positions came in {str(pos.dtype)[6:]}, which can't tell 2048 from 2049 (bfloat16: 256 from 257); "
+            "keep positions in int64, or in float32/float64 if they are fractional"
+        )
+    if pos.dtype == torch.bool or pos.is_complex():
+        raise ValueError(f"positions must be integers or real numbers, got {str(pos.dtype)[6:]}")
+
+
+def check_finite(pos: Tensor) -> None:
+    """Refuse NaN and infinite positions."""
+    low, high = extent(pos)
+    if not (abs(low) < float("inf") and abs(high) < float("inf")):
+        raise ValueError(f"positions must be finite, got values from {low} to {high}")
+
+
+def _at_least(name: str, value: float, least: float) -> None:
+    if not value >= least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+def interpolate(pos: Tensor, factor: float) -> Tensor:
+    """``pos / factor`` in float64: the positions of a text ``factor`` times too long, squeezed into the old range."""
+    _at_least("factor", factor, 1)
+    return pos.double() / factor
+
+
+def randomised(length: int, limit: int, *, batch: int = 1, generator: torch.Generator | None = None) -> Tensor:
+    """A sorted random subset of ``0 .. limit-1``, without repeats: shape ``(batch, length)``, another one for each row."""
+    _at_least("length", length, 1)
+    if length > limit:
+        raise ValueError(f"can't draw {length} different positions from 0..{limit - 1}; raise limit to at least {length}")
+    noise = torch.rand(batch, limit, generator=generator)
+    return noise.argsort(dim=-1)[:, :length].sort(dim=-1).values
+
+
+def skipped(length: int, limit: int, *, chunks: int = 2, batch: int = 1, generator: torch.Generator | None = None) -> Tensor:
+    """PoSE-like: ``chunks`` runs of neighbours, each further right by a random skip; the last stays below ``limit``.
+
+    Shape ``(batch, length)``. The first chunk starts at 0, as in PoSE, and the skips never shrink, so order is kept.
+    """
+    _at_least("chunks", chunks, 1)
+    _at_least("length", length, chunks)
+    if length > limit:
+        raise ValueError(f"{length} tokens do not fit below limit {limit}; raise limit to at least {length}")
+    which = torch.arange(length) * chunks // length  # the chunk of each token
+    jumps = torch.randint(0, limit - length + 1, (batch, chunks), generator=generator).sort(dim=-1).values
+    jumps[:, 0] = 0
+    return torch.arange(length) + jumps[:, which]
+
+
+def grouped(pos: Tensor, group: int) -> Tensor:
+    """``floor(pos / group)``: neighbours share a position. For what an encoding is told only; masks come from the index."""
+    _at_least("group", group, 1)
+    return pos.div(group, rounding_mode="floor")
+
+
+def sinks(length: int, *, sinks: int = 4, window: int) -> tuple[Tensor, Tensor]:
+    """Which of ``length`` tokens a cache of ``sinks + window`` keeps, and the positions they are told: ``(kept, pos)``.
+
+    ``kept`` are indices into the text; ``pos`` their places inside the cache, 0, 1, 2, ... without a gap.
+    """
+    _at_least("sinks", sinks, 0)
+    _at_least("window", window, 1)
+    everything = torch.arange(length)
+    kept = everything if length <= sinks + window else torch.cat([everything[:sinks], everything[length - window :]])
+    return kept, torch.arange(len(kept))
+
+
+def grid(*sizes: int) -> Tensor:
+    """Positions on a grid in row-major order: shape ``(axes, 1, tokens)``. ``grid(2, 3)`` is two rows of three."""
+    for size in sizes:
+        _at_least("every side of a grid", size, 1)
+    axes: Any = torch.meshgrid(*[torch.arange(size) for size in sizes], indexing="ij")
+    return torch.stack([axis.reshape(1, -1) for axis in axes])

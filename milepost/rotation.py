@@ -1,0 +1,84 @@
+"""Rotation: turn pairs of channels by an angle. The one kernel behind RoPE and its family.
+
+    (x, y) -> (x cos a - y sin a,  x sin a + y cos a)
+
+Which channels are a pair:   half         (i, i + size/2)        Llama, GPT-NeoX, Qwen, Gemma
+                             interleaved  (2i, 2i + 1)           GPT-J, the RoFormer paper, x-transformers
+The two differ by a fixed permutation of channels (`permutation`); mixing them up keeps shapes and norms, and is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+Pairing = Literal["half", "interleaved"]
+
+
+def pairs_of(x: Tensor, pairs: int, size: int, pairing: Pairing) -> tuple[Tensor, Tensor]:
+    """Views of the first ``pairs`` pairs among the first ``size`` channels of the last dimension."""
+    if pairing == "half":
+        return x[..., :pairs], x[..., size // 2 : size // 2 + pairs]
+    return x[..., 0 : 2 * pairs : 2], x[..., 1 : 2 * pairs : 2]
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor, size: int, pairing: Pairing) -> Tensor:
+    """Turn the pairs of ``x`` (B H L D) by the angles of ``cos``, ``sin`` (B|1 1 L pairs); other channels stay bit-equal."""
+    if torch.compiler.is_compiling() or type(x) is not Tensor or torch._C._functorch.peek_interpreter_stack() is not None:
+        return _formula(x, cos, sin, size, pairing)
+    turned: Tensor = _Rotate.apply(x, cos, sin, size, pairing)
+    return turned
+
+
+def _formula(x: Tensor, cos: Tensor, sin: Tensor, size: int, pairing: Pairing) -> Tensor:
+    """The definition, for compilers and function transforms."""
+    pairs = cos.shape[-1]
+    a, b = (part.to(cos.dtype) for part in pairs_of(x, pairs, size, pairing))
+    a, b = (a * cos - b * sin).to(x.dtype), (a * sin + b * cos).to(x.dtype)
+    if pairing == "interleaved":
+        return torch.cat([torch.stack([a, b], dim=-1).flatten(-2), x[..., 2 * pairs :]], dim=-1)
+    return torch.cat([a, x[..., pairs : size // 2], b, x[..., size // 2 + pairs :]], dim=-1)
+
+
+class _Rotate(torch.autograd.Function):
+    """The same in four passes over two heads at a time, so that the work stays in the cache; its gradient turns back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor, size: int, pairing: Pairing) -> Tensor:
+        learns = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]  # otherwise x is not needed again
+        ctx.save_for_backward(x if learns else None, cos, sin)
+        ctx.how = size, pairing
+        pairs = cos.shape[-1]
+        out = torch.empty_like(x) if 2 * pairs == x.shape[-1] else x.clone()
+        for h in range(0, x.shape[1], 2):
+            some = x[:, h : h + 2]
+            a, b = (part.to(cos.dtype) for part in pairs_of(some, pairs, size, pairing))
+            to_a, to_b = pairs_of(out[:, h : h + 2], pairs, size, pairing)
+            if x.dtype == cos.dtype:
+                torch.mul(a, cos, out=to_a).addcmul_(b, sin, value=-1)
+                torch.mul(b, cos, out=to_b).addcmul_(a, sin)
+            else:  # half precision is widened, turned, and rounded once
+                to_a.copy_(torch.mul(a, cos).addcmul_(b, sin, value=-1))
+                to_b.copy_(torch.mul(b, cos).addcmul_(a, sin))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        x, cos, sin = ctx.saved_tensors
+        size, pairing = ctx.how
+        to_x = rotate(grad, cos, -sin, size, pairing)
+        if x is None:  # the usual case: angles do not learn
+            return to_x, None, None, None, None
+        pairs = cos.shape[-1]
+        (a, b), (ga, gb) = (pairs_of(t.to(cos.dtype), pairs, size, pairing) for t in (x, grad))
+        return to_x, (ga * a + gb * b).sum_to_size(cos.shape), (gb * a - ga * b).sum_to_size(sin.shape), None, None
+
+
+def permutation(size: int, *, to: Pairing) -> Tensor:
+    """Channels of a vector paired the other way, in the order that pairing ``to`` wants: ``x[..., permutation(...)]``."""
+    if size % 2:
+        raise ValueError(f"pairs need an even number of channels, got {size}")
+    order = torch.arange(size)
+    return order.reshape(2, -1).T.reshape(-1) if to == "interleaved" else order.reshape(-1, 2).T.reshape(-1)

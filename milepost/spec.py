@@ -1,0 +1,177 @@
+"""Text <-> objects: ``build("rope(base=5e5) + alibi", heads=8, head_dim=64)``.
+
+A spec is a sum of calls with literal arguments: ``name(word=value, ...)``, where a value may itself be a scaling. It is
+parsed, never evaluated, and imports nothing that is not ours. The size words heads, head_dim, width and length can be given beside
+the text, and fill what it leaves open. ``repr`` of an encoding is its spec, with sizes.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+import inspect
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from milepost import encodings, scaling
+from milepost.encoding import Encoding, Sum
+from milepost.scaling import Scaling
+
+SIZES = ("heads", "head_dim", "width", "length")
+LONGEST = 4096
+
+
+def build(text: str, **sizes: int | None) -> Encoding:
+    """The encoding that ``text`` names, e.g. ``build("t5(buckets=64)", heads=8)``.
+
+    ``sizes`` are any of heads, head_dim, width, length; each is given to the parts that have such an argument.
+    ``package.module:Class(...)`` names a class of your own, from a module that you have imported.
+    """
+    if not isinstance(text, str):
+        raise ValueError(f"a spec is a text such as 'rope(base=500000.0)', got {type(text).__name__}")
+    for word, size in sizes.items():
+        if word not in SIZES:
+            raise ValueError(f"unknown size {word!r}{nearest(word, SIZES)}; the sizes are {', '.join(SIZES)}")
+        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+            raise ValueError(f"{word} must be a whole number of at least 1, got {size!r}")
+    parts = [_encoding(node, text, sizes) for node in _terms(_parse(text), text)]
+    return parts[0] if len(parts) == 1 else Sum(*parts)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`` (did you mean 'rope'?)``, or nothing."""
+    close = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.5)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def find_class(name: str) -> type[Encoding]:
+    """The class of an encoding by its name in specs, or ``package.module:Class`` from a module that is imported already."""
+    if ":" in name:
+        module, _, attribute = name.partition(":")
+        if module not in sys.modules:
+            raise ValueError(f"module {module!r} of {name!r} is not imported; import it first (build never imports by itself)")
+        found = getattr(sys.modules[module], attribute, None)
+        if not (isinstance(found, type) and issubclass(found, Encoding)):
+            raise ValueError(f"{name!r} is not a subclass of milepost.Encoding, got {found!r}")
+        return found
+    if name not in encodings.NAMES:
+        raise ValueError(f"unknown encoding {name!r}{nearest(name, encodings.NAMES)}; known: {', '.join(encodings.NAMES)}")
+    found = getattr(importlib.import_module(f"milepost.encodings.{name}"), encodings.NAMES[name])
+    assert issubclass(found, Encoding)
+    return found
+
+
+def _parse(text: str) -> ast.expr:
+    if len(text) > LONGEST:
+        raise ValueError(f"a spec has at most {LONGEST} characters, got {len(text)}")
+    try:  # `module:Class` is no Python: write it as an attribute that no name of ours can have
+        return ast.parse(text.strip().replace(":", ".__class__."), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ValueError(f"can't read the spec {_short(text)!r} ({type(error).__name__}); write it as 'rope(base=500000.0) + alibi(heads=8)'") from None
+
+
+def _terms(node: ast.expr, text: str) -> list[ast.expr]:
+    terms: list[ast.expr] = []
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        terms.append(node.right)
+        node = node.left
+    return [node, *reversed(terms)]
+
+
+def _encoding(node: ast.expr, text: str, sizes: Mapping[str, int | None]) -> Encoding:
+    name, given = _call(node, text)
+    cls = find_class(name)
+    known = _arguments(cls)
+    for word in SIZES:
+        if word in known and word not in given and sizes.get(word) is not None:
+            given[word] = sizes[word]
+    made = _make(cls, name, known, given)
+    assert isinstance(made, Encoding)
+    return made
+
+
+def _scaling(node: ast.expr, text: str) -> Scaling:
+    name, given = _call(node, text)
+    if name not in scaling.NAMES:
+        raise ValueError(f"unknown scaling {name!r}{nearest(name, scaling.NAMES)}; known: {', '.join(scaling.NAMES)}")
+    cls = getattr(importlib.import_module(f"milepost.scaling.{name}"), scaling.NAMES[name])
+    made = _make(cls, name, _arguments(cls), given)
+    assert isinstance(made, Scaling)
+    return made
+
+
+def _call(node: ast.expr, text: str) -> tuple[str, dict[str, Any]]:
+    """The name and the arguments of one term."""
+    call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
+    if call.args or any(word.arg is None for word in call.keywords):
+        raise ValueError(f"arguments are given by name in {_short(text)!r}: write rope(base=10000.0), not rope(10000.0)")
+    words = [word.arg or "" for word in call.keywords]
+    if len(set(words)) < len(words):
+        raise ValueError(f"an argument stands twice in {_short(text)!r}")
+    return _name(call.func, text), {word.arg or "": _value(word.value, text) for word in call.keywords}
+
+
+def _name(node: ast.expr, text: str) -> str:
+    pieces: list[str] = []
+    while isinstance(node, ast.Attribute):
+        pieces.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        raise ValueError(f"{_short(text)!r} is not a spec: a term must be a name such as rope or alibi, with arguments in brackets or none")
+    dotted = ".".join([node.id, *reversed(pieces)])
+    return dotted.replace(".__class__.", ":")
+
+
+def _value(node: ast.expr, text: str) -> Any:
+    if isinstance(node, ast.Call):
+        return _scaling(node, text)
+    try:
+        value = ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        raise ValueError(f"an argument in {_short(text)!r} is not a plain value; numbers, texts in quotes, True, False, None, tuples and scalings are") from None
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _arguments(cls: type) -> dict[str, inspect.Parameter]:
+    found = dict(inspect.signature(cls).parameters)
+    return {k: v for k, v in found.items() if v.kind not in (v.VAR_POSITIONAL, v.VAR_KEYWORD)}
+
+
+def _make(cls: type, name: str, known: Mapping[str, inspect.Parameter], given: dict[str, Any]) -> Any:
+    for word, value in given.items():
+        if word not in known:
+            raise ValueError(f"{name} has no argument {word!r}{nearest(word, known)}; it has: {', '.join(known) or 'none'}")
+        _check_type(name, word, value, known[word])
+    missing = [word for word, p in known.items() if p.default is p.empty and word not in given]
+    if missing:
+        raise ValueError(f"{name} needs {', '.join(missing)}: write {name}({missing[0]}=...), or build({name!r}, {missing[0]}=...)")
+    return cls(**given)
+
+
+_PLAIN = {"int": int, "float": float, "bool": bool, "str": str}
+
+
+def _check_type(name: str, word: str, value: Any, parameter: inspect.Parameter) -> None:
+    """A value must be of the kind that the signature names; what the signature says otherwise is the class's to check."""
+    kinds = [kind.strip() for kind in str(parameter.annotation).split("|")]
+    if not all(kind in _PLAIN or kind == "None" for kind in kinds):
+        if isinstance(value, float | int) and not isinstance(value, bool) and any(k.startswith(("tuple", "Literal", "Pairing")) for k in kinds) and not set(kinds) & {"int", "float"}:
+            raise ValueError(f"{word} of {name} must be {parameter.annotation}, got {value!r}")
+        return
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    fits = any(
+        (kind == "None" and value is None)
+        or (kind == "bool" and isinstance(value, bool))
+        or (kind == "int" and whole)
+        or (kind == "float" and (whole or isinstance(value, float)) and value == value)
+        or (kind == "str" and isinstance(value, str))
+        for kind in kinds
+    )
+    if not fits:
+        raise ValueError(f"{word} of {name} must be {' or '.join(kinds)}, got {value!r}")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 120 else text[:117] + "..."
