@@ -117,7 +117,7 @@ class Encoding(nn.Module):
         """The plain encoding for a text of this length: itself, unless ``length_dependent``."""
         return self
 
-    def check(self, where: Layout | Tensor, reached: str = "position") -> None:
+    def check(self, where: Layout | Tensor) -> None:
         """Raise ValueError if positions are not permitted here. Once a batch; hooks that are not compiled call it too."""
         pos = where.pos if isinstance(where, Layout) else where
         check_dtype(pos)
@@ -132,13 +132,13 @@ class Encoding(nn.Module):
             return
         low, high = extent(pos)
         if low < 0 and not self.negative:
-            raise ValueError(f"{self!r} has no meaning before position 0, got {reached} {low:g}; shift the positions to start at 0")
+            raise ValueError(f"{self!r} has no meaning before position 0, got position {low:.12g}; shift the positions to start at 0")
         if self.end is not None and high >= self.end:
             raise ValueError(self.past_end(high))
 
     def past_end(self, position: float) -> str:
         """The sentence for a position at or past ``end``."""
-        return f"position {position:g} is past the end of {self!r}, whose last position is {(self.end or 0) - 1}; use a shorter text or a larger encoding"
+        return f"position {position:.12g} is past the end of {self!r}, whose last position is {(self.end or 0) - 1}; use a shorter text or a larger encoding"
 
     # -- text, sums, checks on every hook -----------------------------------------------------------------------
 
@@ -188,8 +188,9 @@ def _checked(hook: Callable[[Any, Tensor, Tensor], Tensor]) -> Callable[[Any, Te
         if size is not None and x.shape[-1] != size:
             word = "head_dim" if rank == 4 else "width"
             raise ValueError(f"{self!r} was made for {word}={size}, got a tensor of shape {tuple(x.shape)}")
-        if pos.dim() not in (1, 2) + ((3,) if self.axes > 1 else ()) or pos.shape[-1] != x.shape[-2] or (pos.dim() > 1 and pos.shape[-2] not in (1, x.shape[0])):
-            raise ValueError(f"positions of shape (L,) or (B, L) are wanted for a tensor of shape {tuple(x.shape)}, got {tuple(pos.shape)}")
+        if pos.dim() not in (1, 2, 3) or pos.shape[-1] != x.shape[-2] or (pos.dim() > 1 and pos.shape[-2] not in (1, x.shape[0])) or (pos.dim() == 3) != (self.axes > 1):
+            letters = "(L,) or (B, L)" if self.axes == 1 else f"({self.axes}, B, L)"
+            raise ValueError(f"positions of shape {letters} are wanted for a tensor of shape {tuple(x.shape)}, got {tuple(pos.shape)}")
         if not torch.compiler.is_compiling():
             self.check(pos)
         return hook(self, x, pos)
@@ -250,9 +251,9 @@ class Sum(Encoding):
     def at(self, length: int) -> Encoding:
         return Sum(*[p.at(length) for p in _parts(self)])
 
-    def check(self, where: Layout | Tensor, reached: str = "position") -> None:
+    def check(self, where: Layout | Tensor) -> None:
         for part in _parts(self):
-            part.check(where, reached)
+            part.check(where)
 
     def __repr__(self) -> str:
         return " + ".join(repr(part) for part in self.parts)

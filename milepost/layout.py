@@ -10,6 +10,7 @@ Order is not position: a mask made from remapped positions would leak the future
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -81,7 +82,7 @@ class Layout:
             edges = cu_seqlens.tolist()
             if cu_seqlens.dim() != 1 or not edges or edges[0] != 0:
                 raise ValueError(f"cu_seqlens must be one row that starts with 0, got {edges}")
-            lengths = [b - a for a, b in zip(edges, edges[1:], strict=False)]
+            lengths = [b - a for a, b in itertools.pairwise(edges)]
             device = device or cu_seqlens.device
         assert lengths is not None
         if any(n < 0 for n in lengths):

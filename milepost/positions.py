@@ -34,6 +34,7 @@ def memo(tensor: Tensor, key: Hashable, compute: Callable[[], T]) -> T:
     """
     if torch.compiler.is_compiling() or tensor.requires_grad or tensor.is_inference() or type(tensor) is not Tensor:
         return compute()
+    kept: dict[Hashable, Any]
     version, kept = getattr(tensor, "_milepost", (-1, {}))
     if version != tensor._version:
         kept = {}

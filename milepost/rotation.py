@@ -28,7 +28,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, size: int, pairing: Pairing) -> 
     """Turn the pairs of ``x`` (B H L D) by the angles of ``cos``, ``sin`` (B|1 1 L pairs); other channels stay bit-equal."""
     if torch.compiler.is_compiling() or type(x) is not Tensor or torch._C._functorch.peek_interpreter_stack() is not None:
         return _formula(x, cos, sin, size, pairing)
-    turned: Tensor = _Rotate.apply(x, cos, sin, size, pairing)
+    turned: Tensor = _Rotate.apply(x, cos, sin, size, pairing)  # type: ignore[no-untyped-call]
     return turned
 
 
@@ -65,7 +65,7 @@ class _Rotate(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, cos, sin = ctx.saved_tensors
         size, pairing = ctx.how
         to_x = rotate(grad, cos, -sin, size, pairing)

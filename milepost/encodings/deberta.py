@@ -41,7 +41,7 @@ class DeBERTa(Encoding):
             raise ValueError("with both c2p and p2c off there is no position left; use nope")
         self.heads, self.head_dim, self.buckets, self.span, self.c2p, self.p2c = heads, head_dim, buckets, span, c2p, p2c
         self.side = buckets or span
-        self.share = (1 + c2p + p2c) ** -0.5
+        self.share = float((1 + c2p + p2c) ** -0.5)
         if buckets is not None:
             self.edges = torch.tensor(edges(buckets, span), device="cpu")
         shape = (heads, 2 * self.side, head_dim)

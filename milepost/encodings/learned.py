@@ -44,6 +44,6 @@ class Learned(Encoding):
 
     def past_end(self, position: float) -> str:
         return (
-            f"position {position:g} is past the end of the learned table: {self.length + self.offset} rows, offset {self.offset}, "
+            f"position {position:.12g} is past the end of the learned table: {self.length + self.offset} rows, offset {self.offset}, "
             f"{self.length} usable positions (0 to {self.length - 1}); cut the text, train a longer table, or migrate to rope or alibi"
         )

@@ -21,8 +21,9 @@ Used by: Llama, Mistral, Qwen, Gemma, GPT-NeoX, GPT-J, Falcon, Phi, ModernBERT
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from milepost.encoding import Encoding
@@ -69,7 +70,7 @@ class RoPE(Encoding):
             raise ValueError(f"{self!r} depends on the length of the text: use enc.at(length), or attend() with a KVCache")
         live = (self.rotary or self.size) // 2
         cos, sin = cos_sin(pos, self.inv_freq[:live], x.dtype, key=(self.spectrum, live))
-        return rotate(x, cos[..., None, :, :], sin[..., None, :, :], self.size, self.pairing)  # type: ignore[arg-type]
+        return rotate(x, cos[..., None, :, :], sin[..., None, :, :], self.size, self.pairing)
 
     def query(self, q: Tensor, pos: Tensor) -> Tensor:
         turned = self.turn(q, pos)
@@ -78,7 +79,14 @@ class RoPE(Encoding):
     def key(self, k: Tensor, pos: Tensor) -> Tensor:
         return self.turn(k, pos)
 
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *more: Any) -> None:
+        """Checkpoints of old hold their frequencies as a buffer: one that agrees is passed over, another is an error."""
+        stored = state_dict.pop(prefix + "inv_freq", None)
+        if stored is not None and (stored.shape != self.inv_freq.shape or not torch.allclose(stored.double().cpu(), self.inv_freq, rtol=2**-8, atol=0)):
+            raise ValueError(f"the checkpoint's {prefix}inv_freq is not the spectrum of {self!r}: build the encoding with the model's own base and scaling")
+        super()._load_from_state_dict(state_dict, prefix, *more)
+
     def at(self, length: int) -> Encoding:
         if self.scaling is None or not self.length_dependent:
             return self
-        return RoPE(self.head_dim or 0, self.base, self.pairing, self.rotary, self.partial, self.scaling.at(length))  # type: ignore[arg-type]
+        return RoPE(self.head_dim or 0, self.base, self.pairing, self.rotary, self.partial, self.scaling.at(length))

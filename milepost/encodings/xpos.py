@@ -55,11 +55,11 @@ class XPos(Encoding):
 
     def _turn(self, x: Tensor, pos: Tensor, sign: int) -> Tensor:
         if x.dtype == torch.float16 and not torch.compiler.is_compiling() and extent(pos)[1] >= self._end(x.dtype):
-            raise ValueError(f"position {extent(pos)[1]:g} makes {self!r} overflow float16, which ends at {self._end(x.dtype)}; use bfloat16 or float32")
+            raise ValueError(f"position {extent(pos)[1]:.12g} makes {self!r} overflow float16, which ends at {self._end(x.dtype)}; use bfloat16 or float32")
         cos, sin = (t[..., None, :, :] for t in cos_sin(pos, self.inv_freq, x.dtype, key=self.spectrum))
-        turned = rotate(x.to(cos.dtype), cos, sin, x.shape[-1], self.pairing)  # type: ignore[arg-type]
+        turned = rotate(x.to(cos.dtype), cos, sin, x.shape[-1], self.pairing)
         scale = (sign * pos.double()[..., None] * self.rate.to(pos.device)).exp().to(cos.dtype)[..., None, :, :]
-        a, b = pairs_of(turned, scale.shape[-1], x.shape[-1], self.pairing)  # type: ignore[arg-type]
+        a, b = pairs_of(turned, scale.shape[-1], x.shape[-1], self.pairing)
         both = (a * scale, b * scale)
         joined = torch.cat(both, dim=-1) if self.pairing == "half" else torch.stack(both, dim=-1).flatten(-2)
         return joined.to(x.dtype)
@@ -71,4 +71,4 @@ class XPos(Encoding):
         return self._turn(k, pos, -1)
 
     def past_end(self, position: float) -> str:
-        return f"position {position:g}: the decay of {self!r} leaves float32 at position {self.end}; use a larger scale_base, or rope with a bias"
+        return f"position {position:.12g}: the decay of {self!r} leaves float32 at position {self.end}; use a larger scale_base, or rope with a bias"

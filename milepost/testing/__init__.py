@@ -1,0 +1,92 @@
+"""The laws: what every encoding must obey, whatever its formula. Public, for your own encodings too.
+
+    from milepost.testing import check_encoding
+    assert check_encoding(MyEncoding(heads=8)).ok
+
+Each law is a function that takes an encoding and raises: `Broken` with the numbers, or `Excused` with the reason why
+it does not apply. Parameters are randomised first (a bias of zeros passes everything), and positions are the ones that matter,
+up to 1048575, as far as the encoding goes. Laws see wrong positions; a wrong formula needs an oracle beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from milepost.encoding import Encoding
+from milepost.testing.declarations import order_is_seen, rotation, shift, toeplitz
+from milepost.testing.layer import Broken, Excused, Layer, randomised_copy
+from milepost.testing.layouts import cached, causal, chunked_prefill, packed, padded, sharded
+from milepost.testing.precision import gradients, half_precision, refuses_half_positions
+from milepost.testing.state import casts, compiles, far, history, rebuilt, state
+
+__all__ = ["LAWS", "Broken", "Excused", "Layer", "Verdict", "Verdicts", "check_encoding", "randomised_copy"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One law's answer: ``passed`` is None where the law is excused."""
+
+    law: str
+    sentence: str
+    passed: bool | None
+    detail: str
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """The answers of all laws for one encoding."""
+
+    encoding: str
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def ok(self) -> bool:
+        """No law is broken."""
+        return all(v.passed is not False for v in self.verdicts)
+
+    def __str__(self) -> str:
+        words = {True: "PASS", False: "FAIL", None: "excused"}
+        return "\n".join([self.encoding, *(f"  {words[v.passed]:8}{v.law:22}{v.sentence} {v.detail}".rstrip() for v in self.verdicts)])
+
+
+def check_encoding(enc: Encoding, laws: Sequence[Callable[[Encoding], None]] | None = None) -> Verdicts:
+    """Every law (or those given) on a copy of ``enc`` in float64 with randomised parameters. Never raises for a broken law."""
+    found = []
+    for law in laws or LAWS:
+        passed: bool | None = True
+        detail = ""
+        try:
+            law(randomised_copy(enc))
+        except Excused as reason:
+            passed, detail = None, f"[{reason}]"
+        except Broken as broken:
+            passed, detail = False, f"[{broken}]"
+        except Exception as error:  # an encoding that raises where it should not has broken the law, too
+            passed, detail = False, f"[{type(error).__name__}: {error}]"
+        found.append(Verdict(law.__name__, (law.__doc__ or "").strip().splitlines()[0], passed, detail))
+    return Verdicts(repr(enc), tuple(found))
+
+
+LAWS: tuple[Callable[[Encoding], None], ...] = (
+    cached,
+    chunked_prefill,
+    packed,
+    padded,
+    sharded,
+    causal,
+    shift,
+    toeplitz,
+    order_is_seen,
+    rotation,
+    half_precision,
+    refuses_half_positions,
+    gradients,
+    rebuilt,
+    state,
+    casts,
+    history,
+    far,
+    compiles,
+)
+"""Every law, in the order in which `check_encoding` tries them."""

@@ -1,0 +1,84 @@
+"""Laws of the declarations: an encoding is what it says of itself."""
+
+from __future__ import annotations
+
+import torch
+
+from milepost.encoding import Encoding
+from milepost.layout import Layout
+from milepost.testing.layer import (
+    TEXT,
+    Broken,
+    Excused,
+    Layer,
+    budget,
+    plain_at,
+    same,
+    starts,
+    tokens_of,
+)
+
+
+def shift(enc: Encoding) -> None:
+    """Moving all positions by a constant changes no output, exactly where shift_invariant is declared."""
+    n = tokens_of(enc) // 2
+    enc = plain_at(enc, n)
+    layer = Layer(enc)
+    moved = [m for m in (1, 1000, 100000, 1048575 - n) if enc.end is None or m + n <= enc.end] or [1]
+    worst = 0.0
+    for by in moved:
+        x = layer.text(n)
+        a, b = layer(x, Layout.dense(n)), layer(x, Layout.dense(n, start=by))
+        if enc.shift_invariant:
+            same(a, b, by + n, f"moved by {by}")
+        worst = max(worst, (a - b).abs().max().item())
+    if not enc.shift_invariant and not worst > 1e-6:
+        raise Broken(f"declared not shift-invariant, yet moving by up to {moved[-1]} changed outputs by {worst:.1e} only")
+
+
+def toeplitz(enc: Encoding) -> None:
+    """The bias is a function of i - j alone, exactly where toeplitz is declared."""
+    enc = plain_at(enc, TEXT)
+    if "bias" not in enc.points:
+        raise Excused("there is no bias")
+    h = torch.arange(enc.heads or 2)[:, None, None]
+    i, j = torch.arange(40)[:, None], torch.arange(40)[None, :]
+    near, worst = enc.bias(h, i, j), 0.0
+    for by in (1, 1000, 100000, 1048575 - 40):
+        far = enc.bias(h, i + by, j + by)
+        seen = (i >= j) if enc.causal_only else torch.ones_like(i >= j)
+        worst = max(worst, ((near - far) * seen).abs().max().item())
+    if enc.toeplitz and not worst <= budget(1048575):
+        raise Broken(f"declared Toeplitz, yet the bias moves by {worst:.2e} when i and j move together")
+    if not enc.toeplitz and not worst > 1e-6:
+        raise Broken(f"declared not Toeplitz, yet the bias moves by {worst:.1e} only when i and j move together by up to 1048535")
+
+
+def order_is_seen(enc: Encoding) -> None:
+    """Telling the tokens other positions changes the output: the positions given are the ones used."""
+    n = tokens_of(enc)
+    enc = plain_at(enc, n)
+    if not enc.points:
+        raise Excused("no position enters: this is NoPE")
+    layer = Layer(enc)
+    start = starts(enc, n)[min(1, len(starts(enc, n)) - 1)]
+    at, x = Layout.dense(n, start=start), layer.text(n)
+    others = at.index[:, torch.randperm(n, generator=torch.Generator().manual_seed(6))]
+    change = (layer(x, at) - layer(x, at.told(others))).abs().max().item()
+    if not change > 1e-6:
+        raise Broken(f"shuffled positions change the output by {change:.1e} only")
+
+
+def rotation(enc: Encoding) -> None:
+    """A rotation keeps norms, R(a) R(b) = R(a + b), and R(0) is the identity."""
+    enc = plain_at(enc, TEXT)
+    if not enc.rotation:
+        raise Excused("does not declare a rotation")
+    x = torch.randn(1, enc.heads or 2, 6, enc.head_dim or 8, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    a, b = torch.tensor([0, 1, 255, 257, 131071, 1048575]), torch.tensor([3, 256, 1, 131071, 4, 0])
+    for name, hook in (("query", enc.query), ("key", enc.key)):
+        same(hook(x, a).norm(dim=-1), x.norm(dim=-1), 2**20, f"norms after {name}()")
+        same(hook(hook(x, a), b), hook(x, a + b), 2**21, f"{name}() twice against once at the sum")
+        same(hook(x, torch.zeros_like(a)), x, 0, f"{name}() at position 0")
+        if (hook(x, a)[:, :, 1] - x[:, :, 1]).abs().max() < 1e-3:
+            raise Broken(f"{name}() at position 1 is the identity")

@@ -1,0 +1,122 @@
+"""The laws' small world: one layer of attention around an encoding, the texts and places they use, and what float64 permits."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from milepost.attention import attend
+from milepost.encoding import Encoding
+from milepost.layout import Layout
+
+TEXT = 24
+"""Tokens in the text that most laws use."""
+STARTS = (0, 250, 131071 - TEXT // 2, 1048576 - TEXT)
+"""Where it starts: the beginning, around 255 to 257, around 131071, and up to 1048575."""
+
+
+class Broken(AssertionError):  # noqa: N818
+    """A law does not hold: the message has the numbers."""
+
+
+class Excused(Exception):  # noqa: N818
+    """A law does not apply: the message has the reason."""
+
+
+def randomised_copy(enc: Encoding, seed: int = 0) -> Encoding:
+    """A float64 copy whose parameters are neither zero nor at their start: moved by a tenth where they are set, drawn where zero."""
+    enc = copy.deepcopy(enc).double()
+    generator = torch.Generator().manual_seed(seed)
+    for p in enc.parameters():
+        noise = torch.randn(p.shape, generator=generator, dtype=p.dtype)
+        p.data = torch.where(p == 0, 0.3 * noise, p * (1 + 0.1 * noise)).detach()
+    return enc
+
+
+class Layer:
+    """Random projections around an encoding: text in, attention output out. ``size`` is the text's length for `enc.at`."""
+
+    def __init__(self, enc: Encoding, *, dtype: torch.dtype = torch.float64, seed: int = 1):
+        generator = torch.Generator().manual_seed(seed)
+        self.enc, self.dtype = enc, dtype
+        self.heads, self.head_dim = enc.heads or 2, enc.head_dim or 8
+        self.width = (enc.width if enc.width and not enc.added_width else None) or 16
+        shape = (3, self.width + enc.added_width, self.heads * self.head_dim)
+        self.weights = (torch.randn(shape, generator=generator, dtype=torch.float64) / self.width**0.5).to(dtype)
+
+    def text(self, tokens: int, seed: int = 2) -> Tensor:
+        """Random embeddings: 1 L C."""
+        return torch.randn(1, tokens, self.width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(self.dtype)
+
+    def project(self, x: Tensor, at: Layout) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k, v (B H L D) of a text, positions put in."""
+        x = self.enc.embed(x, at.pos)
+        q, k, v = ((x @ w).unflatten(-1, (self.heads, self.head_dim)).transpose(1, 2) for w in self.weights)
+        return self.enc.query(q, at.pos), self.enc.key(k, at.pos), v
+
+    def __call__(self, x: Tensor, at: Layout, *, causal: bool = True) -> Tensor:
+        q, k, v = self.project(x, at)
+        return attend(q, k, v, self.enc, at=at, causal=causal, backend="reference")
+
+
+def starts(enc: Encoding, tokens: int = TEXT) -> list[int]:
+    """The starts that leave room for a text before the encoding's end."""
+    return [s for s in STARTS if enc.end is None or s + tokens <= enc.end] or [0]
+
+
+def tokens_of(enc: Encoding) -> int:
+    """The length of the laws' text: 24, or the whole of a shorter table."""
+    return TEXT if enc.end is None else min(TEXT, enc.end)
+
+
+def budget(reach: float) -> float:
+    """What float64 permits at positions up to ``reach``: an angle p w is off by eps p, 64 of such add up."""
+    return 64 * 2.0**-52 * (1 + reach)
+
+
+def same(a: Tensor, b: Tensor, reach: float, what: str) -> None:
+    """Raise `Broken` unless ``a`` and ``b`` are equal within the budget."""
+    if a.shape != b.shape:
+        raise Broken(f"{what}: shapes {tuple(a.shape)} and {tuple(b.shape)}")
+    worst = (a - b).abs().max().item() if a.numel() else 0.0
+    if not worst <= budget(reach):
+        raise Broken(f"{what}: differs by {worst:.2e}, float64 permits {budget(reach):.1e}")
+
+
+def plain_at(enc: Encoding, tokens: int) -> Encoding:
+    return enc.at(tokens) if enc.length_dependent else enc
+
+
+def only_fixed_length(enc: Encoding) -> None:
+    if enc.length_dependent:
+        raise Excused("the encoding depends on the length; a cache decides by its policy")
+
+
+def outputs(enc: Encoding) -> list[Tensor]:
+    n = tokens_of(enc)
+    layer = Layer(plain_at(enc, n))
+    return [layer(layer.text(n), Layout.dense(n, start=start)) for start in starts(enc, n)]
+
+
+def codes(enc: Encoding) -> list[Tensor]:
+    """What the hooks of points 1 and 2 do to ones, without any matrix product that autocast might narrow."""
+    n = tokens_of(enc)
+    plain, found = plain_at(enc, n), []
+    for start in starts(enc, n):
+        pos = torch.arange(start, start + n)
+        ones = torch.ones(1, plain.heads or 2, n, plain.head_dim or 8, dtype=torch.float64)
+        found += [plain.embed(torch.ones(1, n, plain.width or 16, dtype=torch.float64), pos), plain.query(ones, pos), plain.key(ones, pos)]
+    return found
+
+
+def bit_equal(a: Encoding, b: Encoding, when: str) -> None:
+    same_bits(outputs(a), outputs(b), when)
+
+
+def same_bits(a: Sequence[Tensor], b: Sequence[Tensor], when: str) -> None:
+    for x, y in zip(a, b, strict=True):
+        if not torch.equal(x, y):
+            raise Broken(f"{when} outputs differ by {(x - y).abs().max().item():.2e}")
