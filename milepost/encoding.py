@@ -188,7 +188,8 @@ def _checked(hook: Callable[[Any, Tensor, Tensor], Tensor]) -> Callable[[Any, Te
         if size is not None and x.shape[-1] != size:
             word = "head_dim" if rank == 4 else "width"
             raise ValueError(f"{self!r} was made for {word}={size}, got a tensor of shape {tuple(x.shape)}")
-        if pos.dim() not in (1, 2, 3) or pos.shape[-1] != x.shape[-2] or (pos.dim() > 1 and pos.shape[-2] not in (1, x.shape[0])) or (pos.dim() == 3) != (self.axes > 1):
+        fits = pos.dim() in ((1, 2) if self.axes == 1 else (3,)) and pos.shape[-1] == x.shape[-2]
+        if not fits or (pos.dim() > 1 and pos.shape[-2] not in (1, x.shape[0])):
             letters = "(L,) or (B, L)" if self.axes == 1 else f"({self.axes}, B, L)"
             raise ValueError(f"positions of shape {letters} are wanted for a tensor of shape {tuple(x.shape)}, got {tuple(pos.shape)}")
         if not torch.compiler.is_compiling():

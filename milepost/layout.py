@@ -196,10 +196,7 @@ class Layout:
         index, segment, pos = (torch.cat([_spread(a, batch), _spread(b, batch)], dim=-1) for a, b in both)
         rows = None
         if self.rows is not None and more.rows is not None:
-            rows = tuple(
-                _join(mine, theirs, self.length)
-                for mine, theirs in zip(_widen(self.rows, batch), _widen(more.rows, batch), strict=True)
-            )
+            rows = tuple(_join(mine, theirs, self.length) for mine, theirs in zip(_widen(self.rows, batch), _widen(more.rows, batch), strict=True))
         return replace(self, index=index, segment=segment, pos=pos if self.remapped or more.remapped else index, rows=rows)
 
 

@@ -16,13 +16,33 @@ BACKENDS = ("auto", "reference")
 
 @overload
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, enc: Encoding | None = ..., *, at: Layout | None = ..., to: Layout | None = ..., causal: bool = ...,
-    scale: float | None = ..., backend: str = ..., first_head: int | None = ..., details: Literal[False] = ...,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    enc: Encoding | None = ...,
+    *,
+    at: Layout | None = ...,
+    to: Layout | None = ...,
+    causal: bool = ...,
+    scale: float | None = ...,
+    backend: str = ...,
+    first_head: int | None = ...,
+    details: Literal[False] = ...,
 ) -> Tensor: ...
 @overload
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, enc: Encoding | None = ..., *, at: Layout | None = ..., to: Layout | None = ..., causal: bool = ...,
-    scale: float | None = ..., backend: str = ..., first_head: int | None = ..., details: Literal[True],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    enc: Encoding | None = ...,
+    *,
+    at: Layout | None = ...,
+    to: Layout | None = ...,
+    causal: bool = ...,
+    scale: float | None = ...,
+    backend: str = ...,
+    first_head: int | None = ...,
+    details: Literal[True],
 ) -> Attended: ...
 
 

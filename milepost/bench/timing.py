@@ -1,0 +1,26 @@
+"""Timing: interleave the contestants and keep the best of several rounds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+
+def best_seconds(
+    contestants: Mapping[str, Callable[[], Any]], rounds: int, *, device: str = "cpu", tell: Callable[[str], None] = lambda text: None
+) -> dict[str, float]:
+    """The shortest of ``rounds`` runs of each contestant, all taking turns; one run each before, to warm up."""
+    best = dict.fromkeys(contestants, float("inf"))
+    for turn in range(rounds + 1):
+        tell(f"round {turn} of {rounds}" if turn else "warming up")
+        for name, run in contestants.items():
+            start = time.perf_counter()
+            run()
+            if device == "cuda":
+                torch.cuda.synchronize()
+            if turn:
+                best[name] = min(best[name], time.perf_counter() - start)
+    return best

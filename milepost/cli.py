@@ -1,0 +1,248 @@
+"""The command line: a table from commands to functions. Torch is imported by the commands that need it, never by --help."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from milepost.encoding import Encoding
+
+app = typer.Typer(
+    name="milepost",
+    help="Where is this token, and does the model know?",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+bench_app = typer.Typer(help="Speed and memory, side by side with peers in one run, as ratios.", no_args_is_help=True, rich_markup_mode="markdown")
+app.add_typer(bench_app, name="bench")
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output; words and progress go to standard error.")]
+Heads = Annotated[int, typer.Option(help="Number of heads, where the spec leaves it open.")]
+HeadDim = Annotated[int, typer.Option("--head-dim", help="Head size, where the spec leaves it open.")]
+Width = Annotated[int, typer.Option(help="Embedding width, where the spec leaves it open.")]
+Length = Annotated[int, typer.Option(help="Length: of tables where the spec leaves it open, and of pictures.")]
+Specs = Annotated[list[str] | None, typer.Argument(help='Names or specs, such as `rope`, `"alibi(heads=12)"`, `"rope + alibi"`, or `package.module:Class`.')]
+
+
+def main() -> None:
+    """Run a command. Exit codes: 0 ok, 1 a check failed, 2 wrong usage or input."""
+    app()
+
+
+def _words() -> Console:
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def _teaching(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose ValueErrors are printed as sentences, with exit code 2."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except (ValueError, OSError) as error:
+            typer.echo(f"milepost: {error}", err=True)
+            raise typer.Exit(2) from None
+
+    return run
+
+
+def _print_json(data: Any) -> None:
+    typer.echo(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def _build(spec: str, **sizes: int) -> Encoding:
+    """The encoding of a spec; modules named by the user as module:Class are imported, the current folder included."""
+    import importlib
+
+    from milepost.spec import build
+
+    for module, cls in re.findall(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)", spec):
+        if os.getcwd() not in sys.path:
+            sys.path.insert(0, os.getcwd())
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise ValueError(f"can't import {module!r} for {module}:{cls} ({error}); give the module as python would import it from here") from None
+    return build(spec, **sizes)
+
+
+def _all_or(specs: list[str] | None, everything: bool) -> list[str]:
+    from milepost.encodings import NAMES
+
+    if everything == bool(specs):
+        raise ValueError("name at least one encoding, such as rope, or give --all (not both)")
+    return list(NAMES) if everything else list(specs or [])
+
+
+@app.command("list")
+@_teaching
+def list_command(names: Annotated[list[str] | None, typer.Argument(help="Encodings to set side by side.")] = None, as_json: Json = False) -> None:
+    """Every encoding: where it acts, its properties, parameters and reference.
+
+    With names, these side by side.
+
+    Example: `milepost list sinusoidal rope alibi`
+    """
+    import difflib
+
+    from milepost.catalogue import page, pages
+    from milepost.encodings import NAMES
+
+    for name in names or []:
+        if name not in NAMES:
+            close = difflib.get_close_matches(name.lower(), NAMES, n=1, cutoff=0.5)
+            raise ValueError(f"unknown encoding {name!r}{f' (did you mean {close[0]!r}?)' if close else ''}; known: {', '.join(NAMES)}")
+    chosen = [page(name) for name in names] if names else list(pages())
+    if as_json:
+        _print_json([p.row() for p in chosen])
+        return
+    from rich.console import Console
+
+    from milepost.report import tables
+
+    Console().print(tables.side_by_side(chosen) if names else tables.catalogue(chosen))
+
+
+@app.command("show")
+@_teaching
+def show_command(
+    encodings: Specs = None,
+    out: Annotated[Path, typer.Option(help="File to write: .html, or .png / .svg where a Chrome or Chromium is installed.")] = Path("encoding.html"),
+    everything: Annotated[bool, typer.Option("--all", help="Every encoding, on one page.")] = False,
+    heads: Heads = 8,
+    head_dim: HeadDim = 64,
+    width: Width = 64,
+    length: Length = 128,
+    as_json: Json = False,
+) -> None:
+    """What an encoding looks like: its code, similarity or bias by distance, wavelengths against length.
+
+    Example: `milepost show "rope(base=500000.0)" --out rope.html`
+    """
+    from milepost.catalogue import page
+    from milepost.encodings import NAMES
+    from milepost.portrait import portrait
+    from milepost.report.portrait import FORMATS, save
+
+    if out.suffix not in FORMATS:
+        raise ValueError(f"--out {out}: the ending says what to draw, and must be one of {', '.join(FORMATS)}")
+    pictures = []
+    for spec in _all_or(encodings, everything):
+        enc = _build(spec, heads=heads, head_dim=head_dim, width=width, length=length)
+        pictures.append((portrait(enc, length), page(spec) if spec in NAMES else _page_of(enc)))
+    written = save(pictures, out)
+    _words().print(f"open {written}", soft_wrap=True)
+    if as_json:
+        _print_json({"file": str(written), "pictures": [picture.to_json() for picture, _ in pictures]})
+
+
+def _page_of(enc: Encoding) -> Any:
+    from milepost.catalogue import page
+    from milepost.encodings import NAMES
+
+    name = type(enc).spec_name()
+    return page(name) if name in NAMES else None
+
+
+@app.command("check")
+@_teaching
+def check_command(
+    encodings: Specs = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every encoding.")] = False,
+    heads: Heads = 4,
+    head_dim: HeadDim = 16,
+    width: Width = 32,
+    length: Length = 64,
+    as_json: Json = False,
+) -> None:
+    """Try every law on an encoding, yours too: PASS or FAIL with the law's sentence. Exit 1 on a failure.
+
+    Example: `milepost check "rope(base=500000.0)"` or `milepost check my_package.mine:MyEncoding`
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from milepost.report import tables
+
+    specs = _all_or(encodings, everything)
+    built = [_build(spec, heads=heads, head_dim=head_dim, width=width, length=length) for spec in specs]
+    from milepost.testing import LAWS, check_encoding
+
+    found = []
+    with Progress(console=_words(), transient=True) as progress:
+        task = progress.add_task("laws", total=len(LAWS) * len(built))
+        for enc in built:
+            verdicts = []
+            for law in LAWS:
+                progress.update(task, description=f"{type(enc).spec_name()}: {law.__name__}")
+                verdicts.extend(check_encoding(enc, [law]).verdicts)
+                progress.advance(task)
+            found.append((repr(enc), verdicts))
+    broken = [name for name, verdicts in found if any(v.passed is False for v in verdicts)]
+    if as_json:
+        words = {True: "PASS", False: "FAIL", None: "excused"}
+        _print_json(
+            [
+                {
+                    "encoding": n,
+                    "ok": n not in broken,
+                    "laws": [{"law": v.law, "sentence": v.sentence, "result": words[v.passed], "detail": v.detail} for v in vs],
+                }
+                for n, vs in found
+            ]
+        )
+    else:
+        console = Console()
+        for name, verdicts in found:
+            console.print(tables.laws(name, verdicts) if len(found) < 4 or name in broken else tables.laws_in_a_line(name, verdicts))
+    if broken:
+        _words().print(f"{len(broken)} of {len(found)} broke a law: {', '.join(broken)}", soft_wrap=True)
+        raise typer.Exit(1)
+
+
+@bench_app.command("rope")
+@_teaching
+def bench_rope_command(
+    rounds: Annotated[int, typer.Option(help="Rounds; each contestant's best counts.")] = 7,
+    heads: Heads = 32,
+    length: Length = 4096,
+    head_dim: HeadDim = 128,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    as_json: Json = False,
+) -> None:
+    """The time to rotate q and k, against transformers, x-transformers, rotary-embedding-torch, and a plain copy.
+
+    Example: `milepost bench rope --json`
+    """
+    from rich.console import Console
+
+    from milepost.bench.rope import bench_rope
+    from milepost.report import tables
+
+    words = _words()
+    with words.status("warming up") as status:
+        result = bench_rope(heads, length, head_dim, rounds=rounds, device=device, tell=status.update)
+    if as_json:
+        _print_json(result["rows"])
+        return
+    Console().print(tables.rope_bench(result))
+
+
+if __name__ == "__main__":
+    main()

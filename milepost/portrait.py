@@ -1,0 +1,144 @@
+"""Portrait: what an encoding looks like, as numbers. `report.portrait` draws them.
+
+code        what each position adds to a zero embedding, or does to a vector of ones
+similarity  how alike two positions are, by distance
+bias        what is added to a logit, by distance and head, and as a matrix
+wavelengths tokens in one turn of each pair, against the length
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from milepost.encoding import Encoding, Sum
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One picture: a heat map (``z``, rows of numbers), or lines (``lines``: a name and its values over ``x``)."""
+
+    kind: Literal["heat", "lines"]
+    title: str
+    x_title: str
+    y_title: str
+    x: list[float]
+    y: list[float] | None = None
+    z: list[list[float]] | None = None
+    lines: dict[str, list[float]] | None = None
+    log_y: bool = False
+    mark: float | None = None
+
+
+@dataclass(frozen=True)
+class Portrait:
+    """An encoding's pictures."""
+
+    encoding: str
+    length: int
+    panels: tuple[Panel, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+
+def portrait(enc: Encoding, length: int = 128) -> Portrait:
+    """The pictures of ``enc`` over the first ``length`` positions (fewer where it ends sooner)."""
+    if length < 2:
+        raise ValueError(f"a portrait needs at least 2 positions, got {length}")
+    whole = enc
+    enc = enc.at(length) if enc.length_dependent else enc
+    n = length if enc.end is None else min(length, enc.end)
+    panels: list[Panel] = []
+    with torch.no_grad():
+        for part in enc.parts if isinstance(enc, Sum) else [enc]:
+            assert isinstance(part, Encoding)
+            panels += _code(part, n) + _bias(part, n) + _content(part, n) + _wavelengths(part, n)
+    if not panels:
+        flat = [0.0] * n
+        panels = [Panel("lines", "No position enters: every distance is alike", "distance", "added to the logit", _numbers(n), lines={"all heads": flat})]
+    return Portrait(repr(whole), n, tuple(panels))
+
+
+def _numbers(n: int) -> list[float]:
+    return [float(i) for i in range(n)]
+
+
+def _code(enc: Encoding, n: int) -> list[Panel]:
+    pos = torch.arange(n)
+    if "embed" in enc.points:
+        code = enc.embed(torch.zeros(1, n, enc.width or 16, dtype=torch.float64), pos)[0][:, -(enc.width or 16) :]
+        alike = (code @ code[n // 2] / code.norm(dim=-1).clamp(min=1e-12) / code[n // 2].norm().clamp(min=1e-12)).tolist()
+        lines = {f"with {n // 2}": alike}
+        return [
+            _heat("Code of each position", "channel", "position", code),
+            Panel("lines", "Similarity of codes", "position", "cosine", _numbers(n), lines=lines, mark=float(n // 2)),
+        ]
+    if not {"query", "key"} & set(enc.points):
+        return []
+    size = enc.head_dim or 16
+    ones = torch.ones(1, 1, n, size, dtype=torch.float64)
+    q, k = enc.query(ones, pos)[0, 0], enc.key(ones, pos)[0, 0]
+    noise = torch.randn(256, size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    many = noise[:, None, None].expand(-1, 1, n, -1)
+    logits = (enc.query(many, pos)[:, 0, -1:] * enc.key(many, pos)[:, 0]).sum(-1) / size  # the last query to every key
+    lines = {
+        "ones with itself": ((q[-1] * k).sum(-1) / size).flip(0).tolist(),
+        "random with itself": logits.mean(0).flip(0).tolist(),
+    }
+    return [
+        _heat("What a query of ones becomes", "channel", "position", q),
+        Panel("lines", f"Logit of a vector with itself, query at {n - 1}", "distance", "logit / D", _numbers(n), lines=lines),
+    ]
+
+
+def _bias(enc: Encoding, n: int) -> list[Panel]:
+    if "bias" not in enc.points:
+        return []
+    heads = enc.heads or 1
+    shown = sorted({round(h * (heads - 1) / max(1, min(heads, 8) - 1)) for h in range(min(heads, 8))})
+    h, i, j = torch.tensor(shown)[:, None, None], torch.arange(n)[:, None], torch.arange(n)[None, :]
+    full = enc.bias(h, i, j).double().expand(len(shown), n, n)
+    row = full[:, -1].flip(-1)
+    lines = {f"head {head}": row[at].tolist() for at, head in enumerate(shown)}
+    middle = full[len(shown) // 2]
+    if enc.causal_only:
+        middle = middle.masked_fill(j > i, float("nan"))
+    return [
+        Panel("lines", "Bias by distance", "distance", "added to the logit", _numbers(n), lines=lines),
+        _heat(f"Bias of head {shown[len(shown) // 2]}", "key position", "query position", middle),
+    ]
+
+
+def _content(enc: Encoding, n: int) -> list[Panel]:
+    if "rescore" not in enc.points:
+        return []
+    heads, size = enc.heads or 1, enc.head_dim or 16
+    generator = torch.Generator().manual_seed(0)
+    q, k = (torch.randn(4, heads, n, size, generator=generator) for _ in range(2))
+    i, j = torch.arange(n)[None, None, :, None], torch.arange(n)[None, None, None, :]
+    plain = (q @ k.transpose(-1, -2)).masked_fill(j > i, float("-inf"))
+    added = (enc.rescore(plain, q, k, i, j) - plain)[:, 0] * size**-0.5
+    lines = {f"query {b}": added[b, -1].flip(-1).tolist() for b in range(4)}
+    return [
+        Panel("lines", f"Added score by distance, head 0, query at {n - 1}", "distance", "added to the logit", _numbers(n), lines=lines),
+        _heat("Added score of one random text, head 0", "key position", "query position", added[0]),
+    ]
+
+
+def _wavelengths(enc: Encoding, n: int) -> list[Panel]:
+    spectrum = getattr(enc, "spectrum", None)
+    if spectrum is None:
+        return []
+    waves = [w for w in spectrum.wavelengths if w < float("inf")]
+    lines = {"one turn": waves, f"length {n}": [float(n)] * len(waves)}
+    return [Panel("lines", "Wavelength of each pair against the length", "pair", "tokens", _numbers(len(waves)), lines=lines, log_y=True)]
+
+
+def _heat(title: str, x_title: str, y_title: str, z: Tensor) -> Panel:
+    rows = [[None if v != v else v for v in row] for row in z.double().tolist()]  # NaN is no JSON; None is drawn as a gap
+    return Panel("heat", title, x_title, y_title, _numbers(z.shape[1]), _numbers(z.shape[0]), z=rows)  # type: ignore[arg-type]
