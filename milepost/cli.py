@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from milepost.encoding import Encoding
+    from milepost.testing import Verdict
 
 app = typer.Typer(
     name="milepost",
@@ -188,7 +189,7 @@ def check_command(
     with Progress(console=_words(), transient=True) as progress:
         task = progress.add_task("laws", total=len(LAWS) * len(built))
         for enc in built:
-            verdicts = []
+            verdicts: list[Verdict] = []
             for law in LAWS:
                 progress.update(task, description=f"{type(enc).spec_name()}: {law.__name__}")
                 verdicts.extend(check_encoding(enc, [law]).verdicts)
@@ -196,17 +197,7 @@ def check_command(
             found.append((repr(enc), verdicts))
     broken = [name for name, verdicts in found if any(v.passed is False for v in verdicts)]
     if as_json:
-        words = {True: "PASS", False: "FAIL", None: "excused"}
-        _print_json(
-            [
-                {
-                    "encoding": n,
-                    "ok": n not in broken,
-                    "laws": [{"law": v.law, "sentence": v.sentence, "result": words[v.passed], "detail": v.detail} for v in vs],
-                }
-                for n, vs in found
-            ]
-        )
+        _print_json([{"encoding": name, "ok": name not in broken, "laws": [v.row() for v in verdicts]} for name, verdicts in found])
     else:
         console = Console()
         for name, verdicts in found:

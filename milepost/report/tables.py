@@ -20,7 +20,7 @@ SHORT = {
     "length_dependent": "length-dependent",
     "content_dependent": "content-dependent",
 }
-WORDS = {True: ("PASS", "green"), False: ("FAIL", "bold red"), None: ("excused", "dim")}
+STYLES = {True: "green", False: "bold red", None: "dim"}
 
 
 def catalogue(pages: Sequence[Page]) -> Table:
@@ -58,8 +58,7 @@ def laws(encoding: str, verdicts: Sequence[Verdict]) -> Table:
     for column in ("", "law", "sentence"):
         table.add_column(column)
     for v in verdicts:
-        word, style = WORDS[v.passed]
-        table.add_row(Text(word, style), Text(v.law), Text(f"{v.sentence} {v.detail}".strip()))
+        table.add_row(Text(v.word, STYLES[v.passed]), Text(v.law), Text(f"{v.sentence} {v.detail}".strip()))
     return table
 
 

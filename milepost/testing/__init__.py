@@ -32,6 +32,15 @@ class Verdict:
     passed: bool | None
     detail: str
 
+    @property
+    def word(self) -> str:
+        """PASS, FAIL or excused."""
+        return {True: "PASS", False: "FAIL", None: "excused"}[self.passed]
+
+    def row(self) -> dict[str, str]:
+        """As plain data."""
+        return {"law": self.law, "sentence": self.sentence, "result": self.word, "detail": self.detail}
+
 
 @dataclass(frozen=True)
 class Verdicts:
@@ -46,8 +55,7 @@ class Verdicts:
         return all(v.passed is not False for v in self.verdicts)
 
     def __str__(self) -> str:
-        words = {True: "PASS", False: "FAIL", None: "excused"}
-        return "\n".join([self.encoding, *(f"  {words[v.passed]:8}{v.law:22}{v.sentence} {v.detail}".rstrip() for v in self.verdicts)])
+        return "\n".join([self.encoding, *(f"  {v.word:8}{v.law:22}{v.sentence} {v.detail}".rstrip() for v in self.verdicts)])
 
 
 def check_encoding(enc: Encoding, laws: Sequence[Callable[[Encoding], None]] | None = None) -> Verdicts:
