@@ -20,6 +20,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Attended": "attention",
+    "KVCache": "attention",
     "Encoding": "encoding",
     "Layout": "layout",
     "Spectrum": "spectrum",
@@ -33,6 +34,7 @@ __all__ = sorted(_HOME)  # noqa: PLE0605
 
 if TYPE_CHECKING:
     from milepost.attention import Attended as Attended
+    from milepost.attention import KVCache as KVCache
     from milepost.attention import attend as attend
     from milepost.encoding import Encoding as Encoding
     from milepost.encoding import Sum as Sum

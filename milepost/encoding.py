@@ -117,6 +117,14 @@ class Encoding(nn.Module):
         """The plain encoding for a text of this length: itself, unless ``length_dependent``."""
         return self
 
+    def rekey(self, k: Tensor, pos: Tensor, was: Encoding, was_pos: Tensor) -> Tensor:
+        """Keys that ``was`` transformed at ``was_pos``, as this encoding would have transformed them at ``pos``: exact, or refused."""
+        if "embed" in self.points:
+            raise ValueError(f"{self!r} mixes positions into the embeddings: a cached key can't be given another position")
+        if "key" in self.points and (repr(was) != repr(self) or not torch.equal(pos, was_pos)):
+            raise ValueError(f"{self!r} can't turn a key of {was!r} into one of its own; cache the keys again")
+        return k
+
     def check(self, where: Layout | Tensor) -> None:
         """Raise ValueError if positions are not permitted here. Once a batch; hooks that are not compiled call it too."""
         pos = where.pos if isinstance(where, Layout) else where
@@ -255,6 +263,11 @@ class Sum(Encoding):
     def check(self, where: Layout | Tensor) -> None:
         for part in _parts(self):
             part.check(where)
+
+    def rekey(self, k: Tensor, pos: Tensor, was: Encoding, was_pos: Tensor) -> Tensor:
+        for part, old in zip(_parts(self), _parts(was), strict=True):
+            k = part.rekey(k, pos, old, was_pos)
+        return k
 
     def __repr__(self) -> str:
         return " + ".join(repr(part) for part in self.parts)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,6 +37,7 @@ class Layout:
 
     ``window`` lets a query see itself and the ``window - 1`` tokens before it (and after it, when not causal).
     ``rows`` is what is known of contiguity, one tuple of runs for each row of the batch, or None where nothing is.
+    ``keys`` is what a cache has done to the keys that lie here (see `milepost.attention.cache`).
     """
 
     index: Tensor
@@ -43,6 +45,7 @@ class Layout:
     pos: Tensor
     window: int | None = None
     rows: tuple[tuple[Run, ...], ...] | None = None
+    keys: Any = None
 
     # -- ways to make one ---------------------------------------------------------------------------------------
 
@@ -180,6 +183,15 @@ class Layout:
         index = self.index[:, tokens]
         pos = self.pos[..., tokens] if self.remapped else index
         return replace(self, index=index, segment=self.segment[:, tokens], pos=pos, rows=rows)
+
+    def part(self, rows: slice, tokens: slice) -> Layout:
+        """Some tokens of some rows of the batch, contiguity kept."""
+        cut = self[tokens]
+        if rows == slice(None):
+            return cut
+        index, segment, pos = (t[..., rows, :] if t.shape[-2] > 1 else t for t in (cut.index, cut.segment, cut.pos))
+        known = cut.rows if cut.rows is None or len(cut.rows) == 1 else cut.rows[rows]
+        return replace(cut, index=index, segment=segment, pos=pos if cut.remapped else index, rows=known)
 
     def take(self, which: Tensor) -> Layout:
         """Any shard or permutation of the tokens, the same for every row: ``which`` holds places in this layout."""

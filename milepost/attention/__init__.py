@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from milepost.attention.attend import BACKENDS, attend
+from milepost.attention.attend import BACKENDS, Choice, attend, explain
+from milepost.attention.cache import KVCache
 from milepost.attention.reference import Attended
 
-__all__ = ["BACKENDS", "Attended", "attend"]
+__all__ = ["BACKENDS", "Attended", "Choice", "KVCache", "attend", "explain"]

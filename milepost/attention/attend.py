@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, overload
 
 import torch
 from torch import Tensor
 
+from milepost.attention import chunked, flex, lengths, sdpa, toeplitz
 from milepost.attention.reference import Attended, reference
 from milepost.encoding import Encoding
 from milepost.layout import Layout
 
-BACKENDS = ("auto", "reference")
+BACKENDS = ("auto", "reference", "sdpa", "toeplitz", "chunked", "flex")
+_FAST = {"sdpa": sdpa, "toeplitz": toeplitz, "flex": flex, "chunked": chunked}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The backend that ``auto`` takes, and why: what it is good for, and why the faster ones were passed over."""
+
+    backend: str
+    why: str
 
 
 @overload
@@ -69,12 +80,58 @@ def attend(
     """
     enc = Encoding() if enc is None else enc
     at, to = _layouts(q, k, at, to)
-    _check(q, k, v, enc, at, to, causal, first_head)
     if backend not in BACKENDS:
         raise ValueError(f"unknown backend {backend!r}; there are {', '.join(BACKENDS)}")
+    if details and backend not in ("auto", "reference"):
+        raise ValueError(f"backend {backend!r} never holds all logits; details=True wants backend='reference'")
+    _check(q, k, v, enc, at, to, causal, first_head)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    done = reference(q, k, v, enc, at, to, causal=causal, scale=scale, first_head=first_head or 0)
-    return done if details else done.output
+    if lengths.waits(enc):
+        if details:
+            raise ValueError(f"{enc!r} is several encodings in one pass; ask for details with enc.at(length)")
+        return lengths.attend_by_length(q, k, v, enc, at, to, causal=causal, scale=scale, backend=backend, first_head=first_head, attend=attend)
+    if details or backend == "reference":
+        done = reference(q, k, v, enc, at, to, causal=causal, scale=scale, first_head=first_head or 0)
+        return done if details else done.output
+    if backend == "auto":
+        backend = _choose(q, k, v, enc, at, to, causal).backend
+    else:
+        reason = _FAST[backend].lacks(q, k, v, enc, at, to, causal)
+        if reason is not None:
+            raise ValueError(f"backend {backend!r} can't do this: {reason}; backend='auto' finds one that can")
+    run = getattr(_FAST[backend], backend)
+    out: Tensor = run(q, k, v, enc, at, to, causal=causal, scale=scale, first_head=first_head or 0)
+    return out
+
+
+def explain(q: Tensor, k: Tensor, v: Tensor, enc: Encoding | None = None, *, at: Layout | None = None, to: Layout | None = None, causal: bool = True) -> Choice:
+    """Which backend `attend` would take for this, and why."""
+    enc = Encoding() if enc is None else enc
+    at, to = _layouts(q, k, at, to)
+    _check(q, k, v, enc, at, to, causal, None if enc.heads is None or q.shape[1] == enc.heads else 0)
+    if lengths.waits(enc):
+        return Choice("by length", f"{enc!r} depends on the length: one attention for each text or stage, each with the backend that fits")
+    return _choose(q, k, v, enc, at, to, causal)
+
+
+_GOOD = {
+    "sdpa": "position came in through embeddings, queries and keys; torch's fused kernel does the rest",
+    "toeplitz": "the bias is a function of i - j over neighbours: a view of I + J numbers a head, no I x J tensor",
+    "flex": "a bias from positions on a GPU: FlexAttention's score_mod",
+    "chunked": "works for anything, a few rows of queries at a time",
+}
+
+
+def _choose(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, causal: bool) -> Choice:
+    """The fastest exact backend."""
+    order = ("sdpa", "toeplitz", "chunked") if q.device.type == "cpu" else ("sdpa", "flex", "chunked")
+    passed: list[str] = []
+    for name in order:
+        reason = _FAST[name].lacks(q, k, v, enc, at, to, causal)
+        if reason is None:
+            return Choice(name, "; ".join([_GOOD[name], *passed]))
+        passed.append(f"not {name}: {reason}")
+    raise AssertionError("chunked does everything")
 
 
 def _layouts(q: Tensor, k: Tensor, at: Layout | None, to: Layout | None) -> tuple[Layout, Layout]:
@@ -117,8 +174,7 @@ def _check(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layou
         raise ValueError(f"{enc!r} is for head_dim={enc.head_dim}, q has {q.shape[-1]}")
     if enc.causal_only and not causal:
         raise ValueError(f"{enc!r} has no meaning for keys after the query; attend with causal=True, or choose a two-sided mode")
-    if enc.length_dependent:
-        raise ValueError(f"{enc!r} depends on the length of the text: attend with enc.at(length)")
+    lengths.check_keys(enc, to)
     if not torch.compiler.is_compiling():
         enc.check(at)
         enc.check(to)

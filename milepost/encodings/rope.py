@@ -67,7 +67,9 @@ class RoPE(Encoding):
     def turn(self, x: Tensor, pos: Tensor) -> Tensor:
         """Pure rotation of ``x`` (B H L D) by ``pos`` (L or B L)."""
         if self.length_dependent:
-            raise ValueError(f"{self!r} depends on the length of the text: use enc.at(length), or attend() with a KVCache")
+            raise ValueError(
+                f"{self!r} depends on the length of the text: give q and k to attend() as they are, and it will turn them, or use enc.at(length) for one length"
+            )
         live = (self.rotary or self.size) // 2
         cos, sin = cos_sin(pos, self.inv_freq[:live], x.dtype, key=(self.spectrum, live))
         return rotate(x, cos[..., None, :, :], sin[..., None, :, :], self.size, self.pairing)
@@ -78,6 +80,14 @@ class RoPE(Encoding):
 
     def key(self, k: Tensor, pos: Tensor) -> Tensor:
         return self.turn(k, pos)
+
+    def rekey(self, k: Tensor, pos: Tensor, was: Encoding, was_pos: Tensor) -> Tensor:
+        """One more turn, by the difference of the angles; temperature is the query's business."""
+        if not isinstance(was, RoPE) or (was.size, was.pairing, was.head_dim) != (self.size, self.pairing, self.head_dim):
+            raise ValueError(f"{self!r} can't turn a key of {was!r} into one of its own; cache the keys again")
+        angle = pos.double()[..., None] * self.inv_freq.to(pos.device) - was_pos.double()[..., None] * was.inv_freq.to(pos.device)
+        work = torch.promote_types(k.dtype, torch.float32)
+        return rotate(k, angle.cos().to(work)[..., None, :, :], angle.sin().to(work)[..., None, :, :], self.size, self.pairing)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *more: Any) -> None:
         """Checkpoints of old hold their frequencies as a buffer: one that agrees is passed over, another is an error."""

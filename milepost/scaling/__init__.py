@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from milepost.scaling.scaling import Scaling
 
-NAMES: dict[str, str] = {}
+NAMES: dict[str, str] = {
+    "dynamic": "Dynamic",
+    "staged": "Staged",
+}
 """Every scaling: its name (the file's), and its class."""
 
 __all__ = ["NAMES", "Scaling"]

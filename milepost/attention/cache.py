@@ -1,0 +1,236 @@
+"""KVCache: keys and values of a text that goes on, with their layout.
+
+    cache = KVCache(enc)
+    at = cache.next(L)                                  # where the next L tokens are
+    k, v, to = cache.append(enc.key(k, at.pos), v, at)  # all keys and values so far, and where they are
+    y = attend(enc.query(q, at.pos), k, v, enc, at=at, to=to)
+
+Keys are kept transformed. What would make them stale turns them again, exactly, or is refused. An encoding that depends on
+the length is given raw keys (`append(k, v, at)`) and run by a policy:
+
+    staged     (default) by the stage of each query: exact, cached = full; keys turn again log2(N / trained) times in all
+    recompute  keys are kept raw and turned at every step for the length so far: never stale, O(N) rotations a step
+    frozen     scaled once, for a declared length
+    hf         as transformers does it: each key stays as it was turned when it came. Wrong past the trained length; for parity
+
+Nothing is changed until all that was given has been checked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from milepost.attention.lengths import Keys, rule_of, staged, waits
+from milepost.encoding import Encoding
+from milepost.layout import Layout, Run
+
+Policy = Literal["staged", "recompute", "frozen", "hf"]
+
+
+class KVCache:
+    """Room for ``capacity`` tokens, doubled when it is full, up to ``limit`` tokens if one is given.
+
+    ``length`` is the declared length of policy "frozen".
+    """
+
+    def __init__(self, enc: Encoding | None = None, *, capacity: int = 256, limit: int | None = None, policy: Policy = "staged", length: int | None = None):
+        enc = Encoding() if enc is None else enc
+        if policy not in ("staged", "recompute", "frozen", "hf"):
+            raise ValueError(f'policy must be "staged", "recompute", "frozen" or "hf", got {policy!r}')
+        if capacity < 1 or (limit is not None and limit < 1):
+            raise ValueError(f"capacity and limit must be at least 1, got capacity={capacity}, limit={limit}")
+        if (length is not None) != (policy == "frozen"):
+            raise ValueError(f'policy "frozen" wants length=, the declared length, and no other policy does; got policy={policy!r}, length={length}')
+        self.waits = waits(enc)
+        if rule_of(enc) is not None and policy != "staged":
+            raise ValueError(f"{enc!r} is staged; policy {policy!r} is for dynamic scalings")
+        self.rule = staged(enc) if self.waits and policy == "staged" else enc
+        self.policy, self.capacity, self.limit, self.declared = policy, capacity, limit, length
+        self.by: Encoding | None = None if self.waits else enc
+        self.layout: Layout | None = None
+        self._k: Tensor | None = None
+        self._v: Tensor | None = None
+
+    # -- what it holds ------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return 0 if self.layout is None else self.layout.length
+
+    @property
+    def k(self) -> Tensor:
+        """The keys so far, B G N D (a view)."""
+        return self._filled(self._k)
+
+    @property
+    def v(self) -> Tensor:
+        """The values so far, B G N Dv (a view)."""
+        return self._filled(self._v)
+
+    def _filled(self, held: Tensor | None) -> Tensor:
+        if held is None:
+            raise ValueError("the cache is empty; append first")
+        return held[:, :, : len(self)]
+
+    def next(self, length: int = 1, *, window: int | None = None) -> Layout:
+        """Where the next tokens are: each row goes on where its own text ended."""
+        if self.layout is None:
+            return Layout.dense(length, window=window)
+        if self.layout.rows is not None:
+            ends = [max((run.first + run.length for run in row), default=0) for row in self.layout.rows]
+            device = self.layout.index.device
+            if len(set(ends)) == 1:
+                return Layout.dense(length, start=ends[0], window=window, device=device)
+            return Layout.decode(torch.tensor(ends, device=device), length, window=window)
+        real = self.layout.segment >= 0
+        return Layout.decode(torch.where(real, self.layout.index + 1, 0).amax(-1), length, window=window)
+
+    # -- what changes it ----------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def append(self, k: Tensor, v: Tensor, at: Layout | None = None) -> tuple[Tensor, Tensor, Layout]:
+        """Take in keys (B G L D) and values (B G L Dv) at ``at`` (by default `next`); all keys and values so far, and where they are."""
+        at = self.next(k.shape[2]) if at is None else at
+        self._check(k, v, at)
+        by, k = self._turned(k, at)
+        layout = replace(at, window=None) if self.layout is None else self.layout.then(replace(at, window=None))
+        held = len(self)
+        self._grow(k, v, held + k.shape[2])
+        assert self._k is not None and self._v is not None
+        if by is not self.by and held and self.by is not None and self.layout is not None and self.policy == "staged":
+            assert by is not None
+            self._k[:, :, :held] = by.rekey(self._k[:, :, :held], self.layout.pos, self.by, self.layout.pos)
+        self._k[:, :, held : held + k.shape[2]] = k
+        self._v[:, :, held : held + k.shape[2]] = v
+        self.by, self.layout = by, replace(layout, keys=Keys(self.rule, by))
+        return self.k, self.v, self.layout
+
+    def reorder(self, beams: Tensor) -> None:
+        """Let row b of the batch go on from what was row ``beams[b]``: for beam search. The number of rows may change."""
+        if self.layout is None or self._k is None or self._v is None:
+            raise ValueError("the cache is empty; there are no beams to reorder")
+        rows = self._k.shape[0]
+        if beams.dim() != 1 or beams.is_floating_point() or beams.numel() == 0 or int(beams.min()) < 0 or int(beams.max()) >= rows:
+            raise ValueError(f"beams must be integers from 0 to {rows - 1}, one for each row, got {beams.tolist()}")
+        self._k, self._v = self._k.index_select(0, beams), self._v.index_select(0, beams)
+        old = self.layout
+        index, segment, pos = (t if t.shape[-2] == 1 else t.index_select(-2, beams) for t in (old.index, old.segment, old.pos))
+        known = old.rows if old.rows is None or len(old.rows) == 1 else tuple(old.rows[b] for b in beams.tolist())
+        self.layout = replace(old, index=index, segment=segment, pos=pos if old.remapped else index, rows=known)
+
+    def evict(self, *, sinks: int = 4, window: int) -> int:
+        """Keep the first ``sinks`` and the last ``window`` tokens; how many were dropped.
+
+        What is left is renumbered 0, 1, 2, ... as if the rest had never been, and its keys turned to their new places.
+        """
+        if sinks < 0 or window < 1:
+            raise ValueError(f"sinks must be at least 0 and window at least 1, got sinks={sinks}, window={window}")
+        n = len(self)
+        if n <= sinks + window or self.layout is None:
+            return 0
+        self._one_text("evict")
+        kept = torch.cat([torch.arange(sinks), torch.arange(n - window, n)]).to(self.layout.index.device)
+        self._move(kept, torch.arange(sinks + window, device=self.layout.index.device)[None])
+        return n - sinks - window
+
+    def shift(self, by: int) -> None:
+        """Move every token by ``by`` places (negative: to the left), and turn its key accordingly."""
+        if self.layout is None:
+            raise ValueError("the cache is empty; there is nothing to shift")
+        self._one_text("shift")
+        index = self.layout.index + by
+        if int(index.min()) < 0:
+            raise ValueError(f"shifting by {by} would put the first token at index {int(index.min())}")
+        self._move(torch.arange(len(self), device=index.device), index)
+
+    # -- how --------------------------------------------------------------------------------------------------------
+
+    def _check(self, k: Tensor, v: Tensor, at: Layout) -> None:
+        if k.dim() != 4 or v.dim() != 4 or k.shape[:3] != v.shape[:3]:
+            raise ValueError(f"keys and values must have shapes (B, G, L, D) and (B, G, L, Dv), got {tuple(k.shape)} and {tuple(v.shape)}")
+        if at.length != k.shape[2] or at.batch not in (1, k.shape[0]):
+            raise ValueError(f"the layout is of {at.batch} x {at.length} tokens, the keys of {k.shape[0]} x {k.shape[2]}")
+        for name, new, held in (("keys", k, self._k), ("values", v, self._v)):
+            if held is not None and (new.shape[0], new.shape[1], new.shape[3]) != (held.shape[0], held.shape[1], held.shape[3]):
+                wanted = (held.shape[0], held.shape[1], "L", held.shape[3])
+                raise ValueError(f"the cache holds {name} of shape ({', '.join(map(str, wanted))}), got {tuple(new.shape)}")
+            if held is not None and (new.dtype, new.device) != (held.dtype, held.device):
+                raise ValueError(f"the cache holds {name} in {held.dtype} on {held.device}, got {new.dtype} on {new.device}")
+        if self.limit is not None and len(self) + k.shape[2] > self.limit:
+            raise ValueError(f"{len(self)} cached and {k.shape[2]} new tokens are more than the cache may hold ({self.limit}); evict first, or raise limit")
+        if at.index.device != k.device:
+            raise ValueError(f"the layout is on {at.index.device}, the keys on {k.device}")
+        self.rule.check(at)
+        if self.layout is not None:
+            self._check_order(self.layout, at)
+
+    @staticmethod
+    def _check_order(old: Layout, new: Layout) -> None:
+        """New tokens must come after those of the same text that are here already."""
+        if old.rows is None or new.rows is None:
+            return
+        for row in range(max(len(old.rows), len(new.rows))):
+            before, after = (rows[row if len(rows) > 1 else 0] for rows in (old.rows, new.rows))
+            for run in after:
+                end = max((r.first + r.length for r in before if r.segment == run.segment), default=0)
+                if run.first < end:
+                    raise ValueError(f"the cache holds tokens up to index {end - 1} of text {run.segment}; new ones must come after it, got index {run.first}")
+
+    def _turned(self, k: Tensor, at: Layout) -> tuple[Encoding | None, Tensor]:
+        """For what the keys will have been turned after this append, and the new keys turned for it."""
+        if not self.waits:
+            return self.by, k
+        if self.policy == "recompute":
+            return None, k
+        ends = int(at.index.max()) + 1 if at.length else 1
+        plain = self.rule.at(self.declared or ends) if self.policy != "staged" else self._stage(at)
+        return plain, plain.key(k, at.pos)
+
+    def _stage(self, at: Layout) -> Encoding:
+        rule = rule_of(self.rule)
+        assert rule is not None
+        stage = rule.stage(int(at.index.max()) if at.length else 0)
+        if self.by is not None and repr(self.rule.at(rule.start(stage) + 1)) == repr(self.by):
+            return self.by
+        return self.rule.at(rule.start(stage) + 1)
+
+    def _grow(self, k: Tensor, v: Tensor, needed: int) -> None:
+        if self._k is not None and self._k.shape[2] >= needed:
+            return
+        size = self.capacity
+        while size < needed:
+            size *= 2
+        size = size if self.limit is None else max(needed, min(size, self.limit))
+        for name, new in (("_k", k), ("_v", v)):
+            held = getattr(self, name)
+            room = torch.zeros(new.shape[0], new.shape[1], size, new.shape[3], dtype=new.dtype, device=new.device)
+            if held is not None:
+                room[:, :, : len(self)] = held[:, :, : len(self)]
+            setattr(self, name, room)
+
+    def _one_text(self, what: str) -> None:
+        assert self.layout is not None
+        if self.layout.rows is None or any(len(row) != 1 or row[0].length != len(self) for row in self.layout.rows):
+            raise ValueError(f"{what}() is for rows of one text without padding; this cache holds padded, packed or scattered tokens")
+        if self.layout.remapped:
+            raise ValueError(f"{what}() renumbers tokens, and these are told other positions than their index; renumbering would lose them")
+
+    @torch.no_grad()
+    def _move(self, kept: Tensor, index: Tensor) -> None:
+        """Keep some tokens and give them new places."""
+        assert self.layout is not None and self._k is not None and self._v is not None
+        was = self.layout.pos[..., kept]
+        k, v = self._k[:, :, kept], self._v[:, :, kept]
+        by, old = self.by, self.by
+        if self.waits and self.policy == "staged":
+            by = self._stage(Layout.dense(1, start=int(index.max())))
+        if by is not None and old is not None:
+            k = by.rekey(k, index, old, was)
+        room = len(kept)
+        self._k[:, :, :room], self._v[:, :, :room] = k, v
+        rows = tuple((Run(0, room, 0, int(first)),) for first in index[:, 0].tolist())
+        self.by = by
+        self.layout = Layout(index, torch.zeros_like(index), index, None, rows, Keys(self.rule, by))

@@ -1,0 +1,67 @@
+"""flex: FlexAttention, for GPUs: the same pointwise bias as its score_mod, and the layout as its block mask.
+
+On CPUs it runs forward only (torch has no backward there), and is here to be compared.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from milepost.encoding import Encoding
+from milepost.layout import Layout
+
+
+def lacks(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, causal: bool) -> str | None:
+    """Why this backend can't do it, or None."""
+    if enc.content_dependent:
+        return f"{enc!r} depends on content, and a score_mod sees positions and the score alone"
+    if q.device.type == "cpu" and torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v, *enc.parameters())):
+        return "FlexAttention has no backward on the CPU"
+    if q.dtype == torch.float64 and q.device.type != "cpu":
+        return "FlexAttention has no float64 on GPUs"
+    return None
+
+
+def flex(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, *, causal: bool, scale: float, first_head: int = 0) -> Tensor:
+    """Attention of q (B H I D) to k, v (B G J Dv); see `milepost.attend`."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    batch, (I, J) = max(at.batch, to.batch), (q.shape[2], k.shape[2])
+    i, j, a, b = at.index, to.index, at.segment, to.segment
+    window = at.window
+
+    def seen(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        mine, theirs = row % i.shape[0], row % j.shape[0]
+        visible = (a[mine, query] == b[theirs, key]) & (a[mine, query] >= 0)
+        if causal:
+            visible = visible & (j[theirs, key] <= i[mine, query])
+        if window is not None:
+            visible = visible & ((i[mine, query] - j[theirs, key]).abs() < window)
+        return visible
+
+    def biased(score: Tensor, row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        mine, theirs = at.pos[row % at.pos.shape[0], query], to.pos[row % to.pos.shape[0], key]
+        return score + enc.bias(head + first_head, mine, theirs).to(score.dtype)
+
+    mask = create_block_mask(seen, batch if batch > 1 else None, None, I, J, device=str(q.device))
+    run = _compiled() if q.device.type == "cuda" else _plain()
+    done: Tensor = run(q, k, v, score_mod=biased if "bias" in enc.points else None, block_mask=mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
+    return done
+
+
+@cache
+def _compiled() -> Any:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention, dynamic=True)
+
+
+@cache
+def _plain() -> Any:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return flex_attention

@@ -1,0 +1,54 @@
+"""Dynamic NTK: a larger base, by as much as the text has outgrown the trained length.
+
+    base' = base * (factor N / trained - (factor - 1))^(d / (d - 2)),       N = max(length, trained)
+
+emozilla, "Dynamically Scaled RoPE", 2023, after bloc97's NTK-aware scaling; as in transformers
+
+The base depends on the length of the text, so keys that were cached at a shorter length are stale: see `KVCache` for the
+policies, and `staged` for a scaling of this kind that is exact.
+
+Departure: none from the formula. Published uses let `length` grow with each token and keep the stale keys; here a plain
+scaling has one length, and nothing is kept that depends on what was asked before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from milepost.scaling.scaling import Scaling
+from milepost.spectrum import Spectrum, geometric
+
+
+@dataclass(frozen=True, repr=False)
+class Dynamic(Scaling):
+    """``trained`` is the trained length; ``length`` is None (it depends on the text), or the one length that it is for."""
+
+    trained: int
+    factor: float = 1.0
+    length: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.trained < 1 or not 1 <= self.factor < float("inf") or (self.length is not None and self.length < 1):
+            raise ValueError(
+                f"dynamic needs trained >= 1, factor >= 1 and length >= 1 (or None), got trained={self.trained}, factor={self.factor}, length={self.length}; "
+                "a factor below 1 would shrink the context (0.25 is the inverse of 4)"
+            )
+
+    @property
+    def length_dependent(self) -> bool:  # type: ignore[override]
+        return self.length is None
+
+    def at(self, length: int) -> Dynamic:
+        return replace(self, length=length) if self.length is None else self
+
+    def __call__(self, plain: Spectrum) -> Spectrum:
+        if self.length is None:
+            return super().__call__(plain)
+        if self.length <= self.trained:
+            return plain
+        if plain.size < 4:
+            raise ValueError(f"dynamic NTK divides by d - 2: the rotary size must be at least 4, got {plain.size}")
+        stretch = self.factor * self.length / self.trained - (self.factor - 1)
+        base = plain.base * stretch ** (plain.size / (plain.size - 2))
+        live = sum(1 for w in plain.frequencies if w)
+        return replace(geometric(plain.size, base, pairs=live), temperature=plain.temperature)
