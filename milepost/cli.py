@@ -235,5 +235,108 @@ def bench_rope_command(
     Console().print(tables.rope_bench(result))
 
 
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Rounds = Annotated[int, typer.Option(help="Rounds; each contestant's best counts.")]
+
+
+@bench_app.command("attention")
+@_teaching
+def bench_attention_command(
+    lengths: Annotated[str, typer.Option(help="Lengths, such as 4096,16384 or 4k,16k.")] = "4k,16k",
+    schemes: Annotated[str, typer.Option(help="Schemes, separated by commas; all if left out.")] = "",
+    passes: Annotated[str, typer.Option("--pass", help="forward, training, or both separated by a comma.")] = "forward,training",
+    ours_only: Annotated[bool, typer.Option("--ours-only", help="Leave the peers out.")] = False,
+    rounds: Rounds = 5,
+    heads: Heads = 8,
+    head_dim: HeadDim = 64,
+    device: Device = "cpu",
+    as_json: Json = False,
+) -> None:
+    """What a position costs: time and memory of every scheme, as ratios to attention with no position.
+
+    Example: `milepost bench attention --lengths 4k --pass forward --json`
+    """
+    from milepost.bench.attention import bench_attention
+    from milepost.bench.contestants import SCHEMES
+
+    chosen = [s.strip() for s in schemes.split(",") if s.strip()] or list(SCHEMES[1:])
+    kinds = [p.strip() for p in passes.split(",") if p.strip()]
+    if not set(kinds) <= {"forward", "training"}:
+        raise ValueError(f"--pass is forward, training, or forward,training; got {passes!r}")
+    with _words().status("warming up") as status:
+        result = bench_attention(
+            _lengths(lengths), chosen, passes=kinds, heads=heads, head_dim=head_dim, rounds=rounds, ours_only=ours_only, device=device, tell=status.update
+        )
+    _show_bench(result, as_json)
+
+
+@bench_app.command("decode")
+@_teaching
+def bench_decode_command(
+    length: Length = 16384,
+    tokens: Annotated[int, typer.Option(help="Tokens to decode in a round.")] = 48,
+    staged: Annotated[bool, typer.Option("--staged/--no-staged", help="Also a long decode across two stages of staged dynamic NTK.")] = True,
+    rounds: Rounds = 5,
+    heads: Heads = 8,
+    head_dim: HeadDim = 64,
+    device: Device = "cpu",
+    as_json: Json = False,
+) -> None:
+    """One token at a time over a cache, as ratios to the same with no position.
+
+    Example: `milepost bench decode --length 4096 --json`
+    """
+    from milepost.bench.decode import bench_decode
+
+    with _words().status("warming up") as status:
+        result = bench_decode(length, tokens=tokens, staged=staged, rounds=rounds, heads=heads, head_dim=head_dim, device=device, tell=status.update)
+    _show_bench(result, as_json)
+
+
+@bench_app.command("all")
+@_teaching
+def bench_all_command(
+    out: Annotated[Path, typer.Option(help="Folder for bench.json, bench.md and bench.svg.")] = Path("docs/bench"),
+    as_json: Json = False,
+) -> None:
+    """Every benchmark at its full size, written as data, a Markdown table and a figure.
+
+    Example: `milepost bench all --out docs/bench`
+    """
+    from milepost.bench.everything import bench_everything
+    from milepost.report import bench as drawn
+    from milepost.results import write, write_json
+
+    with _words().status("warming up") as status:
+        result = bench_everything(tell=status.update)
+    files = [write_json(out / "bench.json", result), write(out / "bench.md", drawn.markdown(result)), write(out / "bench.html", drawn.page(result))]
+    for file in files:
+        _words().print(f"wrote {file}", soft_wrap=True)
+    if as_json:
+        _print_json(result)
+
+
+def _lengths(text: str) -> list[int]:
+    """``4k,16384`` as numbers; k is 1024."""
+    found = []
+    for word in text.lower().replace(" ", "").split(","):
+        number = word.removesuffix("k")
+        if not number.isdigit() or int(number) < 1:
+            raise ValueError(f"lengths are numbers such as 4096 or 4k, separated by commas; got {word!r}")
+        found.append(int(number) * (1024 if word.endswith("k") else 1))
+    return found
+
+
+def _show_bench(result: dict[str, Any], as_json: bool) -> None:
+    from rich.console import Console
+
+    from milepost.report import tables
+
+    if as_json:
+        _print_json(result["rows"])
+    else:
+        Console().print(tables.attention_bench(result))
+
+
 if __name__ == "__main__":
     main()

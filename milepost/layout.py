@@ -20,6 +20,9 @@ from torch import Tensor
 
 from milepost.positions import check_dtype, check_finite
 
+MOST_RUNS = 64
+"""With more runs than this in a row, a layout counts as scattered."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -201,6 +204,11 @@ class Layout:
         pos = self.pos[..., which] if self.remapped else index
         return replace(self, index=index, segment=self.segment[:, which], pos=pos, rows=None)
 
+    def discovered(self) -> Layout:
+        """The same layout with ``rows`` read off its tensors (one synchronisation): for shards that are made of a few runs."""
+        rows = tuple(_stretches(i, s) for i, s in zip(self.index.tolist(), self.segment.tolist(), strict=True))
+        return replace(self, rows=rows if all(len(row) <= MOST_RUNS for row in rows) else None)
+
     def then(self, more: Layout) -> Layout:
         """These tokens, and after them ``more``: what a cache holds after an append."""
         batch = max(self.index.shape[0], more.index.shape[0])
@@ -210,6 +218,18 @@ class Layout:
         if self.rows is not None and more.rows is not None:
             rows = tuple(_join(mine, theirs, self.length) for mine, theirs in zip(_widen(self.rows, batch), _widen(more.rows, batch), strict=True))
         return replace(self, index=index, segment=segment, pos=pos if self.remapped or more.remapped else index, rows=rows)
+
+
+def _stretches(index: list[int], segment: list[int]) -> tuple[Run, ...]:
+    """The runs of one row: neighbours in memory, in one text, with index growing by one."""
+    runs: list[Run] = []
+    for place, (i, s) in enumerate(zip(index, segment, strict=True)):
+        last = runs[-1] if runs else None
+        if last and (last.segment, last.offset + last.length, last.first + last.length) == (s, place, i):
+            runs[-1] = replace(last, length=last.length + 1)
+        elif s >= 0:
+            runs.append(Run(place, 1, s, i))
+    return tuple(runs)
 
 
 def _check_window(window: int | None) -> None:

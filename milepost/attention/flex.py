@@ -13,6 +13,7 @@ from torch import Tensor
 
 from milepost.encoding import Encoding
 from milepost.layout import Layout
+from milepost.positions import extent
 
 
 def lacks(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, causal: bool) -> str | None:
@@ -21,6 +22,8 @@ def lacks(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout
         return f"{enc!r} depends on content, and a score_mod sees positions and the score alone"
     if q.device.type == "cpu" and torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v, *enc.parameters())):
         return "FlexAttention has no backward on the CPU"
+    if not enc.toeplitz and q.device.type != "cpu":
+        return f"the bias of {enc!r} looks numbers up in a way that a compiled score_mod can't"
     if q.dtype == torch.float64 and q.device.type != "cpu":
         return "FlexAttention has no float64 on GPUs"
     return None
@@ -43,9 +46,20 @@ def flex(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout,
             visible = visible & ((i[mine, query] - j[theirs, key]).abs() < window)
         return visible
 
-    def biased(score: Tensor, row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        mine, theirs = at.pos[row % at.pos.shape[0], query], to.pos[row % to.pos.shape[0], key]
-        return score + enc.bias(head + first_head, mine, theirs).to(score.dtype)
+    if enc.toeplitz and "bias" in enc.points and not at.remapped and not to.remapped:  # a look-up: any bias compiles
+        (first, last), (low, high) = extent(i), extent(j)
+        nearest, farthest = int(first - high), int(last - low)
+        distance = torch.arange(nearest, farthest + 1, device=q.device)
+        h = torch.arange(first_head, first_head + q.shape[1], device=q.device)[:, None]
+        table = enc.bias(h, distance, torch.zeros_like(distance)).to(torch.promote_types(q.dtype, torch.float32))
+
+        def biased(score: Tensor, row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            return score + table[head, i[row % i.shape[0], query] - j[row % j.shape[0], key] - nearest].to(score.dtype)
+    else:
+
+        def biased(score: Tensor, row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            mine, theirs = at.pos[row % at.pos.shape[0], query], to.pos[row % to.pos.shape[0], key]
+            return score + enc.bias(head + first_head, mine, theirs).to(score.dtype)
 
     mask = create_block_mask(seen, batch if batch > 1 else None, None, I, J, device=str(q.device))
     run = _compiled() if q.device.type == "cuda" else _plain()

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from milepost.portrait import Panel, Portrait
 
 COLOURS = ("#2563eb", "#d97706", "#059669", "#dc2626", "#7c3aed", "#0891b2", "#be185d", "#4d7c0f")
+CONFIG = {"responsive": True, "displaylogo": False}
+"""How plotly figures behave in a page."""
 FORMATS = (".html", ".png", ".svg")
 
 
@@ -69,9 +71,7 @@ def page(pictures: Sequence[tuple[Portrait, Page | None]]) -> str:
         parts.append(f"<section><h2>{html.escape(about.title if about else picture.encoding)}</h2><p><code>{html.escape(picture.encoding)}</code></p>")
         if about:
             parts.append(f"<pre>{html.escape(about.formula)}</pre><p class=ref>{html.escape(about.reference)}</p>")
-        drawn = [
-            figure([panel]).to_html(include_plotlyjs=False, full_html=False, config={"responsive": True, "displaylogo": False}) for panel in picture.panels
-        ]
+        drawn = [figure([panel]).to_html(include_plotlyjs=False, full_html=False, config=CONFIG) for panel in picture.panels]
         parts.append(f'<div class="panels">{"".join(f"<div>{one}</div>" for one in drawn)}</div></section>')
     title = html.escape(pictures[0][0].encoding if len(pictures) == 1 else "Positional encodings")
     return _PAGE.replace("{title}", title).replace("{plotly}", get_plotlyjs()).replace("{body}", "\n".join(parts))

@@ -81,3 +81,17 @@ def rope_bench(result: dict[str, Any]) -> Table:
     if result["not_installed"]:
         table.caption = f"not installed, so not measured: {', '.join(result['not_installed'])} (pip install 'milepost[bench]')"
     return table
+
+
+def attention_bench(result: dict[str, Any]) -> Table:
+    """The ratio table of `bench attention` and `bench decode`."""
+    p = result["provenance"]["protocol"]
+    table = Table(title=f"{p['heads']} heads x {p['head_dim']}, {p['dtype']}, {p['device']}, ratios to torch SDPA with no position", header_style="bold")
+    for column in ("scheme", "implementation", "pass", "length", "ratio", "extra MB", ""):
+        table.add_column(column, justify="right" if column in ("length", "ratio", "extra MB") else "left")
+    for row in result["rows"]:
+        ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}"
+        peak = "" if row["peak_mb"] is None else f"{row['peak_mb']:.0f}"
+        ours = "bold" if row["implementation"] == "milepost" else ""
+        table.add_row(row["scheme"], Text(row["implementation"], ours), row["pass"], str(row["length"]), Text(ratio, ours), peak, Text(row["note"]))
+    return table

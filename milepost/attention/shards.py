@@ -1,0 +1,79 @@
+"""shards: one text over several processes, each with its own tokens. Positions are data, so a shard is a slice of them.
+
+    mine = places(N, rank, world, "zigzag")             # which tokens this process holds
+    at = Layout.dense(N).take(mine)
+    y = attend_shards(q, k, v, enc, at=at)              # q, k, v: this process's tokens, transformed; y: their outputs
+
+Keys and values are gathered, put in the order of the text, and attended to by the local queries; gradients are summed back.
+Zig-zag gives each process a chunk from the front and its mirror from the back, so that causal work is even.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from milepost.attention.attend import attend
+from milepost.encoding import Encoding
+from milepost.layout import Layout
+
+
+def places(length: int, rank: int, world: int, how: Literal["contiguous", "zigzag"] = "contiguous") -> Tensor:
+    """The places of the tokens that process ``rank`` of ``world`` holds."""
+    pieces = world if how == "contiguous" else 2 * world
+    if how not in ("contiguous", "zigzag"):
+        raise ValueError(f'how must be "contiguous" or "zigzag", got {how!r}')
+    if not 0 <= rank < world or length % pieces:
+        raise ValueError(f"{length} tokens can't be cut into {pieces} equal pieces for rank {rank} of {world}; pad the text to a multiple of {pieces}")
+    chunks = torch.arange(length).reshape(pieces, -1)
+    return chunks[rank] if how == "contiguous" else torch.cat([chunks[rank], chunks[pieces - 1 - rank]])
+
+
+def attend_shards(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, *, at: Layout, group: Any = None, causal: bool = True, **how: Any) -> Tensor:
+    """Attention of this process's queries to everybody's keys: q (B H n D), k and v (B G n D*) of n tokens at ``at``.
+
+    Every process of ``group`` must call it, with the same number of tokens. ``how`` goes to `attend`.
+    """
+    world = dist.get_world_size(group)
+    counts = [torch.zeros(1, dtype=torch.long) for _ in range(world)]
+    dist.all_gather(counts, torch.tensor([k.shape[2]]), group=group)
+    if len({int(c) for c in counts}) > 1:
+        raise ValueError(f"every process must hold the same number of tokens, got {[int(c) for c in counts]}")
+    keys, values = _Gather.apply(k, group), _Gather.apply(v, group)  # type: ignore[no-untyped-call]
+    index, segment, pos = (_gathered(t, group) for t in (at.index, at.segment, at.pos))
+    order = (segment.clamp(min=0) * (int(index.max()) + 1) + index).argsort(dim=-1, stable=True)
+    if order.shape[0] == 1 or bool((order == order[:1]).all()):
+        whole = order[0]
+        to = Layout(index, segment, pos if at.remapped else index).take(whole).discovered()
+        keys, values = keys[:, :, whole], values[:, :, whole]
+    else:  # rows of different texts stay as they came
+        to = Layout(index, segment, pos if at.remapped else index)
+    out: Tensor = attend(q, keys, values, enc, at=at.discovered(), to=to, causal=causal, **how)
+    return out
+
+
+def _gathered(t: Tensor, group: Any) -> Tensor:
+    parts = [torch.empty_like(t) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(parts, t.contiguous(), group=group)
+    return torch.cat(parts, dim=-1)
+
+
+class _Gather(torch.autograd.Function):
+    """Everybody's tokens, side by side; the gradient is the sum of what everybody has for mine."""
+
+    @staticmethod
+    def forward(ctx: Any, mine: Tensor, group: Any) -> Tensor:
+        ctx.group, ctx.count = group, mine.shape[2]
+        parts = [torch.empty_like(mine, memory_format=torch.contiguous_format) for _ in range(dist.get_world_size(group))]
+        dist.all_gather(parts, mine.contiguous(), group=group)
+        return torch.cat(parts, dim=2)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        total = grad.contiguous()
+        dist.all_reduce(total, group=ctx.group)
+        start = dist.get_rank(ctx.group) * ctx.count
+        return total[:, :, start : start + ctx.count], None

@@ -1,0 +1,117 @@
+"""bench decode: one token at a time over a cache, as the ratio to the same with no position.
+
+The baseline writes each key and value into a preallocated buffer and calls torch's fused attention; ours does the same
+through `KVCache` and `attend`, queries and keys transformed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from milepost.attention import KVCache, attend
+from milepost.bench.contestants import TOEPLITZ, encoding
+from milepost.encoding import Encoding
+from milepost.results import provenance
+from milepost.spec import build
+
+
+def bench_decode(
+    length: int = 16384, schemes: Sequence[str] = ("rope", *TOEPLITZ), *, heads: int = 8, head_dim: int = 64, tokens: int = 48, rounds: int = 5,
+    staged: bool = True, device: str = "cpu", tell: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:  # fmt: skip
+    """Rows as of `bench attention`, with pass "decode": the mean time of a token after ``length`` cached ones."""
+    rows: list[dict[str, Any]] = []
+    with torch.no_grad():
+        for scheme in schemes:
+            enc = encoding(scheme, heads, head_dim).to(device)
+            best = {"none": float("inf"), "milepost": float("inf")}
+            for turn in range(rounds):
+                tell(f"{scheme}: round {turn + 1} of {rounds}")
+                makers = {"none": Plain(length, tokens, heads, head_dim, device), "milepost": Ours(enc, length, tokens, heads, head_dim, device)}
+                spent = _interleaved(makers, tokens, device)
+                best = {name: min(best[name], spent[name]) for name in best}
+            rows.append(_row(scheme, length, best))
+        if staged:
+            rows.append(_staged(length, heads, head_dim, device, tell))
+    sizes = {"heads": heads, "head_dim": head_dim, "length": length, "tokens": tokens, "dtype": "float32"}
+    return {"rows": rows, "provenance": provenance(**sizes, rounds=rounds, device=device, threads=torch.get_num_threads())}
+
+
+def _staged(length: int, heads: int, head_dim: int, device: str, tell: Callable[[str], None]) -> dict[str, Any]:
+    """A decode from just under half the length to just past it, with stages that begin at both: the mean over all tokens."""
+    margin = max(1, length // 64)
+    start, tokens = length // 2 - margin, length // 2 + 2 * margin
+    enc = build(f"rope(scaling=staged(trained={length // 4}))", head_dim=head_dim)
+    tell(f"staged: a decode of {tokens} tokens from {start}, across {length // 2} and {length}")
+    makers = {"none": Plain(start, tokens, heads, head_dim, device), "milepost": Ours(enc, start, tokens, heads, head_dim, device)}
+    spent = _interleaved(makers, tokens, device)
+    return _row("rope staged", length, spent)
+
+
+def _row(scheme: str, length: int, seconds: dict[str, float]) -> dict[str, Any]:
+    ratio = seconds["milepost"] / seconds["none"]
+    return {
+        "scheme": scheme,
+        "implementation": "milepost",
+        "pass": "decode",
+        "length": length,
+        "ratio": ratio,
+        "seconds": seconds["milepost"],
+        "peak_mb": None,
+        "note": "",
+    }
+
+
+def _interleaved(makers: dict[str, Any], tokens: int, device: str) -> dict[str, float]:
+    """Seconds a token, both contestants taking turns at every token."""
+    total = dict.fromkeys(makers, 0.0)
+    for _ in range(tokens):
+        for name, maker in makers.items():
+            begun = time.perf_counter()
+            maker.token()
+            if device == "cuda":
+                torch.cuda.synchronize()
+            total[name] += time.perf_counter() - begun
+    return {name: spent / tokens for name, spent in total.items()}
+
+
+class Plain:
+    """No position: a preallocated buffer and torch's fused attention."""
+
+    def __init__(self, length: int, tokens: int, heads: int, head_dim: int, device: str):
+        self.k, self.v = (torch.randn(1, heads, length + tokens, head_dim, device=device) for _ in range(2))
+        self.new = [torch.randn(1, heads, 1, head_dim, device=device) for _ in range(3)]
+        self.n = length
+
+    def token(self) -> Tensor:
+        """Decode one token."""
+        q, k, v = self.new
+        self.k[:, :, self.n : self.n + 1] = k
+        self.v[:, :, self.n : self.n + 1] = v
+        self.n += 1
+        return F.scaled_dot_product_attention(q, self.k[:, :, : self.n], self.v[:, :, : self.n])
+
+
+class Ours:
+    """The same with a position, through KVCache and attend."""
+
+    def __init__(self, enc: Encoding, length: int, tokens: int, heads: int, head_dim: int, device: str):
+        self.enc, self.cache = enc, KVCache(enc, capacity=length + tokens)
+        k, v = (torch.randn(1, heads, length, head_dim, device=device) for _ in range(2))
+        self.cache.append(k, v)
+        self.new = [torch.randn(1, heads, 1, head_dim, device=device) for _ in range(3)]
+
+    def token(self) -> Tensor:
+        """Decode one token."""
+        q, k, v = self.new
+        at = self.cache.next()
+        if not self.enc.length_dependent:
+            q, k = self.enc.query(q, at.pos), self.enc.key(k, at.pos)
+        keys, values, to = self.cache.append(k, v, at)
+        return attend(q, keys, values, self.enc, at=at, to=to)

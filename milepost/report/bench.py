@@ -1,0 +1,79 @@
+"""The benchmark drawn: a Markdown table to paste, and a page with a figure."""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+from milepost.report.portrait import COLOURS, CONFIG
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """All rows as Markdown tables."""
+    p, about = result["provenance"]["protocol"], result["provenance"]
+    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+    lines = [
+        "# Benchmark",
+        "",
+        f"{about['date']}, {about['cores']} cores ({about['machine']}), Python {about['python']}, {versions}.",
+        f"{p['heads']} heads x {p['head_dim']}, {p['dtype']}, causal; contestants interleaved in one run, the best of several rounds, as ratios.",
+        "Made by `make bench`.",
+        "",
+        "## Rotating q and k (32 heads x 4096 x 128)",
+        "",
+        "| implementation | mode | time / clone | time / ours |",
+        "|---|---|---:|---:|",
+    ]
+    lines += [f"| {r['implementation']} | {r['mode']} | {r['ratio']:.2f} | {r['times_ours']:.2f} |" for r in sorted(result["rope"], key=lambda r: r["ratio"])]
+    for kind, title in (("forward", "Forward"), ("training", "Training: forward and backward"), ("decode", "Decode: one token over a cache")):
+        rows = [r for r in result["rows"] if r["pass"] == kind]
+        lines += [
+            "",
+            f"## {title}, as ratios to attention with no position",
+            "",
+            "| scheme | implementation | length | ratio | extra MB | |",
+            "|---|---|---:|---:|---:|---|",
+        ]
+        for r in rows:
+            name = f"**{r['implementation']}**" if r["implementation"] == "milepost" else r["implementation"]
+            ratio = "" if r["ratio"] is None else f"{r['ratio']:.2f}"
+            peak = "" if r["peak_mb"] is None else f"{r['peak_mb']:.0f}"
+            lines.append(f"| {r['scheme']} | {name} | {r['length']} | {ratio} | {peak} | {r['note']} |")
+    return "\n".join(lines) + "\n"
+
+
+def figure(result: dict[str, Any], kind: str, length: int) -> Any:
+    """Ratios of every scheme and implementation for one pass and length, as bars."""
+    from plotly import graph_objects as go
+
+    rows = [r for r in result["rows"] if r["pass"] == kind and r["length"] == length and r["ratio"] is not None and r["scheme"] != "nope"]
+    fig = go.Figure()
+    for n, name in enumerate(dict.fromkeys(r["implementation"] for r in rows)):
+        mine = [r for r in rows if r["implementation"] == name]
+        fig.add_bar(x=[r["scheme"] for r in mine], y=[r["ratio"] for r in mine], name=name, marker_color=COLOURS[n % len(COLOURS)])
+    fig.add_hline(1.0, line_dash="dot", line_color="#888")
+    fig.update_layout(
+        template="plotly_white", barmode="group", height=420, font={"family": "system-ui, sans-serif", "size": 13},
+        title=f"{kind}, {length} tokens: time as a ratio to attention with no position", yaxis_title="ratio", legend={"orientation": "h", "y": -0.15},
+    )  # fmt: skip
+    return fig
+
+
+def page(result: dict[str, Any]) -> str:
+    """A self-contained page: figures, then the table."""
+    from plotly.offline import get_plotlyjs
+
+    shown = dict.fromkeys((r["pass"], r["length"]) for r in result["rows"] if r["ratio"] is not None)
+    figures = "\n".join(figure(result, kind, length).to_html(include_plotlyjs=False, full_html=False, config=CONFIG) for kind, length in shown)
+    body = f"{figures}<pre>{html.escape(markdown(result))}</pre>"
+    return _PAGE.replace("{plotly}", get_plotlyjs()).replace("{body}", body)
+
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Benchmark · milepost</title>
+<style>body { font: 16px/1.5 system-ui, sans-serif; max-width: 1000px; margin: 0 auto; padding: 1rem } pre { overflow-x: auto }</style>
+<script>{plotly}</script></head><body>
+{body}
+</body></html>
+"""
