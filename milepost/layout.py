@@ -180,21 +180,20 @@ class Layout:
         if not isinstance(tokens, slice):
             raise ValueError(f"a layout is cut with a slice, such as at[:128]; for picked tokens use at.take(tensor), got {tokens!r}")
         start, stop, step = tokens.indices(self.length)
-        rows = None
-        if step == 1 and self.rows is not None:
-            rows = tuple(tuple(c for run in row if (c := _cut(run, start, stop))) for row in self.rows)
+        if step == 1:
+            return self.part(None, start, max(start, stop))
         index = self.index[:, tokens]
         pos = self.pos[..., tokens] if self.remapped else index
-        return replace(self, index=index, segment=self.segment[:, tokens], pos=pos, rows=rows)
+        return replace(self, index=index, segment=self.segment[:, tokens], pos=pos, rows=None)
 
-    def part(self, rows: slice, tokens: slice) -> Layout:
-        """Some tokens of some rows of the batch, contiguity kept."""
-        cut = self[tokens]
-        if rows == slice(None):
-            return cut
-        index, segment, pos = (t[..., rows, :] if t.shape[-2] > 1 else t for t in (cut.index, cut.segment, cut.pos))
-        known = cut.rows if cut.rows is None or len(cut.rows) == 1 else cut.rows[rows]
-        return replace(cut, index=index, segment=segment, pos=pos if cut.remapped else index, rows=known)
+    def part(self, row: int | None, first: int, stop: int) -> Layout:
+        """Tokens ``first .. stop-1`` of one row of the batch (None: of every row), contiguity kept."""
+        known = None if self.rows is None else self.rows if row is None or len(self.rows) == 1 else self.rows[row : row + 1]
+        runs = None if known is None else tuple(tuple(c for run in line if (c := _cut(run, first, stop))) for line in known)
+        index, segment, pos = self.index[:, first:stop], self.segment[:, first:stop], self.pos[..., first:stop]
+        if row is not None:
+            index, segment, pos = (t[..., row : row + 1, :] if t.shape[-2] > 1 else t for t in (index, segment, pos))
+        return replace(self, index=index, segment=segment, pos=pos if self.remapped else index, rows=runs)
 
     def take(self, which: Tensor) -> Layout:
         """Any shard or permutation of the tokens, the same for every row: ``which`` holds places in this layout."""

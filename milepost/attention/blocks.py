@@ -17,20 +17,49 @@ from milepost.layout import Layout, Run
 
 @dataclass(frozen=True)
 class Block:
-    """Queries and keys of one text: ``rows`` of the batch, ``queries`` and ``keys`` in memory.
+    """Queries ``first .. stop-1`` and keys ``key_first .. key_stop-1`` of one text, in ``row`` of the batch (None: in every row).
 
-    ``ahead`` is the index of the first query minus the index of the first key.
+    ``ahead`` is the index of the first query minus the index of the first key. (Numbers, not slices: a compiler keeps
+    numbers symbolic.)
     """
 
-    rows: slice
-    queries: slice
-    keys: slice
+    row: int | None
+    first: int
+    stop: int
+    key_first: int
+    key_stop: int
     ahead: int
 
     @property
     def shape(self) -> tuple[int, int]:
         """How many queries and keys it holds."""
-        return self.queries.stop - self.queries.start, self.keys.stop - self.keys.start
+        return self.stop - self.first, self.key_stop - self.key_first
+
+    def queries(self, t: Tensor) -> Tensor:
+        """Its queries of a tensor B H I D."""
+        return self._rows(t)[:, :, self.first : self.stop]
+
+    def keys(self, t: Tensor) -> Tensor:
+        """Its keys or values of a tensor B G J D."""
+        return self._rows(t)[:, :, self.key_first : self.key_stop]
+
+    def _rows(self, t: Tensor) -> Tensor:
+        return t if self.row is None else t[self.row : self.row + 1]
+
+    def layouts(self, at: Layout, to: Layout) -> tuple[Layout, Layout]:
+        """The layouts of its queries and of its keys."""
+        return at.part(self.row, self.first, self.stop), to.part(self.row, self.key_first, self.key_stop)
+
+    def cut(self, first: int, stop: int, causal: bool, window: int | None) -> Block:
+        """Queries ``first .. stop-1`` of its own, with the keys that they can see."""
+        low, high, ahead = 0, self.shape[1], self.ahead + first
+        if window is not None:
+            low = max(0, ahead - window + 1)
+            high = min(high, self.ahead + stop - 1 + window)
+        if causal:
+            high = min(high, self.ahead + stop)
+        high = max(low, high)
+        return Block(self.row, self.first + first, self.first + stop, self.key_first + low, self.key_first + high, ahead - low)
 
 
 def blocks(at: Layout, to: Layout, causal: bool) -> tuple[Block, ...] | str:
@@ -41,7 +70,7 @@ def blocks(at: Layout, to: Layout, causal: bool) -> tuple[Block, ...] | str:
     many = max(len(rows_at), len(rows_to))
     found: list[Block] = []
     for row in range(many):
-        these = slice(None) if many == 1 else slice(row, row + 1)
+        these = None if many == 1 else row
         keys = rows_to[row if len(rows_to) > 1 else 0]
         for run in rows_at[row if len(rows_at) > 1 else 0]:
             mine = [key for key in keys if key.segment == run.segment]
@@ -54,15 +83,16 @@ def blocks(at: Layout, to: Layout, causal: bool) -> tuple[Block, ...] | str:
     return tuple(found)
 
 
-def assemble(q: Tensor, width: int, pieces: Sequence[tuple[slice, slice, Tensor]]) -> Tensor:
-    """The outputs of (rows, queries) in their places, B H I width; queries in no piece see nothing, and give zeros."""
-    whole = all(rows == slice(None) for rows, _, _ in pieces)
-    if whole and sum(queries.stop - queries.start for _, queries, _ in pieces) == q.shape[2]:
-        ordered = [done for _, _, done in sorted(pieces, key=lambda piece: piece[1].start)]
-        return ordered[0] if len(ordered) == 1 else torch.cat(ordered, dim=2)
+def assemble(q: Tensor, width: int, pieces: Sequence[tuple[Block, Tensor]]) -> Tensor:
+    """The outputs of blocks in their places, B H I width; queries in no block see nothing, and give zeros."""
+    if all(b.row is None for b, _ in pieces) and sum(b.stop - b.first for b, _ in pieces) == q.shape[2]:
+        if len(pieces) == 1:
+            return pieces[0][1]
+        return torch.cat([done for _, done in sorted(pieces, key=lambda piece: piece[0].first)], dim=2)
     out = torch.zeros(*q.shape[:3], width, dtype=q.dtype, device=q.device)
-    for rows, queries, done in pieces:
-        out[rows, :, queries] = done
+    for b, done in pieces:
+        rows = out if b.row is None else out[b.row : b.row + 1]
+        rows[:, :, b.first : b.stop] = done
     return out
 
 
@@ -70,18 +100,11 @@ def _alike(rows: tuple[tuple[Run, ...], ...]) -> tuple[tuple[Run, ...], ...]:
     return rows[:1] if all(row == rows[0] for row in rows[1:]) else rows
 
 
-def _visible(query: Run, key: Run, rows: slice, causal: bool, window: int | None) -> Block | None:
+def _visible(query: Run, key: Run, row: int | None, causal: bool, window: int | None) -> Block | None:
     """The block of two runs, without queries before the first key and keys that nobody sees."""
-    first, keys, ahead, count = query.offset, key.length, query.first - key.first, query.length
-    start = 0
+    ahead, skipped = query.first - key.first, 0
     if causal and ahead < 0:  # the first queries stand before the first key
-        first, count, ahead = first - ahead, count + ahead, 0
-    if causal:
-        keys = min(keys, ahead + count)
-    if window is not None:
-        start = max(0, ahead - window + 1)
-        if not causal:
-            keys = min(keys, ahead + count - 1 + window)
-    if count <= 0 or keys - start <= 0:
-        return None
-    return Block(rows, slice(first, first + count), slice(key.offset + start, key.offset + keys), ahead - start)
+        skipped = min(-ahead, query.length)
+    whole = Block(row, query.offset, query.offset + query.length, key.offset, key.offset + key.length, ahead)
+    block = whole.cut(skipped, query.length, causal, window)
+    return block if block.shape[0] > 0 and block.shape[1] > 0 else None

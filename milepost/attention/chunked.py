@@ -6,6 +6,7 @@ are touched.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -31,43 +32,31 @@ def chunked(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layo
     found = blocks(at, to, causal)
     known = not isinstance(found, str)
     if isinstance(found, str):
-        found = (Block(slice(None), slice(0, q.shape[2]), slice(0, k.shape[2]), 0),)
+        found = (Block(None, 0, q.shape[2], 0, k.shape[2], 0),)
     learning = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v, *enc.parameters()))
-    pieces: list[tuple[slice, slice, Tensor]] = []
+    pieces: list[tuple[Block, Tensor]] = []
     for block in found:
-        I, J = block.shape
-        step = _step(I, J * q.shape[1] * (q.shape[0] if block.rows == slice(None) else 1))
-        for a in range(0, I, step):
-            e = min(a + step, I)
-            low, high = _seen(block, a, e, causal, at.window) if known else (0, J)
-            queries = slice(block.queries.start + a, block.queries.start + e)
-            keys = slice(block.keys.start + low, block.keys.start + high)
-            where = at.part(block.rows, queries), to.part(block.rows, keys)
-            run = partial(_output, enc=enc, at=where[0], to=where[1], causal=causal, scale=scale, first_head=first_head)
-            some = q[block.rows, :, queries], k[block.rows, :, keys], v[block.rows, :, keys]
+        count, keys = block.shape
+        for a, e in _chunks(count, keys * q.shape[1] * (q.shape[0] if block.row is None else 1)):
+            some = block.cut(a, e, causal, at.window) if known else replace(block, first=a, stop=e)
+            here, there = some.layouts(at, to)
+            run = partial(_output, enc=enc, at=here, to=there, causal=causal, scale=scale, first_head=first_head)
+            given = some.queries(q), some.keys(k), some.keys(v)
             if learning and not torch.compiler.is_compiling():
-                done = checkpoint(run, *some, use_reentrant=False, preserve_rng_state=False)
+                done = checkpoint(run, *given, use_reentrant=False, preserve_rng_state=False)
             else:
-                done = run(*some)
-            pieces.append((block.rows, queries, done))
+                done = run(*given)
+            pieces.append((some, done))
     return assemble(q, v.shape[-1], pieces)
 
 
-def _step(queries: int, numbers: int) -> int:
-    """Rows in a chunk. In a compiled graph the number of chunks is fixed instead, so that one graph serves all lengths."""
+def _chunks(queries: int, numbers: int) -> list[tuple[int, int]]:
+    """First and end row of each chunk. In a compiled graph their number is fixed, so that one graph serves all lengths."""
     if torch.compiler.is_compiling():
-        return queries if queries < 1024 else (queries + 7) // 8
-    return max(16, NUMBERS // max(1, numbers))
-
-
-def _seen(block: Block, a: int, e: int, causal: bool, window: int | None) -> tuple[int, int]:
-    low, high = 0, block.shape[1]
-    if window is not None:
-        low = max(0, block.ahead + a - window + 1)
-        high = min(high, block.ahead + e - 1 + window)
-    if causal:
-        high = min(high, block.ahead + e)
-    return low, max(low, high)
+        parts = 1 if queries < 1024 else 8
+        return [(n * queries // parts, (n + 1) * queries // parts) for n in range(parts)]
+    step = max(16, NUMBERS // max(1, numbers))
+    return [(a, min(a + step, queries)) for a in range(0, queries, step)]
 
 
 def _output(q: Tensor, k: Tensor, v: Tensor, *, enc: Encoding, at: Layout, to: Layout, causal: bool, scale: float, first_head: int) -> Tensor:

@@ -5,6 +5,7 @@ On CPUs it runs forward only (torch has no backward there), and is here to be co
 
 from __future__ import annotations
 
+import warnings
 from functools import cache
 from typing import Any
 
@@ -63,7 +64,9 @@ def flex(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout,
 
     mask = create_block_mask(seen, batch if batch > 1 else None, None, I, J, device=str(q.device))
     run = _compiled() if q.device.type == "cuda" else _plain()
-    done: Tensor = run(q, k, v, score_mod=biased if "bias" in enc.points else None, block_mask=mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
+    with warnings.catch_warnings():  # uncompiled on the CPU: that is meant
+        warnings.filterwarnings("ignore", "flex_attention called without torch.compile")
+        done: Tensor = run(q, k, v, score_mod=biased if "bias" in enc.points else None, block_mask=mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
     return done
 
 

@@ -47,11 +47,10 @@ def key_row(q: Tensor, k: Tensor, v: Tensor, row: Tensor, *, scale: float, causa
     return out
 
 
-def _calls(row: Tensor, B: int, H: int, I: int, causal: bool) -> Iterator[tuple[slice, bool, Tensor]]:
+def _calls(q: Tensor, row: Tensor, causal: bool) -> Iterator[tuple[slice, bool, Tensor]]:
     """The calls of the kernel: which keys, whether by the causal flag, and the bias as a view (B H I keys) with one row in memory."""
-    J = row.shape[-1]
-    square = causal and I > 1
-    edges = [(0, J - I, False), (J - I, J, True)] if square else [(0, J, False)]
+    (B, H, I), J = q.shape[:3], row.shape[-1]
+    edges = [(0, J - I, False), (J - I, J, True)] if causal and I > 1 else [(0, J, False)]
     for low, high, flag in edges:
         if high > low:
             yield slice(low, high), flag, row[..., low:high].expand(B, H, I, high - low)
@@ -61,7 +60,7 @@ def _calls(row: Tensor, B: int, H: int, I: int, causal: bool) -> Iterator[tuple[
 def _key_row(q: Tensor, k: Tensor, v: Tensor, row: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor]:
     """Output (B H I D) and log-sum-exp (B H I) for q (B H I D), k and v (B H J D) and a row (B|1 H|1 1 J)."""
     parts = []
-    for keys, flag, mask in _calls(row, *q.shape[:3], causal):
+    for keys, flag, mask in _calls(q, row, causal):
         parts.append(_flash(q, k[:, :, keys], v[:, :, keys], 0.0, flag, attn_mask=mask, scale=scale))
     out, lse = parts[0]
     for more, weight in parts[1:]:
@@ -82,7 +81,7 @@ def _key_row_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients to q, k and v: the kernel's own, each call with the whole output and log-sum-exp."""
     dq, dk, dv = (torch.zeros(t.shape, dtype=row.dtype, device=t.device) for t in (q, k, v))
-    for keys, flag, mask in _calls(row, *q.shape[:3], causal):
+    for keys, flag, mask in _calls(q, row, causal):
         parts = _flash_backward(grad, q, k[:, :, keys], v[:, :, keys], out, lse, 0.0, flag, attn_mask=mask, scale=scale)
         dq += parts[0]
         dk[:, :, keys] += parts[1]

@@ -79,35 +79,33 @@ def attend_by_length(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout,
     if isinstance(found, str):
         raise ValueError(f"{enc!r} needs to know each text's length, but {found}; attend with enc.at(length) instead")
     rule = rule_of(enc)
-    pieces: list[tuple[slice, slice, Tensor]] = []
+    pieces: list[tuple[Block, Tensor]] = []
     for block in found:
-        ends = _first_key(to, block) + block.shape[1]  # the text's length, as far as its keys go
+        first = _first_key(to, block)
         if rule is None:
-            plain = kept.by if kept is not None and kept.by is not None else enc.at(ends)
-            pieces.append((block.rows, block.queries, _one(q, k, v, plain, at, to, block, kept, attend, causal, how)))
+            plain = kept.by if kept is not None and kept.by is not None else enc.at(first + block.shape[1])  # for the text's length
+            pieces.append((block, _one(q, k, v, plain, at, to, block, kept, attend, causal, how)))
             continue
-        for part in _by_stage(rule, block, _first_key(to, block)):
-            stage = rule.stage(_first_key(to, block) + part.ahead)
-            pieces.append((part.rows, part.queries, _one(q, k, v, enc.at(rule.start(stage) + 1), at, to, part, kept, attend, causal, how)))
+        for part in _by_stage(rule, block, first, causal, at.window):
+            plain = enc.at(_first_key(to, part) + part.ahead + 1)
+            pieces.append((part, _one(q, k, v, plain, at, to, part, kept, attend, causal, how)))
     return assemble(q, v.shape[-1], pieces)
 
 
 def _first_key(to: Layout, block: Block) -> int:
     """The index of a block's first key."""
     assert to.rows is not None
-    row = to.rows[(block.rows.start or 0) if len(to.rows) > 1 else 0]
-    run = next(r for r in row if r.offset <= block.keys.start < r.offset + max(r.length, 1))
-    return int(run.first + block.keys.start - run.offset)
+    row = to.rows[(block.row or 0) if len(to.rows) > 1 else 0]
+    run = next(r for r in row if r.offset <= block.key_first < r.offset + r.length)
+    return int(run.first + block.key_first - run.offset)
 
 
-def _by_stage(rule: Staged, block: Block, first_key: int) -> list[Block]:
+def _by_stage(rule: Staged, block: Block, first_key: int, causal: bool, window: int | None) -> list[Block]:
     """A block cut where its queries enter a new stage."""
     first, parts, a = first_key + block.ahead, [], 0
     while a < block.shape[0]:
-        stage = rule.stage(first + a)
-        e = min(block.shape[0], rule.start(stage + 1) - first)
-        queries = slice(block.queries.start + a, block.queries.start + e)
-        parts.append(replace(block, queries=queries, ahead=block.ahead + a))
+        e = min(block.shape[0], rule.start(rule.stage(first + a) + 1) - first)
+        parts.append(block.cut(a, e, causal, window))
         a = e
     return parts
 
@@ -117,14 +115,12 @@ def _one(
     attend: Callable[..., Any], causal: bool, how: dict[str, Any],
 ) -> Tensor:  # fmt: skip
     """One block with one plain encoding: turn the queries, and those keys that are not turned for it already."""
-    end = min(block.shape[1], block.ahead + block.shape[0]) if causal else block.shape[1]
-    keys = slice(block.keys.start, block.keys.start + end)
-    here, there = at.part(block.rows, block.queries), replace(to.part(block.rows, keys), keys=None)
-    some = k[block.rows, :, keys]
+    here, there = block.layouts(at, to)
+    some = block.keys(k)
     if kept is None or kept.by is None:
         some = plain.key(some, there.pos)
     elif repr(kept.by) != repr(plain):
         some = plain.rekey(some, there.pos, kept.by, there.pos)
-    turned = plain.query(q[block.rows, :, block.queries], here.pos)
-    done: Tensor = attend(turned, some, v[block.rows, :, keys], plain, at=here, to=there, causal=causal, **how)
+    turned = plain.query(block.queries(q), here.pos)
+    done: Tensor = attend(turned, some, block.keys(v), plain, at=here, to=replace(there, keys=None), causal=causal, **how)
     return done

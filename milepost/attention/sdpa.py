@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from milepost.attention.blocks import blocks
-from milepost.attention.toeplitz import toeplitz
+from milepost.attention.toeplitz import FEWEST, toeplitz
 from milepost.encoding import Encoding
 from milepost.layout import Layout
 
@@ -28,14 +28,16 @@ def lacks(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout
 def sdpa(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, *, causal: bool, scale: float, first_head: int = 0) -> Tensor:
     """Attention of q (B H I D) to k, v (B G J Dv); see `milepost.attend`."""
     if _plain(q, k, at, to, causal):
-        return F.scaled_dot_product_attention(q, k, v, is_causal=causal and q.shape[2] > 1, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
+        return F.scaled_dot_product_attention(q, k, v, is_causal=bool(causal and q.shape[2] > 1), scale=scale, enable_gqa=bool(q.shape[1] != k.shape[1]))
     return toeplitz(q, k, v, enc, at, to, causal=causal, scale=scale, first_head=first_head)
 
 
 def _plain(q: Tensor, k: Tensor, at: Layout, to: Layout, causal: bool) -> bool:
     """One text in each row, all of it seen: torch's own causal flag is exact."""
     found = blocks(at, to, causal)
-    if isinstance(found, str) or len(found) != 1 or at.window is not None or found[0].rows != slice(None):
+    if isinstance(found, str) or len(found) != 1 or at.window is not None or found[0].row is not None or k.shape[2] < FEWEST:
         return False
-    whole = found[0].shape == (q.shape[2], k.shape[2])
-    return whole and (not causal or q.shape[2] == 1 or (found[0].ahead == 0 and q.shape[2] == k.shape[2])) and (q.shape[2] > 1 or q.shape[1] == k.shape[1])
+    queries, keys = found[0].shape
+    if queries != q.shape[2] or keys != k.shape[2] or (queries == 1 and q.shape[1] != k.shape[1]):
+        return False
+    return not causal or queries == 1 or (found[0].ahead == 0 and queries == keys)

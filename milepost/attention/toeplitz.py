@@ -18,6 +18,9 @@ from milepost.attention.strips import strips
 from milepost.encoding import Encoding
 from milepost.layout import Layout
 
+FEWEST = 8
+"""Over fewer keys than this, torch's kernel without a mask turns a NaN in a query into zeros; with a mask it passes it on."""
+
 
 def lacks(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, causal: bool) -> str | None:
     """Why this backend can't do it, or None."""
@@ -40,24 +43,20 @@ def toeplitz(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Lay
     found = blocks(at, to, causal)
     assert not isinstance(found, str)
     window = at.window or 0
-    pieces = []
-    for b in found:
-        some = q[b.rows, :, b.queries], k[b.rows, :, b.keys], v[b.rows, :, b.keys]
-        pieces.append((b.rows, b.queries, _block(*some, enc, b, causal, window, scale, first_head)))
-    return assemble(q, v.shape[-1], pieces)
+    done = [(b, _block(b.queries(q), b.keys(k), b.keys(v), enc, b, causal, window, scale, first_head)) for b in found]
+    return assemble(q, v.shape[-1], done)
 
 
 def _block(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, block: Block, causal: bool, window: int, scale: float, first_head: int) -> Tensor:
     (I, J), ahead = block.shape, block.ahead
     group = q.shape[1] // k.shape[1]
     biased = "bias" in enc.points
-    if not biased and not window and (not causal or I == 1 or (ahead == 0 and I == J)):
+    if not biased and not window and J >= FEWEST and (not causal or I == 1 or (ahead == 0 and I == J)):
         if I == 1 and group > 1:
             return F.scaled_dot_product_attention(_fold(q, k), k, v, scale=scale).reshape(q.shape)
-        return F.scaled_dot_product_attention(q, k, v, is_causal=causal and I > 1, scale=scale, enable_gqa=group > 1)
+        return F.scaled_dot_product_attention(q, k, v, is_causal=bool(causal and I > 1), scale=scale, enable_gqa=bool(group > 1))
     if I == 1:
-        row = _falling(enc, q, ahead, J, first_head, causal, window) if biased or window else None
-        mask = None if row is None else row.view(1, k.shape[1], group, J)
+        mask = _falling(enc, q, ahead, J, first_head, causal, window).reshape(1, k.shape[1], group, J)
         return F.scaled_dot_product_attention(_fold(q, k), k, v, attn_mask=mask, scale=scale).reshape(q.shape)
     table = _falling(enc, q, ahead + I - 1, I + J - 1, first_head, causal, window)
     if group == 1:

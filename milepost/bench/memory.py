@@ -18,7 +18,7 @@ def peak_mb(run: Callable[[], Any], device: str = "cpu") -> float | None:
 
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
+        before: float = torch.cuda.memory_allocated()
         run()
         torch.cuda.synchronize()
         return (torch.cuda.max_memory_allocated() - before) / 2**20

@@ -9,7 +9,6 @@ The same logits, and the same tokens, without an N x N bias or mask. The numbers
 
 transformers gives T5's attention away through its attention interface; the other three have their module's forward replaced.
 All take their mask from its mask interface, where ours gives a row of B x J: which keys are tokens.
-What a padded *query* gives is not kept: nothing else sees it.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from milepost.attention.key_row import key_row
 from milepost.encoding import Encoding
 from milepost.layout import Layout, Run
 
-NAME = "milepost"
-"""What ``config._attn_implementation`` says while the engine is on."""
-FAMILIES = ("bloom", "mpt", "falcon", "t5", "mt5")
-"""The values of ``config.model_type`` that are known."""
+ROW, TABLE = "milepost_row", "milepost_table"
+"""What ``config._attn_implementation`` says while the engine is on. ROW is a mask's name only: transformers refuses to build a model with it."""
+FAMILIES = {"bloom": ROW, "mpt": ROW, "falcon": ROW, "t5": TABLE, "mt5": TABLE}
+"""By ``config.model_type``."""
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -56,18 +55,18 @@ def use_engine(model: M, on: bool = True) -> M:
             raise ValueError("this Falcon has rotary positions (config.alibi is False), and no bias for the engine to run; its own attention is right for it")
         if on and part.config.output_attentions:
             raise ValueError(_NO_WEIGHTS.format("config.output_attentions is True"))
-    AttentionInterface.register(NAME, _t5_attention)
-    AttentionMaskInterface.register(NAME, _tokens)
-    was = [part.config._attn_implementation for part in models]
-    for part, own in zip(models, was, strict=True):
-        if on and own != NAME:
-            _switch(part, own)
-            part.config._attn_implementation = NAME
-        elif not on and (past := part.__dict__.pop("_milepost", None)):
-            part.config._attn_implementation = past.was
-    for part in model.modules() if not on else ():
-        if part.__dict__.pop("_milepost", None):
-            _place(part, None)
+    AttentionInterface.register(TABLE, _t5_attention)
+    for name in (ROW, TABLE):
+        AttentionMaskInterface.register(name, _tokens)
+    for part, was in [(part, _own_implementation(part, models)) for part in models]:
+        if on and "_milepost" not in part.__dict__:
+            _switch(part, was)
+        elif not on:
+            part.__dict__.pop("_milepost", None)
+        part.config._attn_implementation = FAMILIES[part.config.model_type] if on else was
+    for module in model.modules() if not on else ():
+        if module.__dict__.pop("_milepost", None):
+            _place(module, None)
     return model
 
 
@@ -78,6 +77,15 @@ class _Switched:
     was: str
     first: nn.Module | None = None
     enc: Buckets | None = None
+
+
+def _own_implementation(model: Any, models: list[Any]) -> str:
+    """The attention implementation of a model without the engine. Outer and inner models share a config: any of them may remember."""
+    name: str = model.config._attn_implementation
+    if name not in (ROW, TABLE):
+        return name
+    marked = [other.__dict__["_milepost"].was for other in models if other.config is model.config and "_milepost" in other.__dict__]
+    return marked[0] if marked else "sdpa" if model._supports_sdpa else "eager"
 
 
 def _switch(model: nn.Module, was: str) -> None:
@@ -151,15 +159,28 @@ def _check(module: nn.Module, mask: Tensor | None, dropout: float, word: str, we
         )
 
 
+def _or_mean(y: Tensor, v: Tensor, mask: Tensor, causal: bool) -> Tensor:
+    """Outputs y (B H I D) where a query sees a token, else the mean of all values (B G J D): the models' own softmax of equal numbers.
+
+    It is what padding on the left gives. It means nothing, and its gradient goes to the values alone.
+    """
+    seen = mask.cumsum(-1)[:, -y.shape[2] :] if causal else mask.sum(-1, keepdim=True)
+    blind = (seen == 0)[:, None, :, None]
+    return torch.where(blind, v.mean(2, keepdim=True), y) if bool(blind.any()) else y
+
+
 # -- ALiBi, one number a key -----------------------------------------------------------------------------------------
 
 
 def _by_row(q: Tensor, k: Tensor, v: Tensor, row: Tensor, mask: Tensor | None, scale: float) -> Tensor:
     """Causal attention of q (B H I D) to k, v (B G J D) with the model's own row (B|1 H 1 J), heads merged: B I H*D."""
-    if mask is not None:
-        k, v, row = k[:, :, : mask.shape[1]], v[:, :, : mask.shape[1]], row[..., : mask.shape[1]]
-        row = row.float().masked_fill(~mask[:, None, None], float("-inf"))
-    return key_row(q, k, v, row, scale=scale).transpose(1, 2).flatten(2)
+    if mask is None:
+        y = key_row(q, k, v, row, scale=scale)
+    else:
+        J = mask.shape[1]
+        hidden = row[..., :J].float().masked_fill(~mask[:, None, None], float("-inf"))
+        y = _or_mean(key_row(q, k[:, :, :J], v[:, :, :J], hidden, scale=scale), v, mask, causal=True)
+    return y.transpose(1, 2).flatten(2)
 
 
 def _bloom(
@@ -184,7 +205,7 @@ def _mpt(
     self: Any, hidden_states: Tensor, position_bias: Tensor, past_key_values: Any = None, attention_mask: Tensor | None = None, **_: Any
 ) -> tuple[Tensor, None]:
     """MptAttention.forward. position_bias: H 1 max_seq_len, of which the last J count."""
-    _check(self, attention_mask, self.attn_dropout_p, 'attn_config={"attn_pdrop": 0.0}')
+    _check(self, attention_mask, self.attn_dropout_p, 'attn_config={"attn_pdrop": 0}')
     qkv = self.Wqkv(hidden_states)
     if self.clip_qkv:
         qkv = qkv.clamp(min=-self.clip_qkv, max=self.clip_qkv)
@@ -237,7 +258,8 @@ class Buckets(Encoding):
         self.memory = _memory(self.table)
 
     def bias(self, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return self.table[self.bucket(j - i), h]
+        found: Tensor = self.table[self.bucket(j - i), h]
+        return found
 
     def __repr__(self) -> str:
         return f"the checkpoint's t5(heads={self.heads}, {', '.join(f'{k}={v}' for k, v in self.numbers.items())})"
@@ -259,7 +281,7 @@ def _buckets(first: Any) -> Buckets:
 
 def _t5(self: Any, hidden_states: Tensor, *args: Any, position_bias: Tensor | None = None, **more: Any) -> Any:
     """T5Attention.forward with a bias of one number, so that it makes none of H I J."""
-    if position_bias is None and self.config._attn_implementation == NAME:
+    if position_bias is None and self.config._attn_implementation == TABLE:
         position_bias = hidden_states.new_zeros(1, 1, 1, 1)
     return type(self).forward(self, hidden_states, *args, position_bias=position_bias, **more)
 
@@ -271,22 +293,21 @@ def _t5_attention(
     mark = module.__dict__.get("_milepost")
     if mark is None or mark.first is None:
         raise ValueError(
-            f"attn_implementation={NAME!r} is set by milepost.checkpoints.use_engine(model), for T5 and mT5; {type(module).__name__} has not been switched"
+            f"attn_implementation={TABLE!r} is set by milepost.checkpoints.use_engine(model), for T5 and mT5; {type(module).__name__} has not been switched"
         )
     _check(module, mask, dropout, "dropout_rate=0.0", bool(more.get("output_attentions")))
-    if mask is not None:
-        k, v = k[:, :, : mask.shape[1]], v[:, :, : mask.shape[1]]
-    I, J, device = q.shape[2], k.shape[2], q.device
+    I, J, device = q.shape[2], k.shape[2] if mask is None else mask.shape[1], q.device
     scale = q.shape[-1] ** -0.5 if scaling is None else scaling
-    if module.is_decoder and not module.is_causal:  # the decoder looks at the encoder: no positions
-        if mask is None:
-            y = attend(q, k, v, at=Layout.dense(I, device=device), to=Layout.dense(J, device=device), causal=False, scale=scale)
-        else:
-            row = torch.zeros(mask.shape, device=device).masked_fill(~mask, float("-inf"))
-            y = key_row(q, k, v, row[:, None, None], scale=scale, causal=False)
+    to = Layout.dense(J, device=device) if mask is None else _where(mask)
+    if not module.is_decoder or module.is_causal:
+        at = Layout.dense(I, start=J - I, device=device)
+        y = attend(q, k[:, :, :J], v[:, :, :J], _buckets(mark.first), at=at, to=to, causal=module.is_causal, scale=scale)
+    elif mask is None:  # the decoder looks at the encoder: no positions
+        y = attend(q, k, v, at=Layout.dense(I, device=device), to=to, causal=False, scale=scale)
     else:
-        to = Layout.dense(J, device=device) if mask is None else _where(mask)
-        y = attend(q, k, v, _buckets(mark.first), at=Layout.dense(I, start=J - I, device=device), to=to, causal=module.is_causal, scale=scale)
+        row = torch.zeros(mask.shape, device=device).masked_fill(~mask, float("-inf"))
+        y = key_row(q, k, v, row[:, None, None], scale=scale, causal=False)
+    y = y if mask is None else _or_mean(y, v, mask, module.is_causal)
     return y.transpose(1, 2), None
 
 

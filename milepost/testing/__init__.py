@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from milepost.encoding import Encoding
 from milepost.testing.declarations import order_is_seen, rotation, shift, toeplitz
+from milepost.testing.engine import backends_agree, cache_agrees
 from milepost.testing.layer import Broken, Excused, Layer, randomised_copy
 from milepost.testing.layouts import cached, causal, chunked_prefill, packed, padded, sharded
 from milepost.testing.precision import gradients, half_precision, refuses_half_positions
@@ -82,6 +83,8 @@ LAWS: tuple[Callable[[Encoding], None], ...] = (
     packed,
     padded,
     sharded,
+    backends_agree,
+    cache_agrees,
     causal,
     shift,
     toeplitz,

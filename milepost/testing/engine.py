@@ -1,0 +1,102 @@
+"""Laws of the engine: every backend gives the reference's numbers, and a cache gives the full pass's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from milepost.attention import BACKENDS, KVCache, attend
+from milepost.encoding import Encoding
+from milepost.layout import Layout
+from milepost.testing.layer import Broken, Excused, Layer, plain_at, same, starts, tokens_of
+
+
+def layouts(n: int, start: int = 0) -> Iterator[tuple[str, Layout, Layout, int]]:
+    """Where n tokens may be: a name, the queries' layout, the keys', and the rows of the batch."""
+    dense = Layout.dense(n, start=start)
+    yield "dense", dense, dense, 2
+    yield "the last of a text", dense[n - n // 3 :], dense, 2
+    yield "one query", dense[n - 1 :], dense, 2
+    window = dense.windowed(max(2, n // 4))
+    yield "sliding window", window, dense, 1
+    scattered = dense.take(torch.randperm(n, generator=torch.Generator().manual_seed(n)))
+    yield "scattered", scattered, scattered, 1
+    yield "queries before the first key", dense, dense[n // 2 :], 1
+    if start == 0:
+        packed = Layout.packed([n // 4, n - n // 4 - 1, 1])
+        yield "packed", packed, packed, 1
+        mask = torch.ones(3, n, dtype=torch.bool)
+        mask[0, : n // 3] = False
+        mask[1, n - n // 4 :] = False
+        padded = Layout.padded(mask)
+        yield "padded", padded, padded, 3
+
+
+def backends_agree(enc: Encoding) -> None:
+    """Every backend gives the reference's output and gradients, in every layout that it takes."""
+    n = tokens_of(enc)
+    enc = plain_at(enc, n)
+    layer = Layer(enc)
+    taken: set[str] = set()
+    for start in starts(enc, n)[:2]:
+        for name, at, to, batch in layouts(n, start):
+            for causal in (True, False):
+                if enc.causal_only and not causal:
+                    continue
+                wanted = _pass(layer, at, to, batch, causal, "reference")
+                for backend in BACKENDS:
+                    if backend == "flex" and (name not in ("dense", "padded") or not causal or start):
+                        continue  # slow where it is not compiled
+                    try:
+                        found = _pass(layer, at, to, batch, causal, backend)
+                    except ValueError as error:
+                        if backend == "auto" or "can't do this" not in str(error):
+                            raise
+                        continue
+                    taken.add(backend)
+                    for a, b in zip(wanted, found, strict=backend != "flex"):
+                        same(a, b, start + n, f"{backend}, {name}, {'causal' if causal else 'both ways'}")
+    missing = {"chunked", "auto"} - taken
+    if missing:
+        raise Broken(f"{', '.join(sorted(missing))} took no layout at all")
+
+
+def _pass(layer: Layer, at: Layout, to: Layout, batch: int, causal: bool, backend: str) -> list[Tensor]:
+    """Output and gradients (to q, k, v and all parameters) of one attention; flex has no gradients on the CPU."""
+    generator = torch.Generator().manual_seed(9)
+    shapes = [(batch, layer.heads, t.length, layer.head_dim) for t in (at, to, to)]
+    q, k, v = (torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes)
+    if backend == "flex":
+        with torch.no_grad():
+            return [attend(q, k, v, layer.enc, at=at, to=to, causal=causal, backend=backend)]
+    learn = [t.requires_grad_() for t in (q, k, v)] + list(layer.enc.parameters())
+    out = attend(q, k, v, layer.enc, at=at, to=to, causal=causal, backend=backend)
+    weight = torch.randn(out.shape, generator=generator, dtype=torch.float64)
+    found = torch.autograd.grad((out * weight).sum(), learn, allow_unused=True)
+    return [out.detach(), *(torch.zeros_like(x) if g is None else g for x, g in zip(learn, found, strict=True))]
+
+
+def cache_agrees(enc: Encoding) -> None:
+    """A text read through a KVCache, in steps of any size, gives what one pass over it gives."""
+    n = tokens_of(enc)
+    layer = Layer(enc)
+    if enc.length_dependent and "embed" in enc.points:
+        raise Excused("the embedding itself depends on the length")
+    waits = enc.length_dependent
+    x, at = layer.text(n), Layout.dense(n)
+    if waits:
+        q, k, v = ((x @ w).unflatten(-1, (layer.heads, layer.head_dim)).transpose(1, 2) for w in layer.weights)
+    else:
+        q, k, v = layer.project(x, at)
+    cache, parts, t = KVCache(enc, capacity=2), [], 0
+    rule = cache.rule if waits else enc
+    whole = attend(q, k, v, rule, at=at)
+    for step in (1, n // 2, 1, n - n // 2 - 2):
+        here = cache.next(step)
+        keys, values, to = cache.append(k[:, :, t : t + step].detach(), v[:, :, t : t + step], here)
+        parts.append(attend(q[:, :, t : t + step], keys, values, enc, at=here, to=to))
+        t += step
+    same(torch.cat(parts, dim=2), whole, n, "through a cache")
+
