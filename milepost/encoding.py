@@ -129,6 +129,8 @@ class Encoding(nn.Module):
         """Raise ValueError if positions are not permitted here. Once a batch; hooks that are not compiled call it too."""
         pos = where.pos if isinstance(where, Layout) else where
         check_dtype(pos)
+        if (pos.dim() == 3) != (self.axes > 1):
+            raise ValueError(f"{self!r} takes positions of {self.axes} {'axis' if self.axes == 1 else 'axes'}, got a tensor of shape {tuple(pos.shape)}")
         if pos.is_floating_point():
             if not self.fractional:
                 raise ValueError(
@@ -189,9 +191,9 @@ def _checked(hook: Callable[[Any, Tensor, Tensor], Tensor]) -> Callable[[Any, Te
     @functools.wraps(hook)
     def run(self: Encoding, x: Tensor, pos: Tensor) -> Tensor:
         check_dtype(pos)
-        if x.dim() != rank:
+        if x.dim() != rank or not x.is_floating_point():
             letters = "(B, L, C)" if rank == 3 else "(B, H, L, D)"
-            raise ValueError(f"{hook.__name__}() of {self!r} wants shape {letters}, got {tuple(x.shape)}")
+            raise ValueError(f"{hook.__name__}() of {self!r} wants floating numbers of shape {letters}, got {str(x.dtype)[6:]} of {tuple(x.shape)}")
         size = self.head_dim if rank == 4 else self.width if not self.added_width else None
         if size is not None and x.shape[-1] != size:
             word = "head_dim" if rank == 4 else "width"
@@ -223,6 +225,7 @@ class Sum(Encoding):
         self.negative = all(p.negative for p in parts)
         self.fractional = all(p.fractional for p in parts)
         self.end = min((p.end for p in parts if p.end is not None), default=None)
+        self.axes = max(p.axes for p in parts)
         self.heads = _agreed("heads", parts)
         self.head_dim = _agreed("head_dim", parts)
         self.width = _agreed("width", [p for p in parts if not p.added_width])
@@ -249,13 +252,13 @@ class Sum(Encoding):
         return functools.reduce(lambda k, part: part.key(k, pos), _parts(self), k)
 
     def bias(self, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return functools.reduce(torch.add, [p.bias(h, i, j) for p in _parts(self) if "bias" in p.points])
+        return functools.reduce(torch.add, [p.bias(h, i, j) for p in _parts(self) if "bias" in p.points] or [super().bias(h, i, j)])
 
     def rescore(self, s: Tensor, q: Tensor, k: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return functools.reduce(lambda s, part: part.rescore(s, q, k, i, j), _parts(self), s)
 
     def output(self, p: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return functools.reduce(torch.add, [e.output(p, i, j) for e in _parts(self) if "output" in e.points])
+        return functools.reduce(torch.add, [e.output(p, i, j) for e in _parts(self) if "output" in e.points] or [super().output(p, i, j)])
 
     def at(self, length: int) -> Encoding:
         return Sum(*[p.at(length) for p in _parts(self)])

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from milepost.positions import check_dtype, check_finite
+from milepost.positions import check_dtype, check_finite, extent
 
 MOST_RUNS = 64
 """With more runs than this in a row, a layout counts as scattered."""
@@ -66,8 +66,9 @@ class Layout:
         """The next ``length`` tokens after ``past`` ones. A tensor of shape B gives each row its own past."""
         if isinstance(past, int):
             return Layout.dense(length, start=past, window=window, device=device)
-        if past.is_floating_point() or past.dim() != 1 or bool((past < 0).any()):
-            raise ValueError(f"past must be an integer, or integers of shape (B,), none negative; got {past.dtype}, shape {tuple(past.shape)}")
+        if length < 0 or past.dtype not in (torch.int64, torch.int32) or past.dim() != 1 or bool((past < 0).any()):
+            came = f"{past.dtype} of shape {tuple(past.shape)}, length={length}"
+            raise ValueError(f"past must be an integer, or integers of shape (B,), and neither past nor length negative; got {came}")
         _check_window(window)
         index = past.to(device)[:, None].long() + torch.arange(length, device=device or past.device)
         rows = tuple((Run(0, length, 0, first),) for first in past.tolist())
@@ -86,8 +87,8 @@ class Layout:
             raise ValueError("give either lengths, such as [1000, 3096], or cu_seqlens, such as tensor([0, 1000, 4096])")
         if cu_seqlens is not None:
             edges = cu_seqlens.tolist()
-            if cu_seqlens.dim() != 1 or not edges or edges[0] != 0:
-                raise ValueError(f"cu_seqlens must be one row that starts with 0, got {edges}")
+            if cu_seqlens.dim() != 1 or cu_seqlens.is_floating_point() or not edges or edges[0] != 0:
+                raise ValueError(f"cu_seqlens must be one row of integers that starts with 0, got {edges}")
             lengths = [b - a for a, b in itertools.pairwise(edges)]
             device = device or cu_seqlens.device
         assert lengths is not None
@@ -118,6 +119,9 @@ class Layout:
 
     def __post_init__(self) -> None:
         check_dtype(self.pos)
+        check_dtype(self.index)
+        if self.index.is_floating_point():
+            raise ValueError(f"index counts tokens and must be an integer tensor, got {self.index.dtype}; fractional places go into pos")
         if self.index.shape != self.segment.shape or self.index.dim() != 2:
             raise ValueError(f"index and segment must both have shape (B, L), got {tuple(self.index.shape)} and {tuple(self.segment.shape)}")
         if self.pos.shape[-1] != self.index.shape[-1] or self.pos.dim() not in (2, 3):
@@ -163,6 +167,7 @@ class Layout:
 
     def told(self, pos: Tensor) -> Layout:
         """The same tokens in the same order, with the encoding told ``pos``: shape L, B L or axes B L."""
+        check_dtype(pos)
         return replace(self, pos=pos[None] if pos.dim() == 1 else pos)
 
     def windowed(self, window: int | None) -> Layout:
@@ -199,6 +204,8 @@ class Layout:
         """Any shard or permutation of the tokens, the same for every row: ``which`` holds places in this layout."""
         if which.dim() != 1 or which.is_floating_point() or which.dtype == torch.bool:
             raise ValueError(f"take() wants one row of integer places, got {which.dtype} of shape {tuple(which.shape)}")
+        if not torch.compiler.is_compiling() and which.numel() and not -self.length <= extent(which)[0] <= extent(which)[1] < self.length:
+            raise ValueError(f"take() wants places from 0 to {self.length - 1}, got {extent(which)[0]:g} to {extent(which)[1]:g}")
         index = self.index[:, which]
         pos = self.pos[..., which] if self.remapped else index
         return replace(self, index=index, segment=self.segment[:, which], pos=pos, rows=None)
@@ -210,7 +217,9 @@ class Layout:
 
     def then(self, more: Layout) -> Layout:
         """These tokens, and after them ``more``: what a cache holds after an append."""
-        batch = max(self.index.shape[0], more.index.shape[0])
+        if self.pos.dim() != more.pos.dim():
+            raise ValueError(f"one layout has positions of shape {tuple(self.pos.shape)}, the other of {tuple(more.pos.shape)}: both must have as many axes")
+        batch = max(self.batch, more.batch)
         both = [(self.index, more.index), (self.segment, more.segment), (self.pos, more.pos)]
         index, segment, pos = (torch.cat([_spread(a, batch), _spread(b, batch)], dim=-1) for a, b in both)
         rows = None
@@ -257,7 +266,7 @@ def _cut(run: Run, start: int, stop: int) -> Run | None:
 
 
 def _join(mine: tuple[Run, ...], theirs: tuple[Run, ...], length: int) -> tuple[Run, ...]:
-    joined = list(mine)
+    joined = [run for run in mine if run.length]
     for run in theirs:
         moved = replace(run, offset=run.offset + length)
         last = joined[-1] if joined else None

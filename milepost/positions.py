@@ -15,30 +15,34 @@ of tokens (that is ``Layout.index``), so a mask can't leak through it:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, MutableMapping
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 T = TypeVar("T")
 
 HALF = (torch.float16, torch.bfloat16)
+COUNTING = (torch.int64, torch.int32, torch.float64, torch.float32)
+
+
+_kept: MutableMapping[Tensor, tuple[int, dict[Hashable, Any]]] = WeakIdKeyDictionary()
 
 
 def memo(tensor: Tensor, key: Hashable, compute: Callable[[], T]) -> T:
-    """``compute()``, remembered on ``tensor`` itself until the tensor is written to or dropped.
+    """``compute()``, remembered for this very tensor until it is written to or dropped; copies of it start anew.
 
-    The key must name everything else that the value depends on. Nothing is remembered inside a compiled graph,
-    for tensors that need a gradient, or in inference mode, whose tensors have no version counter.
+    The key must name everything else that the value depends on. Nothing is remembered inside a compiled graph, for
+    tensors that need a gradient, or in inference mode, which has no version counters and whose results can't be trained on.
     """
-    if torch.compiler.is_compiling() or tensor.requires_grad or tensor.is_inference() or type(tensor) is not Tensor:
+    if torch.compiler.is_compiling() or torch.is_inference_mode_enabled() or tensor.is_inference() or tensor.requires_grad or type(tensor) is not Tensor:
         return compute()
-    kept: dict[Hashable, Any]
-    version, kept = getattr(tensor, "_milepost", (-1, {}))
+    version, kept = _kept.get(tensor, (-1, {}))
     if version != tensor._version:
         kept = {}
-        tensor._milepost = (tensor._version, kept)  # type: ignore[attr-defined]
+        _kept[tensor] = (tensor._version, kept)
     if key not in kept:
         kept[key] = compute()
     found: T = kept[key]
@@ -66,8 +70,10 @@ def check_dtype(pos: Tensor) -> None:
             f"positions came in {str(pos.dtype)[6:]}, which can't tell 2048 from 2049 (bfloat16: 256 from 257); "
             "keep positions in int64, or in float32/float64 if they are fractional"
         )
-    if pos.dtype == torch.bool or pos.is_complex():
-        raise ValueError(f"positions must be integers or real numbers, got {str(pos.dtype)[6:]}")
+    if pos.dtype not in COUNTING:
+        raise ValueError(
+            f"positions must be int64 or int32 (or float32, float64 where fractional), got {str(pos.dtype)[6:]}, whose differences may wrap around"
+        )
 
 
 def check_finite(pos: Tensor) -> None:
@@ -132,6 +138,8 @@ def sinks(length: int, *, sinks: int = 4, window: int) -> tuple[Tensor, Tensor]:
 
 def grid(*sizes: int) -> Tensor:
     """Positions on a grid in row-major order: shape ``(axes, 1, tokens)``. ``grid(2, 3)`` is two rows of three."""
+    if not sizes:
+        raise ValueError("a grid needs at least one side, such as grid(24, 24)")
     for size in sizes:
         _at_least("every side of a grid", size, 1)
     axes: Any = torch.meshgrid(*[torch.arange(size) for size in sizes], indexing="ij")

@@ -13,7 +13,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from milepost import encodings, scaling
 from milepost.encoding import Encoding, Sum
@@ -21,6 +21,7 @@ from milepost.scaling import Scaling
 
 SIZES = ("heads", "head_dim", "width", "length")
 LONGEST = 4096
+T = TypeVar("T")
 
 
 def build(text: str, **sizes: int | None) -> Encoding:
@@ -49,17 +50,22 @@ def nearest(word: str, known: Iterable[str]) -> str:
 def find_class(name: str) -> type[Encoding]:
     """The class of an encoding by its name in specs, or ``package.module:Class`` from a module that is imported already."""
     if ":" in name:
-        module, _, attribute = name.partition(":")
-        if module not in sys.modules:
-            raise ValueError(f"module {module!r} of {name!r} is not imported; import it first (build never imports by itself)")
-        found = getattr(sys.modules[module], attribute, None)
-        if not (isinstance(found, type) and issubclass(found, Encoding)):
-            raise ValueError(f"{name!r} is not a subclass of milepost.Encoding, got {found!r}")
-        return found
+        return _stranger(name, Encoding)
     if name not in encodings.NAMES:
         raise ValueError(f"unknown encoding {name!r}{nearest(name, encodings.NAMES)}; known: {', '.join(encodings.NAMES)}")
     ours: type[Encoding] = getattr(importlib.import_module(f"milepost.encodings.{name}"), encodings.NAMES[name])
     return ours
+
+
+def _stranger(name: str, base: type[T]) -> type[T]:
+    """A subclass of ``base`` named as ``package.module:Class``, from a module that is imported already."""
+    module, _, attribute = name.partition(":")
+    if module not in sys.modules:
+        raise ValueError(f"module {module!r} of {name!r} is not imported; import it first (build never imports by itself)")
+    found = getattr(sys.modules[module], attribute, None)
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise ValueError(f"{name!r} is not a subclass of milepost's {base.__name__}, got {found!r}")
+    return found
 
 
 def _parse(text: str) -> ast.expr:
@@ -93,9 +99,12 @@ def _encoding(node: ast.expr, text: str, sizes: Mapping[str, int | None]) -> Enc
 
 def _scaling(node: ast.expr, text: str) -> Scaling:
     name, given = _call(node, text)
-    if name not in scaling.NAMES:
+    if ":" in name:
+        cls = _stranger(name, Scaling)
+    elif name in scaling.NAMES:
+        cls = getattr(importlib.import_module(f"milepost.scaling.{name}"), scaling.NAMES[name])
+    else:
         raise ValueError(f"unknown scaling {name!r}{nearest(name, scaling.NAMES)}; known: {', '.join(scaling.NAMES)}")
-    cls = getattr(importlib.import_module(f"milepost.scaling.{name}"), scaling.NAMES[name])
     made = _make(cls, name, _arguments(cls), given)
     assert isinstance(made, Scaling)
     return made

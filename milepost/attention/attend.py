@@ -73,10 +73,10 @@ def attend(
 ) -> Tensor | Attended:
     """Attention of q (B H I D) to k (B G J D) and v (B G J Dv), G dividing H, with the position of ``enc``: B H I Dv.
 
-    q and k come transformed: ``enc.query(q, at.pos)``, ``enc.key(k, to.pos)``. ``at`` says where the queries are (by default
-    dense: the last I of J tokens), ``to`` where the keys are (by default the same as ``at``, or dense). ``scale`` is
-    1/sqrt(D) unless told. ``first_head`` is the global number of head 0 where q holds a shard of the heads. With
-    ``details`` the answer is ``Attended(output, logits, weights)``.
+    q and k come transformed, ``enc.query(q, at.pos)`` and ``enc.key(k, to.pos)``; as they are where ``enc`` depends on the length.
+    ``at`` says where the queries are (by default dense: the last I of J tokens), ``to`` where the keys are (by default the same
+    as ``at``, or dense). ``scale`` is 1/sqrt(D) unless told. ``first_head`` is the global number of head 0 where q holds a shard
+    of the heads. With ``details`` the answer is ``Attended(output, logits, weights)``.
     """
     enc = Encoding() if enc is None else enc
     at, to = _layouts(q, k, at, to)
@@ -169,6 +169,10 @@ def _check(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layou
             raise ValueError(
                 f"{enc!r} is for {enc.heads} heads, q has {q.shape[1]} from head {first}; "
                 "make the encoding for q's heads, or say with first_head= which of its heads these are"
+            )
+        if enc.content_dependent and q.shape[1] != enc.heads:
+            raise ValueError(
+                f"{enc!r} scores content with parameters of {enc.heads} heads; for a shard of {q.shape[1]}, make an encoding with those heads' parameters"
             )
     if enc.head_dim is not None and enc.content_dependent and enc.head_dim != q.shape[-1]:
         raise ValueError(f"{enc!r} is for head_dim={enc.head_dim}, q has {q.shape[-1]}")

@@ -49,6 +49,8 @@ class KVCache:
         if rule_of(enc) is not None and policy != "staged":
             raise ValueError(f"{enc!r} is staged; policy {policy!r} is for dynamic scalings")
         self.rule = staged(enc) if self.waits and policy == "staged" else enc
+        if self.waits and policy == "staged" and rule_of(self.rule) is None:
+            raise ValueError(f'{enc!r} has a scaling that can not be run by stages; choose policy="recompute", "frozen" or "hf"')
         self.policy, self.capacity, self.limit, self.declared = policy, capacity, limit, length
         self.by: Encoding | None = None if self.waits else enc
         self.layout: Layout | None = None
@@ -90,22 +92,22 @@ class KVCache:
 
     # -- what changes it ----------------------------------------------------------------------------------------
 
-    @torch.no_grad()
     def append(self, k: Tensor, v: Tensor, at: Layout | None = None) -> tuple[Tensor, Tensor, Layout]:
         """Take in keys (B G L D) and values (B G L Dv) at ``at`` (by default `next`); all keys and values so far, and where they are."""
         at = self.next(k.shape[2]) if at is None else at
         self._check(k, v, at)
-        by, k = self._turned(k, at)
-        layout = replace(at, window=None) if self.layout is None else self.layout.then(replace(at, window=None))
-        held = len(self)
-        self._grow(k, v, held + k.shape[2])
-        assert self._k is not None and self._v is not None
-        if by is not self.by and held and self.by is not None and self.layout is not None and self.policy == "staged":
-            assert by is not None
-            self._k[:, :, :held] = by.rekey(self._k[:, :, :held], self.layout.pos, self.by, self.layout.pos)
-        self._k[:, :, held : held + k.shape[2]] = k
-        self._v[:, :, held : held + k.shape[2]] = v
-        self.by, self.layout = by, replace(layout, keys=Keys(self.rule, by))
+        with torch.no_grad():
+            by, k = self._turned(k, at)
+            layout = replace(at, window=None) if self.layout is None else self.layout.then(replace(at, window=None))
+            held = len(self)
+            self._grow(k, v, held + k.shape[2])
+            assert self._k is not None and self._v is not None
+            if by is not self.by and held and self.by is not None and self.layout is not None and self.policy == "staged":
+                assert by is not None
+                self._k[:, :, :held] = by.rekey(self._k[:, :, :held], self.layout.pos, self.by, self.layout.pos)
+            self._k[:, :, held : held + k.shape[2]] = k
+            self._v[:, :, held : held + k.shape[2]] = v
+            self.by, self.layout = by, replace(layout, keys=Keys(self.rule, by))
         return self.k, self.v, self.layout
 
     def reorder(self, beams: Tensor) -> None:
@@ -151,6 +153,8 @@ class KVCache:
     def _check(self, k: Tensor, v: Tensor, at: Layout) -> None:
         if k.dim() != 4 or v.dim() != 4 or k.shape[:3] != v.shape[:3]:
             raise ValueError(f"keys and values must have shapes (B, G, L, D) and (B, G, L, Dv), got {tuple(k.shape)} and {tuple(v.shape)}")
+        if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
+            raise ValueError("a cache keeps numbers, and gradients would be lost: decode under torch.no_grad(), or append k.detach() and v.detach()")
         if at.length != k.shape[2] or at.batch not in (1, k.shape[0]):
             raise ValueError(f"the layout is of {at.batch} x {at.length} tokens, the keys of {k.shape[0]} x {k.shape[2]}")
         for name, new, held in (("keys", k, self._k), ("values", v, self._v)):

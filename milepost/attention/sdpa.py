@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from torch import Tensor
-from torch.nn import functional as F
 
 from milepost.attention.blocks import blocks
-from milepost.attention.toeplitz import FEWEST, toeplitz
+from milepost.attention.toeplitz import FEWEST, fused, toeplitz
 from milepost.encoding import Encoding
 from milepost.layout import Layout
 
@@ -28,7 +27,7 @@ def lacks(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout
 def sdpa(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, *, causal: bool, scale: float, first_head: int = 0) -> Tensor:
     """Attention of q (B H I D) to k, v (B G J Dv); see `milepost.attend`."""
     if _plain(q, k, at, to, causal):
-        return F.scaled_dot_product_attention(q, k, v, is_causal=bool(causal and q.shape[2] > 1), scale=scale, enable_gqa=bool(q.shape[1] != k.shape[1]))
+        return fused(q, k, v, causal, scale)
     return toeplitz(q, k, v, enc, at, to, causal=causal, scale=scale, first_head=first_head)
 
 

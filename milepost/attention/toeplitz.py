@@ -54,7 +54,7 @@ def _block(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, block: Block, causal:
     if not biased and not window and J >= FEWEST and (not causal or I == 1 or (ahead == 0 and I == J)):
         if I == 1 and group > 1:
             return F.scaled_dot_product_attention(_fold(q, k), k, v, scale=scale).reshape(q.shape)
-        return F.scaled_dot_product_attention(q, k, v, is_causal=bool(causal and I > 1), scale=scale, enable_gqa=bool(group > 1))
+        return fused(q, k, v, causal, scale)
     if I == 1:
         mask = _falling(enc, q, ahead, J, first_head, causal, window).reshape(1, k.shape[1], group, J)
         return F.scaled_dot_product_attention(_fold(q, k), k, v, attn_mask=mask, scale=scale).reshape(q.shape)
@@ -64,6 +64,16 @@ def _block(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, block: Block, causal:
         return out
     heads = [strips(q[:, r::group], k, v, table[r::group], scale, ahead, causal, window)[0] for r in range(group)]
     return torch.stack(heads, dim=2).flatten(1, 2)
+
+
+def fused(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> Tensor:
+    """Torch's own attention over one whole text. (Flags set in the open: a symbolic one would stop a compiler.)"""
+    is_causal = grouped = False
+    if causal and q.shape[2] > 1:
+        is_causal = True
+    if q.shape[1] != k.shape[1]:
+        grouped = True
+    return F.scaled_dot_product_attention(q, k, v, is_causal=is_causal, scale=scale, enable_gqa=grouped)
 
 
 def _fold(q: Tensor, k: Tensor) -> Tensor:

@@ -165,8 +165,7 @@ def _or_mean(y: Tensor, v: Tensor, mask: Tensor, causal: bool) -> Tensor:
     It is what padding on the left gives. It means nothing, and its gradient goes to the values alone.
     """
     seen = mask.cumsum(-1)[:, -y.shape[2] :] if causal else mask.sum(-1, keepdim=True)
-    blind = (seen == 0)[:, None, :, None]
-    return torch.where(blind, v.mean(2, keepdim=True), y) if bool(blind.any()) else y
+    return torch.where((seen == 0)[:, None, :, None], v.mean(2, keepdim=True), y)
 
 
 # -- ALiBi, one number a key -----------------------------------------------------------------------------------------
@@ -178,7 +177,7 @@ def _by_row(q: Tensor, k: Tensor, v: Tensor, row: Tensor, mask: Tensor | None, s
         y = key_row(q, k, v, row, scale=scale)
     else:
         J = mask.shape[1]
-        hidden = row[..., :J].float().masked_fill(~mask[:, None, None], float("-inf"))
+        hidden = row[..., :J].masked_fill(~mask[:, None, None], float("-inf"))
         y = _or_mean(key_row(q, k[:, :, :J], v[:, :, :J], hidden, scale=scale), v, mask, causal=True)
     return y.transpose(1, 2).flatten(2)
 
@@ -298,12 +297,11 @@ def _t5_attention(
     _check(module, mask, dropout, "dropout_rate=0.0", bool(more.get("output_attentions")))
     I, J, device = q.shape[2], k.shape[2] if mask is None else mask.shape[1], q.device
     scale = q.shape[-1] ** -0.5 if scaling is None else scaling
-    to = Layout.dense(J, device=device) if mask is None else _where(mask)
     if not module.is_decoder or module.is_causal:
-        at = Layout.dense(I, start=J - I, device=device)
+        at, to = Layout.dense(I, start=J - I, device=device), Layout.dense(J, device=device) if mask is None else _where(mask)
         y = attend(q, k[:, :, :J], v[:, :, :J], _buckets(mark.first), at=at, to=to, causal=module.is_causal, scale=scale)
     elif mask is None:  # the decoder looks at the encoder: no positions
-        y = attend(q, k, v, at=Layout.dense(I, device=device), to=to, causal=False, scale=scale)
+        y = attend(q, k, v, at=Layout.dense(I, device=device), to=Layout.dense(J, device=device), causal=False, scale=scale)
     else:
         row = torch.zeros(mask.shape, device=device).masked_fill(~mask, float("-inf"))
         y = key_row(q, k, v, row[:, None, None], scale=scale, causal=False)
@@ -315,8 +313,9 @@ def _where(mask: Tensor) -> Layout:
     """Keys of which some are padding (mask: B J), numbered as they lie, padding included: so T5 counts."""
     index = torch.arange(mask.shape[1], device=mask.device).expand(mask.shape)
     first, count = mask.int().argmax(-1), mask.sum(-1)
+    stretch = (index >= first[:, None]) & (index < (first + count)[:, None])
     rows = None
-    if bool((index[:, :1] + first[:, None] + count[:, None] > index).eq(mask | (index < first[:, None])).all()):  # each row is one stretch
+    if torch.equal(mask, stretch):  # no holes
         rows = tuple((Run(a, n, 0, a),) if n else () for a, n in zip(first.tolist(), count.tolist(), strict=True))
     return Layout(index, torch.where(mask, 0, -1), index, None, rows)
 

@@ -57,9 +57,9 @@ class ALiBi(Encoding):
         self.heads, self.mode, self.causal_only = heads, mode, mode == "causal"
         self.slopes = tuple(slopes) if slopes is not None else None
         self.future = tuple(future) if future is not None else None
-        past = self.slopes or _published(heads)
+        past = _published(heads) if self.slopes is None else self.slopes
         self.past_slopes = _column(past, heads, "slopes")
-        self.future_slopes = _column(self.future or past[::-1], heads, "future") if mode == "asymmetric" else self.past_slopes
+        self.future_slopes = _column(past[::-1] if self.future is None else self.future, heads, "future") if mode == "asymmetric" else self.past_slopes
 
     def bias(self, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         distance = i - j

@@ -43,9 +43,10 @@ class CoPE(Encoding):
 
     def rescore(self, s: Tensor, q: Tensor, k: Tensor, i: Tensor, j: Tensor) -> Tensor:
         root = math.sqrt(q.shape[-1])
-        order = j.argsort(dim=-1, stable=True).expand(s.shape)
-        gates = torch.sigmoid(s / root).gather(-1, order)  # what the mask hides is -inf: its gate is 0
-        count = gates.flip(-1).cumsum(-1).flip(-1).gather(-1, order.argsort(dim=-1)).clamp(max=self.positions - 1)
+        places, order = j.sort(dim=-1)
+        gates = torch.sigmoid(s / root).gather(-1, order.expand(s.shape))  # what the mask hides is -inf: its gate is 0
+        from_here = torch.searchsorted(places, j.contiguous())  # equal positions count together
+        count = gates.flip(-1).cumsum(-1).flip(-1).gather(-1, from_here.expand(s.shape)).clamp(max=self.positions - 1)
         by_position = q @ self.e.to(q.dtype).transpose(-1, -2)  # B H I positions
         below = count.detach().floor().long().clamp(max=self.positions - 2)
         low, high = by_position.gather(-1, below), by_position.gather(-1, below + 1)

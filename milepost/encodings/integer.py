@@ -40,7 +40,7 @@ class Integer(Encoding):
     def embed(self, x: Tensor, pos: Tensor) -> Tensor:
         if self.over == "length":
             raise ValueError(f"{self!r} depends on the length of the text: use enc.at(length), once a text")
-        return x + (pos.double() / (self.over or 1))[..., None].to(x.dtype)
+        return (x.double() + (pos.double() / (self.over or 1))[..., None]).to(x.dtype)
 
     def at(self, length: int) -> Encoding:
         return Integer(over=length) if self.over == "length" else self

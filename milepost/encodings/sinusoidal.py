@@ -59,5 +59,7 @@ class Sinusoidal(Encoding):
         return both.to(dtype)
 
     def embed(self, x: Tensor, pos: Tensor) -> Tensor:
-        code = self.code(pos, x.dtype)
-        return torch.cat([x, code.expand(*x.shape[:-1], -1)], dim=-1) if self.how == "concat" else x + code
+        code = self.code(pos, torch.promote_types(x.dtype, torch.float32))
+        if self.how == "add":
+            return (x + code).to(x.dtype)
+        return torch.cat([x, code.to(x.dtype).expand(*x.shape[:-1], -1)], dim=-1)

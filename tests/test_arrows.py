@@ -1,0 +1,226 @@
+"""The arrows between modules, read from their imports: who may know whom, who may import what, and what stays without torch."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import milepost
+
+HOME = Path(milepost.__file__).parent
+FORMULAS = {"positions", "layout", "spectrum", "rotation", "encoding"}
+LIBRARY = FORMULAS | {"scaling", "encodings", "pages", "spec"}
+
+ARROWS: dict[str, set[str]] = {
+    # formulas
+    "positions": set(),
+    "rotation": set(),
+    "spectrum": {"positions"},
+    "layout": {"positions"},
+    "encoding": {"positions", "layout"},
+    "scaling": {"spectrum"},
+    "encodings": set(),  # the list of names; the pages are beside it
+    "pages": FORMULAS | {"scaling"},
+    "spec": {"encoding", "encodings", "pages", "scaling"},
+    # what is built on them
+    "attention": LIBRARY,
+    "testing": LIBRARY | {"attention"},
+    "portrait": LIBRARY | {"attention"},
+    "bench": LIBRARY | {"attention", "results"},
+    "checkpoints": LIBRARY | {"attention", "results"},
+    # without torch
+    "results": set(),
+    "catalogue": {"encodings"},
+    "report": {"results"},
+    # the command line and the public names
+    "cli": {"spec", "encodings", "catalogue", "portrait", "testing", "bench", "checkpoints", "report", "results"},
+    "milepost": {"encodings"},
+}
+"""Which part of milepost may import which others, by folder or file ("pages": the files of encodings/). A new folder needs a line here."""
+
+PACKAGES: dict[str, set[str]] = {
+    **{part: {"torch"} for part in (*FORMULAS, "pages", "spec", "attention", "testing", "portrait")},
+    "scaling": {"torch"},
+    "encodings": set(),
+    "bench": {"torch", "numpy", "psutil", "transformers", "x_transformers", "rotary_embedding_torch"},
+    "checkpoints": {"torch", "transformers", "safetensors", "accelerate"},
+    "results": set(),
+    "catalogue": set(),
+    "report": {"rich", "plotly", "jinja2"},
+    "cli": {"typer", "rich"},
+    "milepost": set(),
+}
+"""Which packages each part may import, besides Python's own."""
+
+LATE = {"transformers", "safetensors", "accelerate", "x_transformers", "rotary_embedding_torch", "psutil", "plotly", "jinja2"}
+"""Packages that are imported inside functions only: not everybody has them, or they are slow."""
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import statement's target, with where it stands."""
+
+    file: Path
+    part: str
+    line: int
+    target: str
+    module_level: bool
+
+    def __str__(self) -> str:
+        return f"{self.file.relative_to(HOME.parent)}:{self.line} imports {self.target}"
+
+
+def part_of(dotted: str) -> str:
+    """The part of milepost that a module belongs to: ``milepost.encodings.rope`` is one of the pages."""
+    pieces = dotted.split(".")
+    if len(pieces) == 1:
+        return "milepost"
+    return "pages" if pieces[1] == "encodings" and len(pieces) > 2 else pieces[1]
+
+
+def dotted_name(file: Path) -> str:
+    pieces = file.relative_to(HOME.parent).with_suffix("").parts
+    return ".".join(pieces[:-1] if pieces[-1] == "__init__" else pieces)
+
+
+def targets(node: ast.Import | ast.ImportFrom) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    module = node.module or ""
+    assert node.level == 0, "imports are absolute here"
+    inside = HOME.parent.joinpath(*module.split("."))
+    return [f"{module}.{a.name}" if module.startswith("milepost") and _is_module(inside / a.name) else module for a in node.names]
+
+
+def _is_module(path: Path) -> bool:
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def walk(node: ast.AST, module_level: bool = True) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """Every import below ``node`` that runs: what stands under ``if TYPE_CHECKING`` does not."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child, module_level
+        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            for other in child.orelse:
+                yield from walk(other, module_level)
+        else:
+            yield from walk(child, module_level and not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda))
+
+
+FILES = sorted(HOME.rglob("*.py"))
+IMPORTS = [
+    Import(file, part_of(dotted_name(file)), node.lineno, target, level)
+    for file in FILES
+    for node, level in walk(ast.parse(file.read_text(encoding="utf-8")))
+    for target in targets(node)
+]
+
+
+def test_every_folder_and_file_has_its_line_in_the_tables():
+    found = {part_of(dotted_name(file)) for file in FILES}
+    assert found == set(ARROWS) == set(PACKAGES)
+
+
+def test_the_tables_have_no_circles():
+    order = list(TopologicalSorter(ARROWS).static_order())
+    assert order.index("positions") < order.index("encoding") < order.index("spec") < order.index("attention") < order.index("testing") < order.index("cli")
+
+
+@pytest.mark.parametrize("part", ARROWS)
+def test_a_part_knows_only_the_parts_below_it(part):
+    inner = [i for i in IMPORTS if i.part == part and i.target.split(".")[0] == "milepost"]
+    wrong = [str(i) for i in inner if part_of(i.target) not in ARROWS[part] | {part}]
+    assert not wrong
+
+
+@pytest.mark.parametrize("part", PACKAGES)
+def test_a_part_imports_only_the_packages_it_needs(part):
+    outer = [i for i in IMPORTS if i.part == part and (top := i.target.split(".")[0]) != "milepost" and top not in sys.stdlib_module_names]
+    wrong = [str(i) for i in outer if i.target.split(".")[0] not in PACKAGES[part]]
+    assert not wrong
+
+
+def test_pages_do_not_know_each_other():
+    wrong = [str(i) for i in IMPORTS if i.part == "pages" and part_of(i.target) == "pages"]
+    assert not wrong
+
+
+def test_slow_or_optional_packages_are_imported_inside_functions():
+    wrong = [str(i) for i in IMPORTS if i.module_level and i.target.split(".")[0] in LATE]
+    assert not wrong
+
+
+def test_the_command_line_imports_nothing_of_ours_until_a_command_runs():
+    wrong = [str(i) for i in IMPORTS if i.part == "cli" and i.module_level and i.target.split(".")[0] not in {"typer", *sys.stdlib_module_names}]
+    assert not wrong
+
+
+def test_no_module_is_a_drawer_for_odds_and_ends():
+    drawers = {"util", "utils", "common", "helper", "helpers", "misc", "manager", "managers", "registry"}
+    wrong = [str(file) for file in HOME.rglob("*") if file.stem.strip("_") in drawers or file.stem.endswith(("_utils", "_manager", "_registry"))]
+    assert not wrong
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("module", ["milepost", "milepost.encodings", "milepost.results", "milepost.catalogue", "milepost.report", "milepost.cli"])
+def test_importing_it_imports_no_torch(module):
+    done = run(f"import sys, {module}; sys.exit(any(m in sys.modules for m in ('torch', 'numpy', 'plotly')))")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("module", [dotted_name(file) for file in FILES if part_of(dotted_name(file)) == "report"])
+def test_a_report_imports_no_torch(module):
+    done = run(f"import sys, {module}; sys.exit('torch' in sys.modules)")
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_catalogue_is_read_without_torch():
+    done = run("import sys; from milepost.catalogue import pages; assert len(pages()) > 10; sys.exit('torch' in sys.modules)")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["list"], ["list", "rope", "alibi", "--json"], ["check", "--help"], ["show", "--help"], ["bench", "--help"]], ids=" ".join
+)
+def test_a_command_that_only_tells_imports_no_torch(words):
+    code = f"""
+import sys
+from milepost.cli import app
+try:
+    app({words!r})
+except SystemExit as end:
+    assert not end.code, end.code
+sys.exit(3 if "torch" in sys.modules else 0)
+"""
+    done = run(code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_public_names_come_when_they_are_asked_for():
+    code = """
+import sys, milepost
+assert "torch" not in sys.modules
+names = dir(milepost)
+assert {"build", "Layout", "attend", "Encoding", "RoPE", "ALiBi"} <= set(names)
+assert "torch" not in sys.modules
+for name in milepost.__all__:
+    assert getattr(milepost, name) is not None
+try:
+    milepost.no_such_name
+except AttributeError as error:
+    assert "no_such_name" in str(error)
+else:
+    sys.exit(4)
+"""
+    done = run(code)
+    assert done.returncode == 0, done.stderr
