@@ -28,6 +28,7 @@ format: $(READY)
 
 bench: $(READY)
 	$(BIN)/milepost bench all --out docs/bench
+	mkdir -p milepost/measured && cp docs/bench/bench.json milepost/measured/bench.json
 
 # torch comes first and alone: asked for by another package it would bring a CUDA build
 $(READY): pyproject.toml constraints.txt

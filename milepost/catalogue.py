@@ -7,6 +7,7 @@ hooks that it overrides and the properties that it declares. A test holds this r
 from __future__ import annotations
 
 import ast
+import json
 import re
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -46,7 +47,7 @@ class Page:
 
     def row(self) -> dict[str, Any]:
         """As plain data, for JSON."""
-        return asdict(self) | {"points": list(self.points)}
+        return asdict(self) | {"points": list(self.points), "measured": measured(self.name)}
 
 
 @cache
@@ -64,6 +65,17 @@ def page(name: str) -> Page:
     declared["cacheable"] = not declared["length_dependent"]
     declared["content_dependent"] = "rescore" in points
     return Page(name, NAMES[name], **_docstring(ast.get_docstring(tree) or ""), points=points, properties=declared, arguments=_arguments(methods))
+
+
+def measured(name: str) -> dict[str, str]:
+    """What was measured of an encoding and ships with the package, as sentences; nothing where nothing was."""
+    path = Path(__file__).parent / "measured" / "bench.json"
+    if not path.exists():
+        return {}
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    mine = [r for r in rows if r["scheme"] == name and r["implementation"] == "milepost" and r["ratio"] is not None]
+    found = [f"{r['pass']} {r['ratio']:.2f} ({r['length']})" for r in mine]
+    return {"cost": f"time / no position: {', '.join(found)}"} if found else {}
 
 
 def pages() -> tuple[Page, ...]:

@@ -296,7 +296,7 @@ def bench_decode_command(
 @bench_app.command("all")
 @_teaching
 def bench_all_command(
-    out: Annotated[Path, typer.Option(help="Folder for bench.json, bench.md and bench.svg.")] = Path("docs/bench"),
+    out: Annotated[Path, typer.Option(help="Folder for bench.json, bench.md and the figures.")] = Path("docs/bench"),
     as_json: Json = False,
 ) -> None:
     """Every benchmark at its full size, written as data, a Markdown table and a figure.
@@ -304,13 +304,12 @@ def bench_all_command(
     Example: `milepost bench all --out docs/bench`
     """
     from milepost.bench.everything import bench_everything
-    from milepost.report import bench as drawn
-    from milepost.results import write, write_json
+    from milepost.report.bench import save
 
+    out.mkdir(parents=True, exist_ok=True)  # before the long run, not after it
     with _words().status("warming up") as status:
         result = bench_everything(tell=status.update)
-    files = [write_json(out / "bench.json", result), write(out / "bench.md", drawn.markdown(result)), write(out / "bench.html", drawn.page(result))]
-    for file in files:
+    for file in save(result, out):
         _words().print(f"wrote {file}", soft_wrap=True)
     if as_json:
         _print_json(result)

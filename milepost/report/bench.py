@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import html
+from pathlib import Path
 from typing import Any
 
-from milepost.report.portrait import COLOURS, CONFIG
+from milepost.report.portrait import COLOURS, image
+from milepost.results import write, write_json
 
 
 def markdown(result: dict[str, Any]) -> str:
@@ -59,21 +60,12 @@ def figure(result: dict[str, Any], kind: str, length: int) -> Any:
     return fig
 
 
-def page(result: dict[str, Any]) -> str:
-    """A self-contained page: figures, then the table."""
-    from plotly.offline import get_plotlyjs
-
-    shown = dict.fromkeys((r["pass"], r["length"]) for r in result["rows"] if r["ratio"] is not None)
-    figures = "\n".join(figure(result, kind, length).to_html(include_plotlyjs=False, full_html=False, config=CONFIG) for kind, length in shown)
-    body = f"{figures}<pre>{html.escape(markdown(result))}</pre>"
-    return _PAGE.replace("{plotly}", get_plotlyjs()).replace("{body}", body)
-
-
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Benchmark · milepost</title>
-<style>body { font: 16px/1.5 system-ui, sans-serif; max-width: 1000px; margin: 0 auto; padding: 1rem } pre { overflow-x: auto }</style>
-<script>{plotly}</script></head><body>
-{body}
-</body></html>
-"""
+def save(result: dict[str, Any], folder: Path) -> list[Path]:
+    """bench.json, bench.md, and one .png for each pass and length (where a Chrome or Chromium is installed)."""
+    files = [write_json(folder / "bench.json", result), write(folder / "bench.md", markdown(result))]
+    for kind, length in dict.fromkeys((r["pass"], r["length"]) for r in result["rows"] if r["ratio"] is not None and r["scheme"] != "nope"):
+        try:
+            files.append(write(folder / f"{kind}-{length}.png", image(figure(result, kind, length), "png")))
+        except ValueError:  # the numbers are kept; only their picture is missing
+            break
+    return files

@@ -100,11 +100,15 @@ def save(pictures: Sequence[tuple[Portrait, Page | None]], out: str | Path) -> P
         return write(out, page(pictures))
     if len(pictures) != 1:
         raise ValueError(f"{out.suffix} holds one encoding, {len(pictures)} were asked for; use .html for several")
+    return write(out, image(figure(pictures[0][0].panels), out.suffix[1:]))
+
+
+def image(fig: Any, kind: str) -> bytes:
+    """A plotly figure as "png" or "svg"."""
     try:
-        image = figure(pictures[0][0].panels).to_image(format=out.suffix[1:], width=1100)
+        drawn: bytes = fig.to_image(format=kind, width=1100)
     except Exception as error:  # kaleido, choreographer and Chrome each fail in their own way
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ValueError(
-            f"can't draw {out.suffix}: it needs a Chrome or Chromium and `pip install 'milepost[explore]'` ({first}); .html needs neither"
-        ) from None
-    return write(out, image)
+        needs = "it needs a Chrome or Chromium and `pip install 'milepost[explore]'`; .html needs neither"
+        raise ValueError(f"can't draw .{kind} ({first}): {needs}") from None
+    return drawn

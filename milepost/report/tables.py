@@ -48,6 +48,10 @@ def side_by_side(pages: Sequence[Page]) -> Table:
     for field in ("Mechanism", "Information", "Prior", "Content", "Storage", "Used by"):
         table.add_row(field.lower(), *[Text(p.facts.get(field, "")) for p in pages])
     table.add_row("properties", *[Text(_properties(p)) for p in pages])
+    for question in ("extrapolation", "cost"):
+        answers = [p.row()["measured"].get(question, "") for p in pages]
+        if any(answers):
+            table.add_row(f"measured {question}", *[Text(a or "not measured yet") for a in answers])
     table.add_row("reference", *[Text(p.reference) for p in pages])
     return table
 
