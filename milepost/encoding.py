@@ -169,9 +169,7 @@ class Encoding(nn.Module):
     def spec_arguments(self) -> dict[str, Any]:
         """Constructor arguments that differ from their defaults."""
         found = {}
-        for name, parameter in inspect.signature(type(self).__init__).parameters.items():
-            if name == "self" or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                continue
+        for name, parameter in _signature(type(self)):  # type: ignore[arg-type]
             value = getattr(self, name)
             if parameter.default is parameter.empty or value != parameter.default:
                 found[name] = value
@@ -182,6 +180,13 @@ class Encoding(nn.Module):
         for hook in ("embed", "query", "key"):
             if hook in cls.__dict__:
                 setattr(cls, hook, _checked(cls.__dict__[hook]))
+
+
+@functools.cache
+def _signature(cls: type) -> tuple[tuple[str, inspect.Parameter], ...]:
+    """The named arguments of a class."""
+    given = inspect.signature(cls.__init__).parameters.items()  # type: ignore[misc]
+    return tuple((name, p) for name, p in given if name != "self" and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
 
 
 def _checked(hook: Callable[[Any, Tensor, Tensor], Tensor]) -> Callable[[Any, Tensor, Tensor], Tensor]:

@@ -16,6 +16,9 @@ from torch import Tensor
 
 Pairing = Literal["half", "interleaved"]
 
+CACHED = 1 << 18
+"""Numbers to turn at a time, at least two heads of them."""
+
 
 def pairs_of(x: Tensor, pairs: int, size: int, pairing: Pairing) -> tuple[Tensor, Tensor]:
     """Views of the first ``pairs`` pairs among the first ``size`` channels of the last dimension."""
@@ -28,6 +31,8 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, size: int, pairing: Pairing) -> 
     """Turn the pairs of ``x`` (B H L D) by the angles of ``cos``, ``sin`` (B|1 1 L pairs); other channels stay bit-equal."""
     if torch.compiler.is_compiling() or type(x) is not Tensor or torch._C._functorch.peek_interpreter_stack() is not None:
         return _formula(x, cos, sin, size, pairing)
+    if not (torch.is_grad_enabled() and (x.requires_grad or cos.requires_grad or sin.requires_grad)):
+        return _in_place(x, cos, sin, size, pairing)
     turned: Tensor = _Rotate.apply(x, cos, sin, size, pairing)  # type: ignore[no-untyped-call]
     return turned
 
@@ -42,27 +47,32 @@ def _formula(x: Tensor, cos: Tensor, sin: Tensor, size: int, pairing: Pairing) -
     return torch.cat([a, x[..., pairs : size // 2], b, x[..., size // 2 + pairs :]], dim=-1)
 
 
+def _in_place(x: Tensor, cos: Tensor, sin: Tensor, size: int, pairing: Pairing) -> Tensor:
+    """The same in four passes over a few heads at a time, so that the work stays in the cache."""
+    pairs = cos.shape[-1]
+    out = torch.empty_like(x) if 2 * pairs == x.shape[-1] else x.clone()
+    heads = max(2, CACHED // max(1, x.shape[0] * x.shape[2] * x.shape[3]))
+    for h in range(0, x.shape[1], heads):
+        a, b = (part.to(cos.dtype) for part in pairs_of(x[:, h : h + heads], pairs, size, pairing))
+        to_a, to_b = pairs_of(out[:, h : h + heads], pairs, size, pairing)
+        if x.dtype == cos.dtype:
+            torch.mul(a, cos, out=to_a).addcmul_(b, sin, value=-1)
+            torch.mul(b, cos, out=to_b).addcmul_(a, sin)
+        else:  # half precision is widened, turned, and rounded once
+            to_a.copy_(torch.mul(a, cos).addcmul_(b, sin, value=-1))
+            to_b.copy_(torch.mul(b, cos).addcmul_(a, sin))
+    return out
+
+
 class _Rotate(torch.autograd.Function):
-    """The same in four passes over two heads at a time, so that the work stays in the cache; its gradient turns back."""
+    """The same with a gradient, which turns back."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor, size: int, pairing: Pairing) -> Tensor:
         learns = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]  # otherwise x is not needed again
         ctx.save_for_backward(x if learns else None, cos, sin)
         ctx.how = size, pairing
-        pairs = cos.shape[-1]
-        out = torch.empty_like(x) if 2 * pairs == x.shape[-1] else x.clone()
-        for h in range(0, x.shape[1], 2):
-            some = x[:, h : h + 2]
-            a, b = (part.to(cos.dtype) for part in pairs_of(some, pairs, size, pairing))
-            to_a, to_b = pairs_of(out[:, h : h + 2], pairs, size, pairing)
-            if x.dtype == cos.dtype:
-                torch.mul(a, cos, out=to_a).addcmul_(b, sin, value=-1)
-                torch.mul(b, cos, out=to_b).addcmul_(a, sin)
-            else:  # half precision is widened, turned, and rounded once
-                to_a.copy_(torch.mul(a, cos).addcmul_(b, sin, value=-1))
-                to_b.copy_(torch.mul(b, cos).addcmul_(a, sin))
-        return out
+        return _in_place(x, cos, sin, size, pairing)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:

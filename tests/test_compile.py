@@ -133,11 +133,17 @@ def test_no_complex_dtype_is_in_the_compiled_graph(spec):
 
 
 @pytest.fixture
-def counted(monkeypatch):
-    """How many tables were made."""
-    made: list[int] = []
+def tables(monkeypatch):
+    """Every table of cosines that was made, held weakly."""
+    made: list[weakref.ref[Tensor]] = []
     real = rope.cos_sin.__globals__["_table"]
-    monkeypatch.setitem(rope.cos_sin.__globals__, "_table", lambda *given: made.append(1) or real(*given))
+
+    def table(*given):
+        cos, sin = real(*given)
+        made.append(weakref.ref(cos))
+        return cos, sin
+
+    monkeypatch.setitem(rope.cos_sin.__globals__, "_table", table)
     return made
 
 
@@ -145,12 +151,12 @@ def ones(length: int) -> Tensor:
     return torch.ones(1, 1, length, 8, dtype=torch.float64)
 
 
-def test_queries_keys_and_layers_share_one_table(counted):
+def test_queries_keys_and_layers_share_one_table(tables):
     pos = torch.arange(5)
     for enc in (build("rope", head_dim=8), build("rope", head_dim=8)):
         enc.query(ones(5), pos)
         enc.key(ones(5), pos)
-    assert len(counted) == 1
+    assert len(tables) == 1
 
 
 def test_a_write_to_the_positions_is_seen():
@@ -204,15 +210,14 @@ def test_sinusoidal_and_rope_of_one_spectrum_each_get_their_own_code():
     assert torch.equal(code, build("sinusoidal", width=8).embed(torch.zeros(1, 5, 8, dtype=torch.float64), torch.arange(5)))
 
 
-def test_a_table_dies_with_its_positions():
+def test_a_table_lives_and_dies_with_its_positions(tables):
     enc, pos = build("rope", head_dim=8), torch.arange(5)
     enc.query(ones(5), pos)
-    _, kept = pos._milepost
-    tables = [weakref.ref(value[0]) for value in kept.values() if isinstance(value, tuple) and isinstance(value[0], Tensor)]
-    assert tables
-    del pos, kept
     gc.collect()
-    assert not any(table() is not None for table in tables)
+    assert [table() is not None for table in tables] == [True]
+    del pos
+    gc.collect()
+    assert [table() is not None for table in tables] == [False]
 
 
 def test_positions_that_learn_are_never_remembered():

@@ -17,7 +17,7 @@ from milepost.encodings import NAMES
 from milepost.spec import LONGEST, find_class
 
 SIZES = {"heads": 4, "head_dim": 8, "width": 16, "length": 32}
-QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(max_examples=40, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 heads, even, several = st.integers(1, 40), st.integers(1, 40).map(lambda n: 2 * n), st.integers(1, 40)
 base = st.floats(1.001, 1e12, allow_nan=False) | st.integers(2, 10**9)

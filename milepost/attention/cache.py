@@ -53,6 +53,7 @@ class KVCache:
             raise ValueError(f'{enc!r} has a scaling that can not be run by stages; choose policy="recompute", "frozen" or "hf"')
         self.policy, self.capacity, self.limit, self.declared = policy, capacity, limit, length
         self.by: Encoding | None = None if self.waits else enc
+        self.stage: int | None = None
         self.layout: Layout | None = None
         self._k: Tensor | None = None
         self._v: Tensor | None = None
@@ -107,7 +108,7 @@ class KVCache:
                 self._k[:, :, :held] = by.rekey(self._k[:, :, :held], self.layout.pos, self.by, self.layout.pos)
             self._k[:, :, held : held + k.shape[2]] = k
             self._v[:, :, held : held + k.shape[2]] = v
-            self.by, self.layout = by, replace(layout, keys=Keys(self.rule, by))
+            self.by, self.layout = by, replace(layout, keys=Keys(self.rule, by, self.stage))
         return self.k, self.v, self.layout
 
     def reorder(self, beams: Tensor) -> None:
@@ -190,16 +191,18 @@ class KVCache:
         if self.policy == "recompute":
             return None, k
         ends = int(at.index.max()) + 1 if at.length else 1
-        plain = self.rule.at(self.declared or ends) if self.policy != "staged" else self._stage(at)
+        plain = self.rule.at(self.declared or ends) if self.policy != "staged" else self._stage(ends - 1)
         return plain, plain.key(k, at.pos)
 
-    def _stage(self, at: Layout) -> Encoding:
+    def _stage(self, last: int) -> Encoding:
+        """The plain encoding for the stage of a token at index ``last``."""
         rule = rule_of(self.rule)
         assert rule is not None
-        stage = rule.stage(int(at.index.max()) if at.length else 0)
-        if self.by is not None and repr(self.rule.at(rule.start(stage) + 1)) == repr(self.by):
-            return self.by
-        return self.rule.at(rule.start(stage) + 1)
+        stage = rule.stage(last)
+        if self.by is None or self.stage != stage:
+            self.stage = stage
+            return self.rule.at(rule.start(stage) + 1)
+        return self.by
 
     def _grow(self, k: Tensor, v: Tensor, needed: int) -> None:
         if self._k is not None and self._k.shape[2] >= needed:
@@ -230,11 +233,11 @@ class KVCache:
         k, v = self._k[:, :, kept], self._v[:, :, kept]
         by, old = self.by, self.by
         if self.waits and self.policy == "staged":
-            by = self._stage(Layout.dense(1, start=int(index.max())))
+            by = self._stage(int(index.max()))
         if by is not None and old is not None:
             k = by.rekey(k, index, old, was)
         room = len(kept)
         self._k[:, :, :room], self._v[:, :, :room] = k, v
         rows = tuple((Run(0, room, 0, int(first)),) for first in index[:, 0].tolist())
         self.by = by
-        self.layout = Layout(index, torch.zeros_like(index), index, None, rows, Keys(self.rule, by))
+        self.layout = Layout(index, torch.zeros_like(index), index, None, rows, Keys(self.rule, by, self.stage))

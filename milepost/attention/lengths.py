@@ -21,10 +21,14 @@ from milepost.scaling.staged import Staged
 
 @dataclass(frozen=True)
 class Keys:
-    """What a cache holds: keys for encoding ``rule``, transformed already by the plain encoding ``by`` (None: as they came)."""
+    """What a cache holds: keys for encoding ``rule``, transformed already by the plain encoding ``by`` (None: as they came).
+
+    ``stage`` is the stage that ``by`` is for, where the rule has stages.
+    """
 
     rule: Encoding
     by: Encoding | None
+    stage: int | None = None
 
 
 def waits(enc: Encoding) -> bool:
@@ -87,7 +91,9 @@ def attend_by_length(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout,
             pieces.append((block, _one(q, k, v, plain, at, to, block, kept, attend, causal, how)))
             continue
         for part in _by_stage(rule, block, first, causal, at.window):
-            plain = enc.at(_first_key(to, part) + part.ahead + 1)
+            stage = rule.stage(_first_key(to, part) + part.ahead)
+            ready = kept.by if kept is not None and kept.stage == stage else None
+            plain = ready or enc.at(rule.start(stage) + 1)
             pieces.append((part, _one(q, k, v, plain, at, to, part, kept, attend, causal, how)))
     return assemble(q, v.shape[-1], pieces)
 
@@ -119,7 +125,7 @@ def _one(
     some = block.keys(k)
     if kept is None or kept.by is None:
         some = plain.key(some, there.pos)
-    elif repr(kept.by) != repr(plain):
+    elif kept.by is not plain and repr(kept.by) != repr(plain):
         some = plain.rekey(some, there.pos, kept.by, there.pos)
     turned = plain.query(block.queries(q), here.pos)
     done: Tensor = attend(turned, some, block.keys(v), plain, at=here, to=replace(there, keys=None), causal=causal, **how)

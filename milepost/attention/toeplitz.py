@@ -125,7 +125,7 @@ def _remembered(enc: Encoding, reach: int, heads: int, first_head: int, work: to
     found = _kept.get(enc)
     if found is None or found[0] != state or found[1].shape[1] < reach:
         size = 1 << max(8, (reach - 1).bit_length())
-        with torch.no_grad(), torch.inference_mode(False):
+        with torch.inference_mode(False), torch.no_grad():  # in this order: leaving inference mode turns gradients on
             table = _bias(enc, torch.arange(size - 1, -1, -1, device=device), heads, first_head, work).contiguous()
         found = (state, table)
         _kept[enc] = found

@@ -25,7 +25,7 @@ def bench_decode(
     length: int = 16384, schemes: Sequence[str] = ("rope", *TOEPLITZ), *, heads: int = 8, head_dim: int = 64, tokens: int = 48, rounds: int = 5,
     staged: bool = True, device: str = "cpu", tell: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Rows as of `bench attention`, with pass "decode": the mean time of a token after ``length`` cached ones."""
+    """Rows as of `bench attention`, with pass "decode": the best time of a token after ``length`` cached ones."""
     rows: list[dict[str, Any]] = []
     with torch.no_grad():
         for scheme in schemes:
@@ -35,7 +35,7 @@ def bench_decode(
                 tell(f"{scheme}: round {turn + 1} of {rounds}")
                 makers = {"none": Plain(length, tokens, heads, head_dim, device), "milepost": Ours(enc, length, tokens, heads, head_dim, device)}
                 spent = _interleaved(makers, tokens, device)
-                best = {name: min(best[name], spent[name]) for name in best}
+                best = {name: min(best[name], *spent[name]) for name in best}
             rows.append(_row(scheme, length, best))
         if staged:
             rows.append(_staged(length, heads, head_dim, device, tell))
@@ -51,7 +51,7 @@ def _staged(length: int, heads: int, head_dim: int, device: str, tell: Callable[
     tell(f"staged: a decode of {tokens} tokens from {start}, across {length // 2} and {length}")
     makers = {"none": Plain(start, tokens, heads, head_dim, device), "milepost": Ours(enc, start, tokens, heads, head_dim, device)}
     spent = _interleaved(makers, tokens, device)
-    return _row("rope staged", length, spent)
+    return _row("rope staged", length, {name: sum(each) / tokens for name, each in spent.items()})
 
 
 def _row(scheme: str, length: int, seconds: dict[str, float]) -> dict[str, Any]:
@@ -68,17 +68,17 @@ def _row(scheme: str, length: int, seconds: dict[str, float]) -> dict[str, Any]:
     }
 
 
-def _interleaved(makers: dict[str, Any], tokens: int, device: str) -> dict[str, float]:
-    """Seconds a token, both contestants taking turns at every token."""
-    total = dict.fromkeys(makers, 0.0)
+def _interleaved(makers: dict[str, Any], tokens: int, device: str) -> dict[str, list[float]]:
+    """Seconds of each token, the contestants taking turns at every token."""
+    spent: dict[str, list[float]] = {name: [] for name in makers}
     for _ in range(tokens):
         for name, maker in makers.items():
             begun = time.perf_counter()
             maker.token()
             if device == "cuda":
                 torch.cuda.synchronize()
-            total[name] += time.perf_counter() - begun
-    return {name: spent / tokens for name, spent in total.items()}
+            spent[name].append(time.perf_counter() - begun)
+    return spent
 
 
 class Plain:

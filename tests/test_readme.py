@@ -1,0 +1,44 @@
+"""The README's snippets and commands run as they stand; long commands at their smallest sizes."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SNIPPETS = re.findall(r"```python\n(.*?)```", README, flags=re.S)
+COMMANDS = [line.split("#")[0].strip() for block in re.findall(r"```\n(.*?)```", README, flags=re.S) for line in block.splitlines() if line.startswith("milepost ")]
+SMALLEST = {
+    "milepost bench rope": "--heads 2 --length 64 --head-dim 16 --rounds 1",
+    "milepost bench attention": "--lengths 128 --rounds 1 --heads 2 --head-dim 16 --schemes rope,alibi,t5 --pass forward",
+    "milepost bench decode": "--length 256 --tokens 4 --rounds 1 --heads 2 --head-dim 16",
+}
+
+
+def test_there_are_snippets_and_commands():
+    assert len(SNIPPETS) >= 3 and len(COMMANDS) >= 7
+    assert "make demo" in README and "make test" in README
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS, ids=lambda s: s.splitlines()[1][:40])
+def test_a_snippet_runs(snippet, tmp_path):
+    done = subprocess.run([sys.executable, "-c", snippet], capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_runs(command, tmp_path):
+    words = shlex.split(command)
+    small = next((extra for start, extra in SMALLEST.items() if command.startswith(start)), "")
+    run = [sys.executable, "-m", "milepost.cli", *words[1:], *shlex.split(small)]
+    done = subprocess.run(run, capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_every_file_that_the_readme_links_to_is_there():
+    for target in re.findall(r"\]\(([^)#:]+)\)", README):
+        assert (ROOT / target).exists(), target
