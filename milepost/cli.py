@@ -78,8 +78,9 @@ def _build(spec: str, **sizes: int) -> Encoding:
             sys.path.insert(0, os.getcwd())
         try:
             importlib.import_module(module)
-        except ImportError as error:
-            raise ValueError(f"can't import {module!r} for {module}:{cls} ({error}); give the module as python would import it from here") from None
+        except Exception as error:  # a stranger's module may do anything
+            why = f"{type(error).__name__}: {error}"
+            raise ValueError(f"can't import {module!r} for {module}:{cls} ({why}); give the module as python would import it from here") from None
     return build(spec, **sizes)
 
 

@@ -59,6 +59,7 @@ class Encoding(nn.Module):
     """The head size that it was made for; None where any will do."""
     width: int | None = None
     """The embedding width that it was made for; None where any will do."""
+    _points: tuple[str, ...] = ()
 
     # -- the hooks ----------------------------------------------------------------------------------------------
 
@@ -91,7 +92,7 @@ class Encoding(nn.Module):
     @property
     def points(self) -> tuple[str, ...]:
         """The hooks that this encoding overrides: where position enters."""
-        return tuple(hook for hook in HOOKS if getattr(type(self), hook) is not getattr(Encoding, hook))
+        return self._points
 
     @property
     def cacheable(self) -> bool:
@@ -177,6 +178,7 @@ class Encoding(nn.Module):
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
+        cls._points = tuple(hook for hook in HOOKS if getattr(cls, hook) is not getattr(Encoding, hook))
         for hook in ("embed", "query", "key"):
             if hook in cls.__dict__:
                 setattr(cls, hook, _checked(cls.__dict__[hook]))
@@ -224,6 +226,7 @@ class Sum(Encoding):
     def __init__(self, *parts: Encoding):
         super().__init__()
         self.parts = nn.ModuleList(parts)
+        self._points = tuple(hook for hook in HOOKS if any(hook in p.points for p in parts))
         self.causal_only = any(p.causal_only for p in parts)
         self.length_dependent = any(p.length_dependent for p in parts)
         self.toeplitz = all(p.toeplitz for p in parts)
@@ -241,7 +244,7 @@ class Sum(Encoding):
 
     @property
     def points(self) -> tuple[str, ...]:
-        return tuple(hook for hook in HOOKS if any(hook in p.points for p in _parts(self)))
+        return self._points
 
     @property
     def added_width(self) -> int:

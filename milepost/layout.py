@@ -122,6 +122,8 @@ class Layout:
         check_dtype(self.index)
         if self.index.is_floating_point():
             raise ValueError(f"index counts tokens and must be an integer tensor, got {self.index.dtype}; fractional places go into pos")
+        if self.segment.is_floating_point() or self.segment.dtype == torch.bool:
+            raise ValueError(f"segment numbers the texts (-1: padding) and must be an integer tensor, got {self.segment.dtype}")
         if self.index.shape != self.segment.shape or self.index.dim() != 2:
             raise ValueError(f"index and segment must both have shape (B, L), got {tuple(self.index.shape)} and {tuple(self.segment.shape)}")
         if self.pos.shape[-1] != self.index.shape[-1] or self.pos.dim() not in (2, 3):
@@ -168,6 +170,8 @@ class Layout:
     def told(self, pos: Tensor) -> Layout:
         """The same tokens in the same order, with the encoding told ``pos``: shape L, B L or axes B L."""
         check_dtype(pos)
+        if pos.dim() == 0:
+            raise ValueError(f"positions are one number a token, shape (L,), (B, L) or (axes, B, L) with L = {self.length}; got shape ()")
         return replace(self, pos=pos[None] if pos.dim() == 1 else pos)
 
     def windowed(self, window: int | None) -> Layout:
@@ -220,12 +224,21 @@ class Layout:
         if self.pos.dim() != more.pos.dim():
             raise ValueError(f"one layout has positions of shape {tuple(self.pos.shape)}, the other of {tuple(more.pos.shape)}: both must have as many axes")
         batch = max(self.batch, more.batch)
+        if not {self.batch, more.batch} <= {1, batch}:
+            raise ValueError(f"a batch of {self.batch} rows can't go on as one of {more.batch}")
         both = [(self.index, more.index), (self.segment, more.segment), (self.pos, more.pos)]
         index, segment, pos = (torch.cat([_spread(a, batch), _spread(b, batch)], dim=-1) for a, b in both)
         rows = None
         if self.rows is not None and more.rows is not None:
             rows = tuple(_join(mine, theirs, self.length) for mine, theirs in zip(_widen(self.rows, batch), _widen(more.rows, batch), strict=True))
         return replace(self, index=index, segment=segment, pos=pos if self.remapped or more.remapped else index, rows=rows)
+
+
+def trusted(index: Tensor, segment: Tensor, window: int | None, rows: tuple[tuple[Run, ...], ...], keys: Any = None) -> Layout:
+    """A layout whose parts come from another and are known to fit, told its own index: no checks, for every token of a decode."""
+    made = object.__new__(Layout)
+    made.__dict__.update(index=index, segment=segment, pos=index, window=window, rows=rows, keys=keys)
+    return made
 
 
 def _stretches(index: list[int], segment: list[int]) -> tuple[Run, ...]:

@@ -21,6 +21,10 @@ from milepost.scaling import Scaling
 
 SIZES = ("heads", "head_dim", "width", "length")
 LONGEST = 4096
+MOST = {"heads": 1 << 14, "head_dim": 1 << 14, "size": 1 << 16, "width": 1 << 18, "hidden": 1 << 14, "buckets": 1 << 10, "clip": 1 << 16, "positions": 1 << 16}
+"""The largest number that a spec may give for a word."""
+LARGEST = 1 << 40
+"""The same for every other word."""
 T = TypeVar("T")
 
 
@@ -64,7 +68,7 @@ def _stranger(name: str, base: type[T]) -> type[T]:
         raise ValueError(f"module {module!r} of {name!r} is not imported; import it first (build never imports by itself)")
     found = getattr(sys.modules[module], attribute, None)
     if not (isinstance(found, type) and issubclass(found, base)):
-        raise ValueError(f"{name!r} is not a subclass of milepost's {base.__name__}, got {found!r}")
+        raise ValueError(f"{name!r} is not a subclass of milepost's {base.__name__}, got {type(found).__name__}")
     return found
 
 
@@ -155,7 +159,11 @@ def _make(cls: type, name: str, known: Mapping[str, inspect.Parameter], given: d
     missing = [word for word, p in known.items() if p.default is p.empty and word not in given]
     if missing:
         raise ValueError(f"{name} needs {', '.join(missing)}: write {name}({missing[0]}=...), or build({name!r}, {missing[0]}=...)")
-    return cls(**given)
+    try:
+        return cls(**given)
+    except (RuntimeError, TypeError, ArithmeticError, MemoryError) as error:  # sizes that no machine holds, and the like
+        asked = ", ".join(f"{word}={value!r}" for word, value in given.items())
+        raise ValueError(f"can't make {name}({_short(asked)}): {_short(str(error).splitlines()[0] if str(error) else type(error).__name__)}") from None
 
 
 _PLAIN = {"int": int, "float": float, "bool": bool, "str": str}
@@ -163,22 +171,27 @@ _PLAIN = {"int": int, "float": float, "bool": bool, "str": str}
 
 def _check_type(name: str, word: str, value: Any, parameter: inspect.Parameter) -> None:
     """A value must be of the kind that the signature names; what the signature says otherwise is the class's to check."""
-    kinds = [kind.strip() for kind in str(parameter.annotation).split("|")]
+    said = parameter.annotation
+    kinds = [kind.strip() for kind in (said if isinstance(said, str) else getattr(said, "__name__", str(said))).split("|")]
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if whole and value > MOST.get(word, LARGEST):
+        raise ValueError(f"{word} of {name} is at most {MOST.get(word, LARGEST)}, got {_short(str(value))}")
+    if isinstance(value, float) and not abs(value) < float("inf"):
+        raise ValueError(f"{word} of {name} must be a finite number, got {value}")
     if not all(kind in _PLAIN or kind == "None" for kind in kinds):
         if isinstance(value, float | int) and not {"int", "float"} & set(kinds):
-            raise ValueError(f"{word} of {name} must be {parameter.annotation}, got {value!r}")
+            raise ValueError(f"{word} of {name} must be {' | '.join(kinds)}, got {value!r}")
         return
-    whole = isinstance(value, int) and not isinstance(value, bool)
     fits = any(
         (kind == "None" and value is None)
         or (kind == "bool" and isinstance(value, bool))
         or (kind == "int" and whole)
-        or (kind == "float" and (whole or isinstance(value, float)) and value == value)
+        or (kind == "float" and (whole or isinstance(value, float)))
         or (kind == "str" and isinstance(value, str))
         for kind in kinds
     )
     if not fits:
-        raise ValueError(f"{word} of {name} must be {' or '.join(kinds)}, got {value!r}")
+        raise ValueError(f"{word} of {name} must be {' or '.join(kinds)}, got {_short(repr(value))}")
 
 
 def _short(text: str) -> str:

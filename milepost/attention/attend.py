@@ -94,7 +94,7 @@ def attend(
         done = reference(q, k, v, enc, at, to, causal=causal, scale=scale, first_head=first_head or 0)
         return done if details else done.output
     if backend == "auto":
-        backend = _choose(q, k, v, enc, at, to, causal).backend
+        backend = _choose(q, k, v, enc, at, to, causal)[0]
     else:
         reason = _FAST[backend].lacks(q, k, v, enc, at, to, causal)
         if reason is not None:
@@ -111,7 +111,8 @@ def explain(q: Tensor, k: Tensor, v: Tensor, enc: Encoding | None = None, *, at:
     _check(q, k, v, enc, at, to, causal, None if enc.heads is None or q.shape[1] == enc.heads else 0)
     if lengths.waits(enc):
         return Choice("by length", f"{enc!r} depends on the length: one attention for each text or stage, each with the backend that fits")
-    return _choose(q, k, v, enc, at, to, causal)
+    backend, passed = _choose(q, k, v, enc, at, to, causal)
+    return Choice(backend, "; ".join([_GOOD[backend], *(f"not {name}: {reason}" for name, reason in passed)]))
 
 
 _GOOD = {
@@ -122,20 +123,22 @@ _GOOD = {
 }
 
 
-def _choose(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, causal: bool) -> Choice:
-    """The fastest exact backend."""
-    order = ("sdpa", "toeplitz", "chunked") if q.device.type == "cpu" else ("sdpa", "flex", "chunked")
-    passed: list[str] = []
-    for name in order:
+def _choose(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, causal: bool) -> tuple[str, list[tuple[str, str]]]:
+    """The fastest exact backend, and what the faster ones lack."""
+    passed: list[tuple[str, str]] = []
+    for name in ("sdpa", "toeplitz", "chunked") if q.device.type == "cpu" else ("sdpa", "flex", "chunked"):
         reason = _FAST[name].lacks(q, k, v, enc, at, to, causal)
         if reason is None:
-            return Choice(name, "; ".join([_GOOD[name], *passed]))
-        passed.append(f"not {name}: {reason}")
+            return name, passed
+        passed.append((name, reason))
     raise AssertionError("chunked does everything")
 
 
 def _layouts(q: Tensor, k: Tensor, at: Layout | None, to: Layout | None) -> tuple[Layout, Layout]:
     """The layouts that were meant where they were left out."""
+    for name, t in (("q", q), ("k", k)):
+        if t.dim() != 4:
+            raise ValueError(f"{name} must have shape (B, H, L, D), got {tuple(t.shape)}")
     queries, keys = q.shape[-2], k.shape[-2]
     if at is None:
         if to is not None:
@@ -149,9 +152,8 @@ def _layouts(q: Tensor, k: Tensor, at: Layout | None, to: Layout | None) -> tupl
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, causal: bool, first_head: int | None) -> None:
-    for name, t in (("q", q), ("k", k), ("v", v)):
-        if t.dim() != 4:
-            raise ValueError(f"{name} must have shape (B, H, L, D), got {tuple(t.shape)}")
+    if v.dim() != 4:
+        raise ValueError(f"v must have shape (B, H, L, D), got {tuple(v.shape)}")
     if not q.dtype == k.dtype == v.dtype or not q.is_floating_point():
         raise ValueError(f"q, k and v must share one floating dtype, got {q.dtype}, {k.dtype}, {v.dtype}")
     if not q.device == k.device == v.device == at.index.device == to.index.device:

@@ -64,6 +64,17 @@ class Block:
 
 def blocks(at: Layout, to: Layout, causal: bool) -> tuple[Block, ...] | str:
     """The blocks of a layout, each cut to the keys that its queries can see at all; or why there are none, as a sentence."""
+    if torch.compiler.is_compiling():
+        return _blocks(at, to, causal)
+    if not (_last and _last[0][0] is at and _last[0][1] is to and _last[0][2] == causal):  # the choice of a backend asks twice
+        _last[:] = [(at, to, causal, _blocks(at, to, causal))]
+    return _last[0][3]
+
+
+_last: list[tuple[Layout, Layout, bool, tuple[Block, ...] | str]] = []
+
+
+def _blocks(at: Layout, to: Layout, causal: bool) -> tuple[Block, ...] | str:
     if at.rows is None or to.rows is None:
         return "the tokens are not known to be neighbours (a permutation, a shard by take(), or a step other than 1)"
     rows_at, rows_to = _alike(at.rows), _alike(to.rows)

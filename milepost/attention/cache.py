@@ -26,7 +26,7 @@ from torch import Tensor
 
 from milepost.attention.lengths import Keys, rule_of, staged, waits
 from milepost.encoding import Encoding
-from milepost.layout import Layout, Run
+from milepost.layout import Layout, Run, trusted
 
 Policy = Literal["staged", "recompute", "frozen", "hf"]
 
@@ -55,6 +55,8 @@ class KVCache:
         self.by: Encoding | None = None if self.waits else enc
         self.stage: int | None = None
         self.layout: Layout | None = None
+        self._count: Tensor | None = None
+        self._zeros: Tensor | None = None
         self._k: Tensor | None = None
         self._v: Tensor | None = None
 
@@ -86,6 +88,9 @@ class KVCache:
             ends = [max((run.first + run.length for run in row), default=0) for row in self.layout.rows]
             device = self.layout.index.device
             if len(set(ends)) == 1:
+                if self._count is not None and self._zeros is not None and self._count.shape[1] >= ends[0] + length > ends[0]:
+                    index = self._count[:, ends[0] : ends[0] + length]
+                    return trusted(index, self._zeros[:, :length], window, ((Run(0, length, 0, ends[0]),),))
                 return Layout.dense(length, start=ends[0], window=window, device=device)
             return Layout.decode(torch.tensor(ends, device=device), length, window=window)
         real = self.layout.segment >= 0
@@ -99,7 +104,8 @@ class KVCache:
         self._check(k, v, at)
         with torch.no_grad():
             by, k = self._turned(k, at)
-            layout = replace(at, window=None) if self.layout is None else self.layout.then(replace(at, window=None))
+            keys = self.layout.keys if self.layout is not None and by is self.by else Keys(self.rule, by, self.stage)
+            layout = self._after(at, keys)
             held = len(self)
             self._grow(k, v, held + k.shape[2])
             assert self._k is not None and self._v is not None
@@ -108,7 +114,7 @@ class KVCache:
                 self._k[:, :, :held] = by.rekey(self._k[:, :, :held], self.layout.pos, self.by, self.layout.pos)
             self._k[:, :, held : held + k.shape[2]] = k
             self._v[:, :, held : held + k.shape[2]] = v
-            self.by, self.layout = by, replace(layout, keys=Keys(self.rule, by, self.stage))
+            self.by, self.layout = by, layout
         return self.k, self.v, self.layout
 
     def reorder(self, beams: Tensor) -> None:
@@ -203,6 +209,24 @@ class KVCache:
             self.stage = stage
             return self.rule.at(rule.start(stage) + 1)
         return self.by
+
+    def _after(self, at: Layout, keys: Keys) -> Layout:
+        """Where everything is once ``at`` is here. One text that goes on is a longer stretch of the same numbers."""
+        if self.layout is None:
+            return replace(at, window=None, keys=keys)
+        old, new = self.layout.rows, at.rows
+        plain = not self.layout.remapped and not at.remapped and old is not None and new is not None and len(old) == len(new) == 1
+        if plain and old is not None and new is not None and len(old[0]) == len(new[0]) == 1:
+            (had,), (more,) = old[0], new[0]
+            whole = Run(0, had.length + more.length, 0, had.first)
+            if (had.offset, more.offset, had.segment, more.segment, more.first) == (0, 0, 0, 0, had.first + had.length) and had.length == len(self):
+                if self._count is None or self._count.shape[1] < whole.first + whole.length or self._count.device != at.index.device:
+                    self._count = torch.arange(2 * (whole.first + whole.length), device=at.index.device)[None]
+                    self._zeros = torch.zeros_like(self._count)
+                assert self._zeros is not None
+                index = self._count[:, whole.first : whole.first + whole.length]
+                return trusted(index, self._zeros[:, : whole.length], None, ((whole,),), keys)
+        return replace(self.layout.then(replace(at, window=None)), keys=keys)
 
     def _grow(self, k: Tensor, v: Tensor, needed: int) -> None:
         if self._k is not None and self._k.shape[2] >= needed:

@@ -33,7 +33,7 @@ class Keys:
 
 def waits(enc: Encoding) -> bool:
     """Whether q and k are to be turned here, once the length is known."""
-    return any(part.length_dependent and {"query", "key"} & set(part.points) for part in _parts(enc))
+    return enc.length_dependent and any(part.length_dependent and {"query", "key"} & set(part.points) for part in _parts(enc))
 
 
 def check_keys(enc: Encoding, to: Layout) -> None:
@@ -83,6 +83,9 @@ def attend_by_length(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout,
     if isinstance(found, str):
         raise ValueError(f"{enc!r} needs to know each text's length, but {found}; attend with enc.at(length) instead")
     rule = rule_of(enc)
+    if kept is not None and kept.by is not None and len(found) == 1 and _all_in(rule, kept, found[0], to, q):
+        out: Tensor = attend(kept.by.query(q, at.pos), k, v, kept.by, at=at, to=replace(to, keys=None), causal=causal, **how)
+        return out
     pieces: list[tuple[Block, Tensor]] = []
     for block in found:
         first = _first_key(to, block)
@@ -96,6 +99,14 @@ def attend_by_length(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout,
             plain = ready or enc.at(rule.start(stage) + 1)
             pieces.append((part, _one(q, k, v, plain, at, to, part, kept, attend, causal, how)))
     return assemble(q, v.shape[-1], pieces)
+
+
+def _all_in(rule: Staged | None, kept: Keys, block: Block, to: Layout, q: Tensor) -> bool:
+    """Whether every query is served by the keys as the cache holds them: what a decode meets at all but a few steps."""
+    if block.row is not None or block.shape[0] != q.shape[2]:
+        return False
+    first = _first_key(to, block) + block.ahead
+    return rule is None or (rule.stage(first) == kept.stage == rule.stage(first + block.shape[0] - 1))
 
 
 def _first_key(to: Layout, block: Block) -> int:

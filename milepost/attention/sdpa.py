@@ -12,8 +12,8 @@ from milepost.layout import Layout
 
 def lacks(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, causal: bool) -> str | None:
     """Why this backend can't do it, or None."""
-    if {"bias", "rescore", "output"} & set(enc.points):
-        return f"{enc!r} changes logits, and the fused kernel alone does not"
+    if "bias" in enc.points or enc.content_dependent:
+        return "the encoding changes logits, and the fused kernel alone does not"
     found = blocks(at, to, causal)
     if isinstance(found, str):
         return found

@@ -109,7 +109,7 @@ def _learning(enc: Encoding) -> bool:
     return torch.is_grad_enabled() and any(p.requires_grad for p in enc.parameters())
 
 
-_kept: weakref.WeakKeyDictionary[Encoding, tuple[Hashable, Tensor]] = weakref.WeakKeyDictionary()
+_kept: weakref.WeakKeyDictionary[Encoding, tuple[Hashable, Tensor, list[object]]] = weakref.WeakKeyDictionary()
 
 
 def _remembered(enc: Encoding, reach: int, heads: int, first_head: int, work: torch.dtype, device: torch.device) -> Tensor:
@@ -117,16 +117,17 @@ def _remembered(enc: Encoding, reach: int, heads: int, first_head: int, work: to
 
     A decode takes one slice of it a step. It doubles when it is outgrown.
     """
-    numbers = [t for module in enc.modules() for t in [*module._parameters.values(), *vars(module).values()] if isinstance(t, Tensor)]
+    values = [value for module in enc.modules() for part in (module._parameters, vars(module)) for value in part.values()]
+    numbers = [value for value in values if isinstance(value, Tensor)]
     if any(t.is_inference() for t in numbers):
         state: Hashable = object()
-    else:
-        state = (heads, first_head, work, device, repr(enc), tuple((id(t), t._version) for t in numbers))
+    else:  # any attribute that is set anew, and any tensor that is written to, makes another state
+        state = (heads, first_head, work, device, *map(id, values), *[t._version for t in numbers])
     found = _kept.get(enc)
     if found is None or found[0] != state or found[1].shape[1] < reach:
         size = 1 << max(8, (reach - 1).bit_length())
         with torch.inference_mode(False), torch.no_grad():  # in this order: leaving inference mode turns gradients on
             table = _bias(enc, torch.arange(size - 1, -1, -1, device=device), heads, first_head, work).contiguous()
-        found = (state, table)
+        found = (state, table, values)  # held, so that no other object can take one's id
         _kept[enc] = found
     return found[1]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from milepost.bench.contestants import SCHEMES, Run, baseline, contestants, encoding
 from milepost.bench.memory import peak_mb
-from milepost.bench.timing import best_seconds
+from milepost.bench.timing import best_seconds, check_sizes
 from milepost.encoding import Encoding
 from milepost.results import provenance
 
@@ -33,6 +33,7 @@ def bench_attention(
     tell: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Rows of ``scheme``, ``implementation``, ``pass``, ``length``, ``ratio``, ``seconds``, ``peak_mb``, ``note``."""
+    check_sizes(device, rounds=rounds, heads=heads, head_dim=head_dim, shortest=min(lengths, default=0))
     for scheme in schemes:
         if scheme not in SCHEMES:
             raise ValueError(f"unknown scheme {scheme!r}; there are {', '.join(SCHEMES[1:])}")

@@ -6,6 +6,7 @@ through `KVCache` and `attend`, queries and keys transformed.
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from torch.nn import functional as F
 
 from milepost.attention import KVCache, attend
 from milepost.bench.contestants import TOEPLITZ, encoding
+from milepost.bench.timing import check_sizes
 from milepost.encoding import Encoding
 from milepost.results import provenance
 from milepost.spec import build
@@ -25,18 +27,20 @@ def bench_decode(
     length: int = 16384, schemes: Sequence[str] = ("rope", *TOEPLITZ), *, heads: int = 8, head_dim: int = 64, tokens: int = 48, rounds: int = 5,
     staged: bool = True, device: str = "cpu", tell: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Rows as of `bench attention`, with pass "decode": the best time of a token after ``length`` cached ones."""
+    """Rows as of `bench attention`, with pass "decode": a token after ``length`` cached ones, as the median of ratios of neighbours in time."""
+    check_sizes(device, rounds=rounds, heads=heads, head_dim=head_dim, length=length, tokens=tokens - 2)
     rows: list[dict[str, Any]] = []
     with torch.no_grad():
         for scheme in schemes:
             enc = encoding(scheme, heads, head_dim).to(device)
-            best = {"none": float("inf"), "milepost": float("inf")}
+            pairs: list[tuple[float, float]] = []
             for turn in range(rounds):
                 tell(f"{scheme}: round {turn + 1} of {rounds}")
                 makers = {"none": Plain(length, tokens, heads, head_dim, device), "milepost": Ours(enc, length, tokens, heads, head_dim, device)}
                 spent = _interleaved(makers, tokens, device)
-                best = {name: min(best[name], *spent[name]) for name in best}
-            rows.append(_row(scheme, length, best))
+                pairs += list(zip(spent["none"], spent["milepost"], strict=True))[2:]  # the first tokens fill tables
+            ratio = statistics.median(ours / none for none, ours in pairs)
+            rows.append(_row(scheme, length, ratio, min(ours for _, ours in pairs)))
         if staged:
             rows.append(_staged(length, heads, head_dim, device, tell))
     sizes = {"heads": heads, "head_dim": head_dim, "length": length, "tokens": tokens, "dtype": "float32"}
@@ -51,21 +55,12 @@ def _staged(length: int, heads: int, head_dim: int, device: str, tell: Callable[
     tell(f"staged: a decode of {tokens} tokens from {start}, across {length // 2} and {length}")
     makers = {"none": Plain(start, tokens, heads, head_dim, device), "milepost": Ours(enc, start, tokens, heads, head_dim, device)}
     spent = _interleaved(makers, tokens, device)
-    return _row("rope staged", length, {name: sum(each) / tokens for name, each in spent.items()})
+    return _row("rope staged", length, sum(spent["milepost"]) / sum(spent["none"]), sum(spent["milepost"]) / tokens)
 
 
-def _row(scheme: str, length: int, seconds: dict[str, float]) -> dict[str, Any]:
-    ratio = seconds["milepost"] / seconds["none"]
-    return {
-        "scheme": scheme,
-        "implementation": "milepost",
-        "pass": "decode",
-        "length": length,
-        "ratio": ratio,
-        "seconds": seconds["milepost"],
-        "peak_mb": None,
-        "note": "",
-    }
+def _row(scheme: str, length: int, ratio: float, seconds: float) -> dict[str, Any]:
+    sizes = {"scheme": scheme, "implementation": "milepost", "pass": "decode", "length": length}
+    return sizes | {"ratio": ratio, "seconds": seconds, "peak_mb": None, "note": ""}
 
 
 def _interleaved(makers: dict[str, Any], tokens: int, device: str) -> dict[str, list[float]]:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from milepost.bench.timing import best_seconds
+from milepost.bench.timing import best_seconds, check_sizes
 from milepost.encodings.rope import RoPE
 from milepost.results import provenance
 
@@ -21,9 +21,10 @@ def bench_rope(
     heads: int = 32, length: int = 4096, head_dim: int = 128, *, rounds: int = 7, device: str = "cpu", tell: Callable[[str], None] = lambda text: None
 ) -> dict[str, Any]:
     """Rows of ``implementation``, ``mode`` (eager | compiled), ``seconds``, ``ratio`` (to cloning q and k) and ``times_ours``."""
+    check_sizes(device, rounds=rounds, heads=heads, length=length, head_dim=head_dim)
+    ours = RoPE(head_dim=head_dim)
     q, k = (torch.randn(1, heads, length, head_dim, device=device) for _ in range(2))
     pos = torch.arange(length, device=device)
-    ours = RoPE(head_dim=head_dim)
     runs: dict[str, Callable[[], Any]] = {"clone": lambda: (q.clone(), k.clone()), "milepost": lambda: (ours.query(q, pos), ours.key(k, pos))}
     runs |= {name: make(q, k, pos) for name, make in PEERS.items() if _installed(name)}
     missing = [name for name in PEERS if not _installed(name)]

@@ -24,3 +24,12 @@ def best_seconds(
             if turn:
                 best[name] = min(best[name], time.perf_counter() - start)
     return best
+
+
+def check_sizes(device: str, **sizes: int) -> None:
+    """Refuse what can't be measured, before anything is."""
+    for word, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{word} must be at least 1, got {size}")
+    if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
+        raise ValueError(f"device must be cpu, or cuda where there is one, got {device!r}")

@@ -55,6 +55,9 @@ class ALiBi(Encoding):
         if future is not None and mode != "asymmetric":
             raise ValueError(f'future slopes are for mode="asymmetric", got mode={mode!r}')
         self.heads, self.mode, self.causal_only = heads, mode, mode == "causal"
+        for word, given in (("slopes", slopes), ("future", future)):
+            if given is not None and not isinstance(given, tuple | list):
+                raise ValueError(f"{word} must be {heads} numbers, such as (0.5, 0.25), got {given!r}")
         self.slopes = tuple(slopes) if slopes is not None else None
         self.future = tuple(future) if future is not None else None
         past = _published(heads) if self.slopes is None else self.slopes
@@ -73,6 +76,6 @@ _published = slopes  # `slopes` is also the name of an argument
 
 
 def _column(values: tuple[float, ...], heads: int, word: str) -> Tensor:
-    if len(values) != heads or not all(0 <= v < float("inf") for v in values):
+    if len(values) != heads or not all(isinstance(v, int | float) and 0 <= v < float("inf") for v in values):
         raise ValueError(f"{word} must be {heads} finite numbers, none negative (one a head), got {values}")
     return torch.tensor(values, dtype=torch.float64, device="cpu")

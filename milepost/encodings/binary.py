@@ -2,6 +2,8 @@
 
     x_p[c] -> x_p[c] + bit_c(p),        p = sum over c of bit_c(p) 2^c
 
+Fleetwood, "You could have designed state of the art positional encoding", 2024, section "Binary Position Encoding"
+
 The second idea: bounded, unique, exact up to 2^C; but neighbours such as 7 and 8 differ in many channels at once.
 
 Departure: none; channels past the 62nd bit stay as they are, for positions are 64-bit integers.

@@ -20,6 +20,8 @@ Used by: DeBERTa, DeBERTa-v2, DeBERTa-v3
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 import torch
 from torch import Tensor, nn
 
@@ -68,10 +70,8 @@ class DeBERTa(Encoding):
 def edges(buckets: int, span: int) -> tuple[int, ...]:
     """The first |d| of buckets M+1, M+2, ... 2M, by whole numbers: ceil(x) >= step where (d/M)^(M-1) > ((span-1)/M)^(step-1)."""
     middle = buckets // 2
-    found: list[int] = []
-    d = middle + 1
-    for step in range(1, middle + 1):
-        while not d ** (middle - 1) * middle ** (step - 1) > (span - 1) ** (step - 1) * middle ** (middle - 1):
-            d += 1
-        found.append(d)
-    return tuple(found)
+    power = middle - 1
+    top = 2 * span  # the last bucket begins just past the span
+    return tuple(
+        bisect_left(range(top), True, lo=middle + 1, key=lambda d: d**power * middle**step > (span - 1) ** step * middle**power) for step in range(middle)
+    )

@@ -3,7 +3,9 @@
     x_p -> x_p + p              raw
     x_p -> x_p + p / over       normalised by a fixed number, or by the text's own length (over="length")
 
-The first idea that everybody has (see the handbook): raw, the number swamps an embedding of size 1 after a few tokens;
+Fleetwood, "You could have designed state of the art positional encoding", 2024, section "Integer Position Encoding"
+
+The first idea that everybody has: raw, the number swamps an embedding of size 1 after a few tokens;
 normalised by the length, the same step of one token means something else in every text. Kept to be measured.
 
 Departure: "normalised by the length" is a function of the length, and says so: `at(length)` gives the plain encoding.
@@ -32,8 +34,8 @@ class Integer(Encoding):
 
     def __init__(self, over: float | Literal["length"] | None = None):
         super().__init__()
-        if over is not None and over != "length" and not (isinstance(over, int | float) and over > 0):
-            raise ValueError(f'over must be None (raw), a number above 0, or "length", got {over!r}')
+        if over is not None and over != "length" and not (isinstance(over, int | float) and 0 < over < float("inf")):
+            raise ValueError(f'over must be None (raw), a finite number above 0, or "length", got {over!r}')
         self.over = over
         self.length_dependent = over == "length"
 

@@ -39,7 +39,7 @@ class Shaw(Encoding):
 
     @property
     def points(self) -> tuple[str, ...]:
-        return super().points if self.values else ("rescore",)
+        return ("rescore", "output") if self.values else ("rescore",)
 
     def _row(self, i: Tensor, j: Tensor) -> Tensor:
         return (j - i).clamp(-self.clip, self.clip) + self.clip

@@ -21,6 +21,7 @@ Used by: T5, mT5, Flan-T5, UL2, LongT5
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Literal
 
 import torch
@@ -33,13 +34,8 @@ def edges(buckets: int, max_distance: int) -> tuple[int, ...]:
     """The first distance of buckets 1, 2, ...: n is in bucket E + t from (n/E)^K >= (max_distance/E)^t on, K = N - E."""
     exact = buckets // 2
     rest = buckets - exact
-    found = list(range(1, exact + 1))
-    n = exact
-    for t in range(1, rest):
-        while n**rest * exact**t < max_distance**t * exact**rest:
-            n += 1
-        found.append(n)
-    return tuple(found)
+    later = [bisect_left(range(max_distance + 1), True, key=lambda n: n**rest * exact**t >= max_distance**t * exact**rest) for t in range(1, rest)]
+    return (*range(1, exact + 1), *later)
 
 
 class T5(Encoding):

@@ -38,8 +38,8 @@ class XPos(Encoding):
 
     def __init__(self, head_dim: int, base: float = 10000.0, scale_base: float = 512.0, pairing: Pairing = "half"):
         super().__init__()
-        if not scale_base > 0:
-            raise ValueError(f"scale_base must be above 0, got {scale_base}")
+        if not 0 < scale_base <= 1e300:
+            raise ValueError(f"scale_base must be above 0 and at most 1e300, got {scale_base}")
         if pairing not in ("half", "interleaved"):
             raise ValueError(f'pairing must be "half" or "interleaved", got {pairing!r}')
         self.head_dim, self.base, self.scale_base, self.pairing = head_dim, base, scale_base, pairing

@@ -95,8 +95,7 @@ def cache_agrees(enc: Encoding) -> None:
     whole = attend(q, k, v, rule, at=at)
     for step in (1, n // 2, 1, n - n // 2 - 2):
         here = cache.next(step)
-        keys, values, to = cache.append(k[:, :, t : t + step].detach(), v[:, :, t : t + step], here)
+        keys, values, to = cache.append(k[:, :, t : t + step].detach(), v[:, :, t : t + step].detach(), here)
         parts.append(attend(q[:, :, t : t + step], keys, values, enc, at=here, to=to))
         t += step
     same(torch.cat(parts, dim=2), whole, n, "through a cache")
-

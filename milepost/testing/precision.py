@@ -31,6 +31,7 @@ def half_precision(enc: Encoding) -> None:
         rounded = copy.deepcopy(narrow.enc).double()
         wide.enc, wide.weights, x = rounded, narrow.weights.double(), narrow.text(n)
         at = Layout.dense(n, start=start)
+        _same_codes(narrow.enc, rounded, x, layer_shape=(1, narrow.heads, n, narrow.head_dim), at=at)
         exact, rough = wide(x.double(), at), narrow(x, at).double()
         size = max(1.0, rounded.embed(x.double(), at.pos).abs().max().item())  # a code may be larger than the text
         q, k, v = wide.project(x.double(), at)
@@ -41,6 +42,19 @@ def half_precision(enc: Encoding) -> None:
         worst = (exact - rough).abs().max().item()
         if not worst <= permitted:
             raise Broken(f"at position {start}: off by {worst:.2e}, rounding explains {permitted:.2e}")
+
+
+def _same_codes(narrow: Encoding, wide: Encoding, x: Tensor, layer_shape: tuple[int, ...], at: Layout) -> None:
+    """What the hooks of points 1 and 2 give in bfloat16, against float64 from the same numbers: rounded once or twice, no more."""
+    q = torch.randn(layer_shape, generator=torch.Generator().manual_seed(8)).bfloat16()
+    for name, given in (("embed", x), ("query", q), ("key", q)):
+        if name in narrow.points:
+            rough, exact = getattr(narrow, name)(given, at.pos).double(), getattr(wide, name)(given.double(), at.pos)
+            permitted = 2 * 2.0**-8 * exact.abs().amax(-1, keepdim=True).clamp(min=1.0)
+            off = (rough - exact).abs()
+            if not bool((off <= permitted).all()):
+                where, most = int(at.index[0, 0]), permitted.max().item()
+                raise Broken(f"{name}() at position {where} is off by {off.max().item():.2e}, rounding explains {most:.2e}")
 
 
 def refuses_half_positions(enc: Encoding) -> None:
