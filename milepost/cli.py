@@ -264,6 +264,8 @@ def bench_attention_command(
     kinds = [p.strip() for p in passes.split(",") if p.strip()]
     if not set(kinds) <= {"forward", "training"}:
         raise ValueError(f"--pass is forward, training, or forward,training; got {passes!r}")
+    if rounds < 1:
+        raise ValueError(f"rounds must be at least 1, got {rounds}")
     with _words().status("warming up") as status:
         result = bench_attention(
             _lengths(lengths), chosen, passes=kinds, heads=heads, head_dim=head_dim, rounds=rounds, ours_only=ours_only, device=device, tell=status.update

@@ -98,7 +98,7 @@ def attend(
     else:
         reason = _FAST[backend].lacks(q, k, v, enc, at, to, causal)
         if reason is not None:
-            raise ValueError(f"backend {backend!r} can't do this: {reason}; backend='auto' finds one that can")
+            raise ValueError(f"backend {backend!r} can't do this for {enc!r}: {reason}; backend='auto' finds one that can")
     run = getattr(_FAST[backend], backend)
     out: Tensor = run(q, k, v, enc, at, to, causal=causal, scale=scale, first_head=first_head or 0)
     return out

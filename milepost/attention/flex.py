@@ -20,11 +20,11 @@ from milepost.positions import extent
 def lacks(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, causal: bool) -> str | None:
     """Why this backend can't do it, or None."""
     if enc.content_dependent:
-        return f"{enc!r} depends on content, and a score_mod sees positions and the score alone"
+        return "the encoding depends on content, and a score_mod sees positions and the score alone"
     if q.device.type == "cpu" and torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v, *enc.parameters())):
         return "FlexAttention has no backward on the CPU"
     if not enc.toeplitz and q.device.type != "cpu":
-        return f"the bias of {enc!r} looks numbers up in a way that a compiled score_mod can't"
+        return "its bias looks numbers up in a way that a compiled score_mod can't"
     if q.dtype == torch.float64 and q.device.type != "cpu":
         return "FlexAttention has no float64 on GPUs"
     return None

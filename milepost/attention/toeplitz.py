@@ -27,9 +27,9 @@ def lacks(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout
     if q.device.type != "cpu":
         return f"it drives the CPU's flash kernel, and q is on {q.device.type}"
     if enc.content_dependent:
-        return f"{enc!r} depends on content"
+        return "the encoding depends on content"
     if not enc.toeplitz:
-        return f"the bias of {enc!r} is not a function of i - j alone"
+        return "its bias is not a function of i - j alone"
     if q.shape[-1] != v.shape[-1]:
         return f"the flash kernel wants values as wide as keys, got {v.shape[-1]} and {q.shape[-1]}"
     if "bias" in enc.points and (at.remapped or to.remapped):

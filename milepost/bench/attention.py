@@ -33,7 +33,7 @@ def bench_attention(
     tell: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Rows of ``scheme``, ``implementation``, ``pass``, ``length``, ``ratio``, ``seconds``, ``peak_mb``, ``note``."""
-    check_sizes(device, rounds=rounds, heads=heads, head_dim=head_dim, shortest=min(lengths, default=0))
+    check_sizes(device, rounds=rounds + 1, heads=heads, head_dim=head_dim, shortest=min(lengths, default=0))
     for scheme in schemes:
         if scheme not in SCHEMES:
             raise ValueError(f"unknown scheme {scheme!r}; there are {', '.join(SCHEMES[1:])}")
@@ -51,7 +51,7 @@ def _group(
     """One length and pass: each scheme's contestants take turns with the baseline."""
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(1, heads, length, head_dim, generator=generator).to(device).requires_grad_(kind == "training") for _ in range(3))
-    few = max(2, rounds * 4096 // length) if length > 4096 else rounds
+    few = max(2, rounds * 4096 // length) if length > 4096 and rounds else rounds
     plain = peak_mb(_step(baseline, None, kind, q, k, v), device)
     rows = [_row("nope", "torch sdpa", kind, length, 1.0, None, plain, "what ratios and memory are measured against")]
     for scheme in schemes:
@@ -64,23 +64,39 @@ def _group(
         for name, run in list(runs.items()):
             tell(f"{scheme} {kind} {length}: memory of {name}")
             try:
-                run()  # compile and fill tables first
+                if rounds:
+                    run()  # compile and fill tables first
                 peaks[name] = peak_mb(run, device)
             except Exception as error:  # a peer that can't is a finding, not the end of the run
                 if name == "milepost":
                     raise
                 found[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:120]}"
                 del runs[name]
-        seconds = best_seconds(
-            {"none": _step(baseline, None, kind, q, k, v), **runs}, few, device=device, tell=partial(_say, tell, f"{scheme} {kind} {length}")
-        )
-        for name, given in found.items():
-            if isinstance(given, str):
-                rows.append(_row(scheme, name, kind, length, None, None, None, given))
-                continue
-            peak = peaks[name]
-            extra = None if peak is None or plain is None else max(0.0, peak - plain)
-            rows.append(_row(scheme, name, kind, length, seconds[name] / seconds["none"], seconds[name], extra, ""))
+        rows += _rows(scheme, kind, length, found, peaks, plain, _timed(runs, few, kind, q, k, v, device, partial(_say, tell, f"{scheme} {kind} {length}")))
+    return rows
+
+
+def _timed(
+    runs: dict[str, Callable[[], Any]], rounds: int, kind: str, q: Tensor, k: Tensor, v: Tensor, device: str, tell: Callable[[str], None]
+) -> dict[str, float]:
+    """Seconds of each run, and of the baseline as "none"; nothing where only memory is measured (no rounds)."""
+    if not rounds:
+        return {}
+    return best_seconds({"none": _step(baseline, None, kind, q, k, v), **runs}, rounds, device=device, tell=tell)
+
+
+def _rows(
+    scheme: str, kind: str, length: int, found: dict[str, Run | str], peaks: dict[str, float | None], plain: float | None, seconds: dict[str, float]
+) -> list[dict[str, Any]]:
+    rows = []
+    for name, given in found.items():
+        if isinstance(given, str):
+            rows.append(_row(scheme, name, kind, length, None, None, None, given))
+            continue
+        peak = peaks[name]
+        extra = None if peak is None or plain is None else max(0.0, peak - plain)
+        ratio = seconds[name] / seconds["none"] if seconds else None
+        rows.append(_row(scheme, name, kind, length, ratio, seconds.get(name), extra, "" if seconds else "memory only"))
     return rows
 
 

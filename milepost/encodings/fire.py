@@ -37,7 +37,9 @@ class FIRE(Encoding):
     def __init__(self, heads: int, hidden: int = 32, threshold: float = 512.0, c: float = 0.1, shared: bool = False):
         super().__init__()
         if heads < 1 or hidden < 1 or not 0 < threshold < float("inf") or not 0 < c < float("inf"):
-            raise ValueError(f"FIRE needs heads, hidden >= 1 and finite threshold, c > 0; got heads={heads}, hidden={hidden}, threshold={threshold}, c={c}")
+            raise ValueError(
+                f"FIRE needs heads, hidden >= 1 and threshold, c > 0, both finite; got heads={heads}, hidden={hidden}, threshold={threshold}, c={c}"
+            )
         self.heads, self.hidden, self.threshold, self.c, self.shared = heads, hidden, threshold, c, shared
         self.inner, self.outer = nn.Linear(1, hidden), nn.Linear(hidden, 1 if shared else heads)
         self.slant, self.start = nn.Parameter(torch.tensor(float(c))), nn.Parameter(torch.tensor(float(threshold)))

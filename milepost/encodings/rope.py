@@ -62,8 +62,8 @@ class RoPE(Encoding):
         self.length_dependent = scaling is not None and scaling.length_dependent
         self.spectrum = plain if scaling is None or self.length_dependent else scaling(plain)
         self.inv_freq = self.spectrum.tensor()
-        self.turning = self.inv_freq[: turned // 2]  # the pairs that turn at all
-        self.table = f"rope {self.spectrum.frequencies[: turned // 2]}"  # what names their table of angles
+        self.live = turned // 2  # the pairs that turn at all
+        self.table = f"rope {self.spectrum.frequencies[: self.live]}"  # what names their table of angles
         self.rotation = self.spectrum.temperature == 1.0
 
     def turn(self, x: Tensor, pos: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ class RoPE(Encoding):
             raise ValueError(
                 f"{self!r} depends on the length of the text: give q and k to attend() as they are, and it will turn them, or use enc.at(length) for one length"
             )
-        cos, sin = cos_sin(pos, self.turning, x.dtype, key=self.table)
+        cos, sin = cos_sin(pos, self.inv_freq[: self.live], x.dtype, key=self.table)
         return rotate(x, cos.unsqueeze(-3), sin.unsqueeze(-3), self.size, self.pairing)
 
     def query(self, q: Tensor, pos: Tensor) -> Tensor:

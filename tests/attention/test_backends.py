@@ -154,7 +154,12 @@ def test_auto_takes_the_fast_path_and_says_why():
 
 @pytest.mark.parametrize(
     ("spec", "backend", "reason"),
-    [("alibi", "sdpa", "changes logits"), ("fire", "toeplitz", "not a function of i - j"), ("shaw", "toeplitz", "depends on content"), ("cope", "flex", "depends on content")],
+    [
+        ("alibi", "sdpa", "changes logits"),
+        ("fire", "toeplitz", "not a function of i - j"),
+        ("shaw", "toeplitz", "depends on content"),
+        ("cope", "flex", "depends on content"),
+    ],
 )
 def test_a_backend_asked_for_by_name_never_falls_back(spec, backend, reason):
     q = torch.randn(1, 4, 8, 16)

@@ -46,7 +46,14 @@ def test_a_decode_of_a_thousand_tokens_equals_the_full_pass(name):
 
 
 @pytest.mark.parametrize("trained", [16, 31, 33])
-@pytest.mark.parametrize("spec", ["rope(scaling=staged(trained={}))", "rope(pairing='interleaved', rotary=4, scaling=staged(trained={}, factor=2.0))", "rope(scaling=staged(trained={})) + alibi"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "rope(scaling=staged(trained={}))",
+        "rope(pairing='interleaved', rotary=4, scaling=staged(trained={}, factor=2.0))",
+        "rope(scaling=staged(trained={})) + alibi",
+    ],
+)
 def test_staged_scaling_is_exact_at_stage_boundaries_in_any_steps(spec, trained):
     enc = build(spec.format(trained), heads=2, head_dim=8)
     n = 4 * trained + 3
@@ -153,7 +160,7 @@ def test_left_padded_rows_go_on_from_their_own_ends():
 
 def test_beams_are_reordered_with_their_layout():
     enc = build("alibi", heads=2)
-    q, k, v = text(12, batch=3)
+    _, k, v = text(12, batch=3)
     mask = torch.ones(3, 12, dtype=torch.bool)
     mask[1, :4] = False
     cache = KVCache(enc)
@@ -258,7 +265,13 @@ def test_keys_of_another_encoding_are_refused():
 
 @pytest.mark.parametrize(
     ("given", "reason"),
-    [({"policy": "fast"}, "policy must be"), ({"policy": "frozen"}, "wants length="), ({"length": 5}, "wants length="), ({"capacity": 0}, "at least 1"), ({"limit": 0}, "at least 1")],
+    [
+        ({"policy": "fast"}, "policy must be"),
+        ({"policy": "frozen"}, "wants length="),
+        ({"length": 5}, "wants length="),
+        ({"capacity": 0}, "at least 1"),
+        ({"limit": 0}, "at least 1"),
+    ],
 )
 def test_wrong_settings_are_refused(given, reason):
     with pytest.raises(ValueError, match=reason):

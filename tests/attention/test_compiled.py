@@ -8,7 +8,9 @@ from milepost import Layout, attend, build
 from milepost.testing import randomised_copy
 
 
-@pytest.mark.parametrize("spec", ["rope", "alibi", "t5", "kerple", "sandwich(size=8)", "rope + alibi", "fire", "shaw", "transformer_xl", "cope", "deberta(buckets=8, span=16)"])
+@pytest.mark.parametrize(
+    "spec", ["rope", "alibi", "t5", "kerple", "sandwich(size=8)", "rope + alibi", "fire", "shaw", "transformer_xl", "cope", "deberta(buckets=8, span=16)"]
+)
 def test_attend_compiles_with_at_most_two_graphs_over_three_lengths(spec):
     torch._dynamo.reset()
     enc = randomised_copy(build(spec, heads=2, head_dim=8, width=16)).float()
