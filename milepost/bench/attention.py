@@ -56,7 +56,7 @@ def _group(
     rows = [_row("nope", "torch sdpa", kind, length, 1.0, None, plain, "what ratios and memory are measured against")]
     for scheme in schemes:
         enc = encoding(scheme, heads, head_dim).to(device)
-        found = contestants(enc, length, kind == "training")
+        found = contestants(enc, length, kind == "training", device)
         if ours_only:
             found = {"milepost": found["milepost"]}
         runs = {name: _step(run, enc, kind, q, k, v) for name, run in found.items() if not isinstance(run, str)}

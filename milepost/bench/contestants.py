@@ -37,9 +37,9 @@ def baseline(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
-def milepost(enc: Encoding, length: int) -> Run:
+def milepost(enc: Encoding, length: int, device: str) -> Run:
     """Ours, with the backend that `auto` takes."""
-    at = Layout.dense(length)
+    at = Layout.dense(length, device=device)
 
     def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return attend(enc.query(q, at.pos), enc.key(k, at.pos), v, enc, at=at)
@@ -47,15 +47,15 @@ def milepost(enc: Encoding, length: int) -> Run:
     return run
 
 
-def materialised(enc: Encoding, length: int) -> Run:
+def materialised(enc: Encoding, length: int, device: str) -> Run:
     """A bias of N x N numbers a head, given to torch's fused attention; densely by hand where the scheme needs content."""
-    at = Layout.dense(length)
+    at = Layout.dense(length, device=device)
     if enc.content_dependent:
         return lambda q, k, v: attend(q, k, v, enc, at=at, backend="reference")
 
     def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        i = torch.arange(length)
-        h = torch.arange(q.shape[1])[:, None, None]
+        i = torch.arange(length, device=device)
+        h = torch.arange(q.shape[1], device=device)[:, None, None]
         bias = enc.bias(h, i[:, None], i[None, :]).to(q.dtype).expand(q.shape[1], -1, -1)
         bias = bias.masked_fill(i[None, :] > i[:, None], float("-inf"))
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias[None])
@@ -63,7 +63,7 @@ def materialised(enc: Encoding, length: int) -> Run:
     return run
 
 
-def transformers_eager(enc: Encoding, length: int) -> Run:
+def transformers_eager(enc: Encoding, length: int, device: str) -> Run:
     """What transformers runs by default off GPUs: bias and mask as tensors, softmax in the open."""
     from transformers.models.bloom.modeling_bloom import build_alibi_tensor
     from transformers.models.llama.modeling_llama import apply_rotary_pos_emb, eager_attention_forward
@@ -76,14 +76,14 @@ def transformers_eager(enc: Encoding, length: int) -> Run:
 
     def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         heads, head_dim = q.shape[1], q.shape[-1]
-        mask = torch.full((1, 1, length, length), float("-inf")).triu(1)
+        mask = torch.full((1, 1, length, length), float("-inf"), device=device).triu(1)
         scaling = head_dim**-0.5
         if name == "rope":
-            angle = torch.arange(length)[:, None] * (10000.0 ** (-torch.arange(0, head_dim, 2) / head_dim))
+            angle = (torch.arange(length)[:, None] * (10000.0 ** (-torch.arange(0, head_dim, 2) / head_dim))).to(device)
             cos, sin = (torch.cat([t, t], dim=-1)[None] for t in (angle.cos(), angle.sin()))
             q, k = apply_rotary_pos_emb(q, k, cos, sin)
         elif name == "alibi":
-            mask = mask + build_alibi_tensor(torch.ones(1, length), heads, q.dtype)[None]
+            mask = mask + build_alibi_tensor(torch.ones(1, length, device=device), heads, q.dtype)[None]
         elif name == "t5":
             mask = mask + peer.compute_bias(length, length)
             scaling = 1.0
@@ -94,11 +94,11 @@ def transformers_eager(enc: Encoding, length: int) -> Run:
         from transformers import T5Config
 
         config = T5Config(d_model=(enc.heads or 8) * 64, num_heads=enc.heads or 8, d_kv=64, is_decoder=True)
-        peer = T5Attention(config, has_relative_attention_bias=True, layer_idx=0)
+        peer = T5Attention(config, has_relative_attention_bias=True, layer_idx=0).to(device)
     return run
 
 
-def x_transformers_own(enc: Encoding, length: int) -> Run:
+def x_transformers_own(enc: Encoding, length: int, device: str) -> Run:
     """x-transformers' attention with its own bias modules."""
     from x_transformers.attend import Attend
     from x_transformers.x_transformers import AlibiPositionalBias, RelativePositionBias, RotaryEmbedding, apply_rotary_pos_emb
@@ -106,15 +106,15 @@ def x_transformers_own(enc: Encoding, length: int) -> Run:
     name = type(enc).spec_name()
     heads = enc.heads or 8
     if name == "rope":
-        core, rotary = Attend(causal=True, flash=True), RotaryEmbedding(enc.head_dim)
+        core, rotary = Attend(causal=True, flash=True), RotaryEmbedding(enc.head_dim).to(device)
 
         def turned(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            freqs, scale = rotary(torch.arange(length))
+            freqs, scale = rotary(torch.arange(length, device=device))
             return core(apply_rotary_pos_emb(q, freqs, scale), apply_rotary_pos_emb(k, freqs, scale), v)[0]  # type: ignore[no-any-return]
 
         return turned
     core = Attend(causal=True, flash=True)
-    peer = AlibiPositionalBias(heads, heads) if name == "alibi" else RelativePositionBias(scale=8.0, causal=True, heads=heads)
+    peer = AlibiPositionalBias(heads, heads) if name == "alibi" else RelativePositionBias(scale=8.0, causal=True, heads=heads).to(device)
 
     def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return core(q, k, v, attn_bias=peer(length, length))[0]  # type: ignore[no-any-return]
@@ -122,15 +122,15 @@ def x_transformers_own(enc: Encoding, length: int) -> Run:
     return run
 
 
-def flex_compiled(enc: Encoding, length: int) -> Run:
+def flex_compiled(enc: Encoding, length: int, device: str) -> Run:
     """FlexAttention, compiled, with the bias looked up by distance (not every bias compiles as a formula)."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     compiled = torch.compile(flex_attention, dynamic=False)
-    mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, length, length, device="cpu")
+    mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, length, length, device=device)
 
     def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        heads, distance = torch.arange(q.shape[1])[:, None], torch.arange(length)
+        heads, distance = torch.arange(q.shape[1], device=device)[:, None], torch.arange(length, device=device)
         table = enc.bias(heads, distance, torch.zeros_like(distance)).to(q.dtype)
 
         def biased(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -142,18 +142,18 @@ def flex_compiled(enc: Encoding, length: int) -> Run:
     return run
 
 
-def contestants(enc: Encoding, length: int, training: bool) -> dict[str, Run | str]:
+def contestants(enc: Encoding, length: int, training: bool, device: str = "cpu") -> dict[str, Run | str]:
     """Every implementation of a scheme, or the reason why it can't take part."""
     name = type(enc).spec_name()
-    found: dict[str, Run | str] = {"milepost": milepost(enc, length)}
+    found: dict[str, Run | str] = {"milepost": milepost(enc, length, device)}
     dense = (enc.heads or 8) * length**2 * 4 * (6 if enc.content_dependent else 2) * (2 if training else 1)
     too_large = f"its N x N tensors would take {dense / 2**30:.0f} GiB" if dense > LARGEST else None
     if name != "rope":
-        found["materialised"] = too_large or materialised(enc, length)
+        found["materialised"] = too_large or materialised(enc, length, device)
     if name in ("rope", "alibi", "t5"):
-        found["transformers eager"] = too_large or (transformers_eager(enc, length) if find_spec("transformers") else "not installed")
+        found["transformers eager"] = too_large or (transformers_eager(enc, length, device) if find_spec("transformers") else "not installed")
         by_bias = too_large if name != "rope" else None
-        found["x-transformers"] = by_bias or (x_transformers_own(enc, length) if find_spec("x_transformers") else "not installed")
+        found["x-transformers"] = by_bias or (x_transformers_own(enc, length, device) if find_spec("x_transformers") else "not installed")
     if name in TOEPLITZ:
-        found["FlexAttention compiled"] = "it has no backward on the CPU" if training else flex_compiled(enc, length)
+        found["FlexAttention compiled"] = "it has no backward on the CPU" if training and device == "cpu" else flex_compiled(enc, length, device)
     return found

@@ -203,3 +203,13 @@ def test_values_may_be_of_another_width_than_keys():
     q, k, v = torch.randn(1, 2, 9, 8), torch.randn(1, 2, 9, 8), torch.randn(1, 2, 9, 5)
     for enc in (None, build("alibi", heads=2), build("shaw", heads=2, head_dim=8)):
         assert torch.allclose(attend(q, k, v, enc), attend(q, k, v, enc, backend="reference"), atol=1e-5)
+
+
+def test_tensors_on_another_device_are_refused():
+    q = torch.randn(1, 2, 4, 8)
+    elsewhere = torch.empty(1, 2, 4, 8, device="meta")
+    for given in ((elsewhere, q, q), (q, elsewhere, elsewhere)):
+        with pytest.raises(ValueError, match="on one device"):
+            attend(*given)
+    with pytest.raises(ValueError, match="on one device"):
+        attend(q, q, q, at=Layout.dense(4, device="meta"))
