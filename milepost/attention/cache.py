@@ -54,6 +54,7 @@ class KVCache:
         self.policy, self.capacity, self.limit, self.declared = policy, capacity, limit, length
         self.by: Encoding | None = None if self.waits else enc
         self.stage: int | None = None
+        self.stages = rule_of(self.rule) if self.waits else None
         self.layout: Layout | None = None
         self._count: Tensor | None = None
         self._zeros: Tensor | None = None
@@ -104,7 +105,7 @@ class KVCache:
         self._check(k, v, at)
         with torch.no_grad():
             by, k = self._turned(k, at)
-            keys = self.layout.keys if self.layout is not None and by is self.by else Keys(self.rule, by, self.stage)
+            keys = self.layout.keys if self.layout is not None and by is self.by else Keys(self.rule, by, self.stage, self.stages)
             layout = self._after(at, keys)
             held = len(self)
             self._grow(k, v, held + k.shape[2])
@@ -196,13 +197,13 @@ class KVCache:
             return self.by, k
         if self.policy == "recompute":
             return None, k
-        ends = int(at.index.max()) + 1 if at.length else 1
+        ends = max((run.first + run.length for row in at.rows for run in row), default=1) if at.rows else int(at.index.max()) + 1
         plain = self.rule.at(self.declared or ends) if self.policy != "staged" else self._stage(ends - 1)
         return plain, plain.key(k, at.pos)
 
     def _stage(self, last: int) -> Encoding:
         """The plain encoding for the stage of a token at index ``last``."""
-        rule = rule_of(self.rule)
+        rule = self.stages
         assert rule is not None
         stage = rule.stage(last)
         if self.by is None or self.stage != stage:
@@ -264,4 +265,4 @@ class KVCache:
         self._k[:, :, :room], self._v[:, :, :room] = k, v
         rows = tuple((Run(0, room, 0, int(first)),) for first in index[:, 0].tolist())
         self.by = by
-        self.layout = Layout(index, torch.zeros_like(index), index, None, rows, Keys(self.rule, by, self.stage))
+        self.layout = Layout(index, torch.zeros_like(index), index, None, rows, Keys(self.rule, by, self.stage, self.stages))

@@ -23,12 +23,13 @@ from milepost.scaling.staged import Staged
 class Keys:
     """What a cache holds: keys for encoding ``rule``, transformed already by the plain encoding ``by`` (None: as they came).
 
-    ``stage`` is the stage that ``by`` is for, where the rule has stages.
+    ``stage`` is the stage that ``by`` is for, where the rule has ``stages``.
     """
 
     rule: Encoding
     by: Encoding | None
     stage: int | None = None
+    stages: Staged | None = None
 
 
 def waits(enc: Encoding) -> bool:
@@ -82,7 +83,7 @@ def attend_by_length(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout,
     found = blocks(at, to, causal)
     if isinstance(found, str):
         raise ValueError(f"{enc!r} needs to know each text's length, but {found}; attend with enc.at(length) instead")
-    rule = rule_of(enc)
+    rule = kept.stages if kept is not None else rule_of(enc)
     if kept is not None and kept.by is not None and len(found) == 1 and _all_in(rule, kept, found[0], to, q):
         out: Tensor = attend(kept.by.query(q, at.pos), k, v, kept.by, at=at, to=replace(to, keys=None), causal=causal, **how)
         return out

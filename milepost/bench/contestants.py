@@ -156,4 +156,6 @@ def contestants(enc: Encoding, length: int, training: bool, device: str = "cpu")
         found["x-transformers"] = by_bias or (x_transformers_own(enc, length, device) if find_spec("x_transformers") else "not installed")
     if name in TOEPLITZ:
         found["FlexAttention compiled"] = "it has no backward on the CPU" if training and device == "cpu" else flex_compiled(enc, length, device)
+        if length > 8192 and name != "alibi" and not isinstance(found["FlexAttention compiled"], str):
+            found["FlexAttention compiled"] = "a look-up by distance, as alibi's: see there"
     return found

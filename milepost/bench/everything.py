@@ -15,7 +15,7 @@ from milepost.results import provenance
 def bench_everything(tell: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
     """``rope`` (rows of `bench rope`), ``rows`` (of attention, decode and memory) and ``provenance``."""
     rope = bench_rope(tell=tell)
-    near = bench_attention((4096,), ("rope", *TOEPLITZ, *CONTENT), rounds=4, tell=tell)
+    near = bench_attention((4096,), ("rope", *TOEPLITZ, *CONTENT), rounds=3, tell=tell)
     far = bench_attention((16384,), ("rope", *TOEPLITZ), passes=("forward",), tell=tell)
     memory = bench_attention((16384,), ("rope", *TOEPLITZ), passes=("training",), rounds=0, ours_only=True, tell=tell)
     decode = bench_decode(tell=tell)
