@@ -7,7 +7,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,6 +48,17 @@ def _words() -> Console:
     from rich.console import Console
 
     return Console(stderr=True)
+
+
+@contextmanager
+def _telling() -> Iterator[Callable[[str], None]]:
+    """Where a long job says what it is doing: one line that changes on a terminal, a line for each step elsewhere."""
+    words = _words()
+    if not words.is_terminal:
+        yield lambda text: None if "round" in text else words.print(text, soft_wrap=True)
+        return
+    with words.status("warming up") as status:
+        yield status.update
 
 
 def _teaching(command: Callable[..., None]) -> Callable[..., None]:
@@ -227,9 +239,8 @@ def bench_rope_command(
     from milepost.bench.rope import bench_rope
     from milepost.report import tables
 
-    words = _words()
-    with words.status("warming up") as status:
-        result = bench_rope(heads, length, head_dim, rounds=rounds, device=device, tell=status.update)
+    with _telling() as tell:
+        result = bench_rope(heads, length, head_dim, rounds=rounds, device=device, tell=tell)
     if as_json:
         _print_json(result["rows"])
         return
@@ -266,9 +277,9 @@ def bench_attention_command(
         raise ValueError(f"--pass is forward, training, or forward,training; got {passes!r}")
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, got {rounds}")
-    with _words().status("warming up") as status:
+    with _telling() as tell:
         result = bench_attention(
-            _lengths(lengths), chosen, passes=kinds, heads=heads, head_dim=head_dim, rounds=rounds, ours_only=ours_only, device=device, tell=status.update
+            _lengths(lengths), chosen, passes=kinds, heads=heads, head_dim=head_dim, rounds=rounds, ours_only=ours_only, device=device, tell=tell
         )
     _show_bench(result, as_json)
 
@@ -291,8 +302,8 @@ def bench_decode_command(
     """
     from milepost.bench.decode import bench_decode
 
-    with _words().status("warming up") as status:
-        result = bench_decode(length, tokens=tokens, staged=staged, rounds=rounds, heads=heads, head_dim=head_dim, device=device, tell=status.update)
+    with _telling() as tell:
+        result = bench_decode(length, tokens=tokens, staged=staged, rounds=rounds, heads=heads, head_dim=head_dim, device=device, tell=tell)
     _show_bench(result, as_json)
 
 
@@ -310,8 +321,8 @@ def bench_all_command(
     from milepost.report.bench import save
 
     out.mkdir(parents=True, exist_ok=True)  # before the long run, not after it
-    with _words().status("warming up") as status:
-        result = bench_everything(tell=status.update)
+    with _telling() as tell:
+        result = bench_everything(tell=tell)
     for file in save(result, out):
         _words().print(f"wrote {file}", soft_wrap=True)
     if as_json:
