@@ -1,5 +1,6 @@
 """The README's snippets and commands run as they stand; long commands at their smallest sizes."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -55,3 +56,12 @@ def test_the_chinese_readme_has_the_same_snippets_and_commands():
 def test_every_file_that_the_readme_links_to_is_there():
     for target in re.findall(r"\]\(([^)#:]+)\)", README):
         assert (ROOT / target).exists(), target
+
+
+def test_the_figures_in_both_readmes_are_those_of_the_benchmark_that_is_shipped():
+    from milepost.report.bench import summary
+
+    result = json.loads((ROOT / "docs" / "bench" / "bench.json").read_text(encoding="utf-8"))
+    assert result == json.loads((ROOT / "milepost" / "measured" / "bench.json").read_text(encoding="utf-8"))
+    for name in ("README.md", "README.zh.md"):
+        assert summary(result) in (ROOT / name).read_text(encoding="utf-8"), name

@@ -104,8 +104,8 @@ class KVCache:
         at = self.next(k.shape[2]) if at is None else at
         self._check(k, v, at)
         with torch.no_grad():
-            by, k = self._turned(k, at)
-            keys = self.layout.keys if self.layout is not None and by is self.by else Keys(self.rule, by, self.stage, self.stages)
+            by, stage, k = self._turned(k, at)
+            keys = self.layout.keys if self.layout is not None and by is self.by else Keys(self.rule, by, stage, self.stages)
             layout = self._after(at, keys)
             held = len(self)
             self._grow(k, v, held + k.shape[2])
@@ -115,7 +115,7 @@ class KVCache:
                 self._k[:, :, :held] = by.rekey(self._k[:, :, :held], self.layout.pos, self.by, self.layout.pos)
             self._k[:, :, held : held + k.shape[2]] = k
             self._v[:, :, held : held + k.shape[2]] = v
-            self.by, self.layout = by, layout
+            self.by, self.stage, self.layout = by, stage, layout
         return self.k, self.v, self.layout
 
     def reorder(self, beams: Tensor) -> None:
@@ -191,25 +191,22 @@ class KVCache:
                 if run.first < end:
                     raise ValueError(f"the cache holds tokens up to index {end - 1} of text {run.segment}; new ones must come after it, got index {run.first}")
 
-    def _turned(self, k: Tensor, at: Layout) -> tuple[Encoding | None, Tensor]:
-        """For what the keys will have been turned after this append, and the new keys turned for it."""
+    def _turned(self, k: Tensor, at: Layout) -> tuple[Encoding | None, int | None, Tensor]:
+        """For what (and for which stage) the keys will have been turned after this append, and the new keys turned for it."""
         if not self.waits:
-            return self.by, k
+            return self.by, None, k
         if self.policy == "recompute":
-            return None, k
+            return None, None, k
         ends = max((run.first + run.length for row in at.rows for run in row), default=1) if at.rows else int(at.index.max()) + 1
-        plain = self.rule.at(self.declared or ends) if self.policy != "staged" else self._stage(ends - 1)
-        return plain, plain.key(k, at.pos)
+        plain, stage = (self.rule.at(self.declared or ends), None) if self.policy != "staged" else self._stage(ends - 1)
+        return plain, stage, plain.key(k, at.pos)
 
-    def _stage(self, last: int) -> Encoding:
-        """The plain encoding for the stage of a token at index ``last``."""
-        rule = self.stages
-        assert rule is not None
-        stage = rule.stage(last)
-        if self.by is None or self.stage != stage:
-            self.stage = stage
-            return self.rule.at(rule.start(stage) + 1)
-        return self.by
+    def _stage(self, last: int) -> tuple[Encoding, int]:
+        """The plain encoding for the stage of a token at index ``last``, and the stage."""
+        assert self.stages is not None
+        stage = self.stages.stage(last)
+        kept = self.by if self.stage == stage else None
+        return kept or self.rule.at(self.stages.start(stage) + 1), stage
 
     def _after(self, at: Layout, keys: Keys) -> Layout:
         """Where everything is once ``at`` is here. One text that goes on is a longer stretch of the same numbers."""
@@ -256,13 +253,13 @@ class KVCache:
         assert self.layout is not None and self._k is not None and self._v is not None
         was = self.layout.pos[..., kept]
         k, v = self._k[:, :, kept], self._v[:, :, kept]
-        by, old = self.by, self.by
+        by, old, stage = self.by, self.by, self.stage
         if self.waits and self.policy == "staged":
-            by = self._stage(int(index.max()))
+            by, stage = self._stage(int(index.max()))
         if by is not None and old is not None:
             k = by.rekey(k, index, old, was)
         room = len(kept)
         self._k[:, :, :room], self._v[:, :, :room] = k, v
         rows = tuple((Run(0, room, 0, int(first)),) for first in index[:, 0].tolist())
-        self.by = by
-        self.layout = Layout(index, torch.zeros_like(index), index, None, rows, Keys(self.rule, by, self.stage, self.stages))
+        self.by, self.stage = by, stage
+        self.layout = Layout(index, torch.zeros_like(index), index, None, rows, Keys(self.rule, by, stage, self.stages))

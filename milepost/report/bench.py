@@ -43,6 +43,21 @@ def markdown(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def summary(result: dict[str, Any]) -> str:
+    """Ours in one Markdown table: ratios by pass and length, and the most memory beyond no position."""
+    columns = [("forward", 4096), ("forward", 16384), ("training", 4096), ("decode", 16384)]
+    ours = [r for r in result["rows"] if r["implementation"] == "milepost"]
+    ratios = {(r["scheme"], r["pass"], r["length"]): r["ratio"] for r in ours if r["ratio"] is not None}
+    head = ["time / no position", *(f"{kind}, {length}" for kind, length in columns), "extra MB at 16384, forward", "training"]
+    lines = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
+    for scheme in dict.fromkeys(r["scheme"] for r in ours):
+        cells = [f"{ratios[key]:.2f}" if (key := (scheme, kind, length)) in ratios else "" for kind, length in columns]
+        peaks = {r["pass"]: r["peak_mb"] for r in ours if r["scheme"] == scheme and r["length"] == 16384 and r["peak_mb"] is not None}
+        cells += [f"{peaks[kind]:.0f}" if kind in peaks else "" for kind in ("forward", "training")]
+        lines.append(f"| `{scheme}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def figure(result: dict[str, Any], kind: str, length: int) -> Any:
     """Ratios of every scheme and implementation for one pass and length, as bars."""
     from plotly import graph_objects as go

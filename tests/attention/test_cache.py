@@ -291,3 +291,36 @@ def test_a_table_of_biases_kept_for_decoding_follows_changed_parameters():
         attend(q, k, v, slopes, at=at, to=to)
         slopes.past_slopes.mul_(3)
         assert torch.allclose(attend(q, k, v, slopes, at=at, to=to), attend(q, k, v, slopes, at=at, to=to, backend="reference"), atol=1e-6)
+
+
+def test_a_refused_append_at_a_new_stage_leaves_the_old_stage():
+    enc = build("rope(scaling=staged(trained=8))", head_dim=8)
+    q, k, v = text(30)
+    cache = KVCache(enc)
+    through(cache, enc, q, k, v, [8])
+    wide = torch.randn(1, 2, 2, 12, dtype=torch.float64)
+    with pytest.raises(ValueError, match="the cache holds keys of shape"):
+        cache.append(wide, wide)
+    assert cache.stage == 0 and len(cache) == 8
+    whole, out = attend(q, k, v, enc), []
+    for t in range(8, 30):
+        at = cache.next()
+        keys, values, to = cache.append(k[:, :, t : t + 1], v[:, :, t : t + 1], at)
+        out.append(attend(q[:, :, t : t + 1], keys, values, enc, at=at, to=to))
+    assert (torch.cat(out, dim=2) - whole[:, :, 8:]).abs().max() < 1e-12
+
+
+def test_rows_of_different_lengths_each_turn_by_their_own_stage():
+    enc = build("rope(scaling=staged(trained=8))", head_dim=8)
+    q, k, v = text(24, batch=2)
+    mask = torch.ones(2, 20, dtype=torch.bool)
+    mask[0, :14] = False
+    cache = KVCache(enc)
+    cache.append(k[:, :, :20], v[:, :, :20], Layout.padded(mask))
+    for t in range(20, 24):
+        at = cache.next()
+        keys, values, to = cache.append(k[:, :, t : t + 1], v[:, :, t : t + 1], at)
+        row = attend(q[:, :, t : t + 1], keys, values, enc, at=at, to=to)
+        for b, start in ((0, 14), (1, 0)):
+            alone = attend(*(x[b : b + 1, :, start : t + 1] for x in (q, k, v)), enc)
+            assert (row[b : b + 1] - alone[:, :, -1:]).abs().max() < 1e-12

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 
 import pytest
@@ -10,10 +11,10 @@ from torch import Tensor
 
 from milepost import ALiBi, Layout, attend
 
-transformers = pytest.importorskip("transformers")
-bloom = pytest.importorskip("transformers.models.bloom.modeling_bloom")
-mpt = pytest.importorskip("transformers.models.mpt.modeling_mpt")
-falcon = pytest.importorskip("transformers.models.falcon.modeling_falcon")
+transformers = importlib.import_module("transformers")
+bloom = importlib.import_module("transformers.models.bloom.modeling_bloom")
+mpt = importlib.import_module("transformers.models.mpt.modeling_mpt")
+falcon = importlib.import_module("transformers.models.falcon.modeling_falcon")
 
 FIXED = "peer fixed it: move to parity"
 HEADS = [8, 12, 14, 40, 71]

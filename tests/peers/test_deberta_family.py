@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 
 import pytest
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from milepost import DeBERTa, Layout, attend
 
-transformers = pytest.importorskip("transformers")
+transformers = importlib.import_module("transformers")
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 
@@ -25,12 +26,12 @@ def seed() -> None:
 
 @pytest.fixture(scope="module")
 def v2() -> object:
-    return pytest.importorskip("transformers.models.deberta_v2.modeling_deberta_v2")
+    return importlib.import_module("transformers.models.deberta_v2.modeling_deberta_v2")
 
 
 @pytest.fixture(scope="module")
 def v1() -> object:
-    return pytest.importorskip("transformers.models.deberta.modeling_deberta")
+    return importlib.import_module("transformers.models.deberta.modeling_deberta")
 
 
 def gap(a: Tensor, b: Tensor) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import types
 from collections.abc import Iterator
@@ -20,11 +21,11 @@ from milepost.scaling.dynamic import Dynamic
 from milepost.scaling.staged import Staged
 from milepost.spectrum import cos_sin
 
-transformers = pytest.importorskip("transformers")
-llama = pytest.importorskip("transformers.models.llama.modeling_llama")
-neox = pytest.importorskip("transformers.models.gpt_neox.modeling_gpt_neox")
-gptj = pytest.importorskip("transformers.models.gptj.modeling_gptj")
-rope_utils = pytest.importorskip("transformers.modeling_rope_utils")
+transformers = importlib.import_module("transformers")
+llama = importlib.import_module("transformers.models.llama.modeling_llama")
+neox = importlib.import_module("transformers.models.gpt_neox.modeling_gpt_neox")
+gptj = importlib.import_module("transformers.models.gptj.modeling_gptj")
+rope_utils = importlib.import_module("transformers.modeling_rope_utils")
 
 FIXED = "peer fixed it: move to parity"
 PLACES = torch.tensor([[0, 1, 2, 255, 256, 257, 2047, 4095], [4095, 1000, 257, 3, 0, 2048, 77, 1]])

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 import torch
 from torch import Tensor
 
 from milepost import Layout, Learned, Shaw, Sinusoidal, attend
 
-transformers = pytest.importorskip("transformers")
-wav2vec2_bert = pytest.importorskip("transformers.models.wav2vec2_bert.modeling_wav2vec2_bert")
-marian = pytest.importorskip("transformers.models.marian.modeling_marian")
-opt = pytest.importorskip("transformers.models.opt.modeling_opt")
+transformers = importlib.import_module("transformers")
+wav2vec2_bert = importlib.import_module("transformers.models.wav2vec2_bert.modeling_wav2vec2_bert")
+marian = importlib.import_module("transformers.models.marian.modeling_marian")
+opt = importlib.import_module("transformers.models.opt.modeling_opt")
 
 H, D, C = 4, 16, 64
 
