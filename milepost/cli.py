@@ -322,8 +322,9 @@ def bench_all_command(
 
     out.mkdir(parents=True, exist_ok=True)  # before the long run, not after it
     with _telling() as tell:
-        result = bench_everything(tell=tell)
-    for file in save(result, out):
+        for result in bench_everything(tell=tell):  # a killed run keeps the parts that it finished
+            files = save(result, out)
+    for file in files:
         _words().print(f"wrote {file}", soft_wrap=True)
     if as_json:
         _print_json(result)

@@ -155,7 +155,6 @@ def contestants(enc: Encoding, length: int, training: bool, device: str = "cpu")
         by_bias = too_large if name != "rope" else None
         found["x-transformers"] = by_bias or (x_transformers_own(enc, length, device) if find_spec("x_transformers") else "not installed")
     if name in TOEPLITZ:
-        found["FlexAttention compiled"] = "it has no backward on the CPU" if training and device == "cpu" else flex_compiled(enc, length, device)
-        if length > 8192 and name != "alibi" and not isinstance(found["FlexAttention compiled"], str):
-            found["FlexAttention compiled"] = "a look-up by distance, as alibi's: see there"
+        why_not = "it has no backward on the CPU" if training else "not measured at this length on a CPU" if length > 8192 else None
+        found["FlexAttention compiled"] = why_not if why_not and device == "cpu" else flex_compiled(enc, length, device)
     return found

@@ -10,11 +10,16 @@ import torch
 
 
 def best_seconds(
-    contestants: Mapping[str, Callable[[], Any]], rounds: int, *, device: str = "cpu", tell: Callable[[str], None] = lambda text: None
+    contestants: Mapping[str, Callable[[], Any]],
+    rounds: int,
+    *,
+    device: str = "cpu",
+    warm: bool = False,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> dict[str, float]:
-    """The shortest of ``rounds`` runs of each contestant, all taking turns; one run each before, to warm up."""
+    """The shortest of ``rounds`` runs of each contestant, all taking turns; one run each before, unless they are ``warm``."""
     best = dict.fromkeys(contestants, float("inf"))
-    for turn in range(rounds + 1):
+    for turn in range(1 if warm else 0, rounds + 1):
         tell(f"round {turn} of {rounds}" if turn else "warming up")
         for name, run in contestants.items():
             start = time.perf_counter()
