@@ -68,10 +68,10 @@ def figure(result: dict[str, Any], kind: str, length: int) -> Any:
         mine = [r for r in rows if r["implementation"] == name]
         fig.add_bar(x=[r["scheme"] for r in mine], y=[r["ratio"] for r in mine], name=name, marker_color=COLOURS[n % len(COLOURS)])
     fig.add_hline(1.0, line_dash="dot", line_color="#888")
-    fig.update_layout(
-        template="plotly_white", barmode="group", height=420, font={"family": "system-ui, sans-serif", "size": 13},
-        title=f"{kind}, {length} tokens: time as a ratio to attention with no position", yaxis_title="ratio", legend={"orientation": "h", "y": -0.15},
-    )  # fmt: skip
+    axis = {"title": "ratio (log scale)", "type": "log", "tickvals": [1, 2, 5, 10, 20, 50, 100]}
+    title = f"{kind}, {length} tokens: time as a ratio to attention with no position"
+    font = {"family": "system-ui, sans-serif", "size": 13}
+    fig.update_layout(template="plotly_white", barmode="group", height=420, font=font, title=title, yaxis=axis, legend={"orientation": "h", "y": -0.15})
     return fig
 
 
