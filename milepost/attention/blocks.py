@@ -66,9 +66,11 @@ def blocks(at: Layout, to: Layout, causal: bool) -> tuple[Block, ...] | str:
     """The blocks of a layout, each cut to the keys that its queries can see at all; or why there are none, as a sentence."""
     if torch.compiler.is_compiling():
         return _blocks(at, to, causal)
-    if not (_last and _last[0][0] is at and _last[0][1] is to and _last[0][2] == causal):  # the choice of a backend asks twice
-        _last[:] = [(at, to, causal, _blocks(at, to, causal))]
-    return _last[0][3]
+    known = _last[0] if _last else None
+    if known is None or known[0] is not at or known[1] is not to or known[2] != causal:  # the choice of a backend asks twice
+        known = (at, to, causal, _blocks(at, to, causal))
+        _last[:] = [known]
+    return known[3]  # never read back from the list: another thread may have written there
 
 
 _last: list[tuple[Layout, Layout, bool, tuple[Block, ...] | str]] = []
