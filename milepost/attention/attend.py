@@ -84,7 +84,7 @@ def attend(
         raise ValueError(f"unknown backend {backend!r}; there are {', '.join(BACKENDS)}")
     if details and backend not in ("auto", "reference"):
         raise ValueError(f"backend {backend!r} never holds all logits; details=True wants backend='reference'")
-    _check(q, k, v, enc, at, to, causal, first_head)
+    check(q, k, v, enc, at, to, causal, first_head)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     if lengths.waits(enc):
         if details:
@@ -108,7 +108,7 @@ def explain(q: Tensor, k: Tensor, v: Tensor, enc: Encoding | None = None, *, at:
     """Which backend `attend` would take for this, and why."""
     enc = Encoding() if enc is None else enc
     at, to = _layouts(q, k, at, to)
-    _check(q, k, v, enc, at, to, causal, None if enc.heads is None or q.shape[1] == enc.heads else 0)
+    check(q, k, v, enc, at, to, causal, None if enc.heads is None or q.shape[1] == enc.heads else 0)
     if lengths.waits(enc):
         return Choice("by length", f"{enc!r} depends on the length: one attention for each text or stage, each with the backend that fits")
     backend, passed = _choose(q, k, v, enc, at, to, causal)
@@ -151,7 +151,8 @@ def _layouts(q: Tensor, k: Tensor, at: Layout | None, to: Layout | None) -> tupl
     return at, to
 
 
-def _check(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, causal: bool, first_head: int | None) -> None:
+def check(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, causal: bool, first_head: int | None) -> None:
+    """Raise ValueError unless all these fit together."""
     if v.dim() != 4:
         raise ValueError(f"v must have shape (B, H, L, D), got {tuple(v.shape)}")
     if not q.dtype == k.dtype == v.dtype or not q.is_floating_point():

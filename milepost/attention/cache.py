@@ -1,6 +1,8 @@
 """KVCache: keys and values of a text that goes on, with their layout.
 
     cache = KVCache(enc)
+    y = cache.decode(q, k, v)                           # the next tokens, q and k as they are: one call, or in its steps:
+
     at = cache.next(L)                                  # where the next L tokens are
     k, v, to = cache.append(enc.key(k, at.pos), v, at)  # all keys and values so far, and where they are
     y = attend(enc.query(q, at.pos), k, v, enc, at=at, to=to)
@@ -24,6 +26,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from milepost.attention.attend import attend, check
+from milepost.attention.lane import Lane
 from milepost.attention.lengths import Keys, rule_of, staged, waits
 from milepost.encoding import Encoding
 from milepost.layout import Layout, Run, trusted
@@ -55,7 +59,9 @@ class KVCache:
         self.by: Encoding | None = None if self.waits else enc
         self.stage: int | None = None
         self.stages = rule_of(self.rule) if self.waits else None
-        self.layout: Layout | None = None
+        self._layout: Layout | None = None
+        self._more = 0  # tokens that the lane has written past the layout
+        self._lane: Lane | None = None
         self._count: Tensor | None = None
         self._zeros: Tensor | None = None
         self._k: Tensor | None = None
@@ -64,7 +70,15 @@ class KVCache:
     # -- what it holds ------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return 0 if self.layout is None else self.layout.length
+        return 0 if self._layout is None else self._layout.length + self._more
+
+    @property
+    def layout(self) -> Layout | None:
+        """Where the tokens are; None while there are none."""
+        if self._more and self._layout is not None:
+            more, self._more = self._more, 0
+            self._layout = self._after(Layout.dense(more, start=self._layout.length, device=self._layout.index.device), self._layout.keys)
+        return self._layout
 
     @property
     def k(self) -> Tensor:
@@ -99,6 +113,37 @@ class KVCache:
 
     # -- what changes it ----------------------------------------------------------------------------------------
 
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None) -> Tensor:
+        """Take in the next tokens and attend to all so far: B H L Dv, from q (B H L D), k (B G L D), v (B G L Dv) as they are."""
+        scale = q.shape[-1] ** -0.5 if scale is None else scale
+        if self._lane is not None and self._lane.fits(q, k, v, len(self), scale):
+            assert self._k is not None and self._v is not None
+            out = self._lane.token(q, k, v, self._k, self._v, len(self))
+            self._more += 1
+            return out
+        if q.dim() != 4:
+            raise ValueError(f"q must have shape (B, H, L, D), got {tuple(q.shape)}")
+        at = self.next(q.shape[2])
+        check(q, k, v, self.rule, at, at, True, None)
+        given = q, k, v
+        if not self.waits:
+            q, k = self.rule.query(q, at.pos), self.rule.key(k, at.pos)
+        keys, values, to = self.append(k, v, at)
+        out = attend(q, keys, values, self.rule, at=at, to=to, scale=scale)
+        self._open_lane(*given, scale)
+        return out
+
+    def _open_lane(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> None:
+        """Let the tokens that are like this one, up to the next change of anything, go the short way."""
+        assert self.layout is not None and self._k is not None
+        n = len(self)
+        one_text = not self.layout.remapped and self.layout.rows is not None and all(row == (Run(0, n, 0, 0),) for row in self.layout.rows)
+        if not one_text or self.policy == "hf" and self.waits or Lane.lacks(self.by, q, k, v, n):
+            return
+        assert self.by is not None
+        ends = [self._k.shape[2], self.rule.end] + [self.stages.start(self.stage + 1) if self.stages is not None and self.stage is not None else None]
+        self._lane = Lane(self.by, q, k, v, n, min(end for end in ends if end is not None), scale)
+
     def append(self, k: Tensor, v: Tensor, at: Layout | None = None) -> tuple[Tensor, Tensor, Layout]:
         """Take in keys (B G L D) and values (B G L Dv) at ``at`` (by default `next`); all keys and values so far, and where they are."""
         at = self.next(k.shape[2]) if at is None else at
@@ -115,8 +160,8 @@ class KVCache:
                 self._k[:, :, :held] = by.rekey(self._k[:, :, :held], self.layout.pos, self.by, self.layout.pos)
             self._k[:, :, held : held + k.shape[2]] = k
             self._v[:, :, held : held + k.shape[2]] = v
-            self.by, self.stage, self.layout = by, stage, layout
-        return self.k, self.v, self.layout
+            self.by, self.stage, self._layout, self._lane = by, stage, layout, None
+        return self.k, self.v, layout
 
     def reorder(self, beams: Tensor) -> None:
         """Let row b of the batch go on from what was row ``beams[b]``: for beam search. The number of rows may change."""
@@ -129,7 +174,8 @@ class KVCache:
         old = self.layout
         index, segment, pos = (t if t.shape[-2] == 1 else t.index_select(-2, beams) for t in (old.index, old.segment, old.pos))
         known = old.rows if old.rows is None or len(old.rows) == 1 else tuple(old.rows[b] for b in beams.tolist())
-        self.layout = replace(old, index=index, segment=segment, pos=pos if old.remapped else index, rows=known)
+        self._lane = None
+        self._layout = replace(old, index=index, segment=segment, pos=pos if old.remapped else index, rows=known)
 
     def evict(self, *, sinks: int = 4, window: int) -> int:
         """Keep the first ``sinks`` and the last ``window`` tokens; how many were dropped.
@@ -261,5 +307,5 @@ class KVCache:
         room = len(kept)
         self._k[:, :, :room], self._v[:, :, :room] = k, v
         rows = tuple((Run(0, room, 0, int(first)),) for first in index[:, 0].tolist())
-        self.by, self.stage = by, stage
-        self.layout = Layout(index, torch.zeros_like(index), index, None, rows, Keys(self.rule, by, stage, self.stages))
+        self.by, self.stage, self._lane = by, stage, None
+        self._layout = Layout(index, torch.zeros_like(index), index, None, rows, Keys(self.rule, by, stage, self.stages))

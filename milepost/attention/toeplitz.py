@@ -53,11 +53,11 @@ def _block(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, block: Block, causal:
     biased = "bias" in enc.points
     if not biased and not window and J >= FEWEST and (not causal or I == 1 or (ahead == 0 and I == J)):
         if I == 1 and group > 1:
-            return F.scaled_dot_product_attention(_fold(q, k), k, v, scale=scale).reshape(q.shape)
+            return F.scaled_dot_product_attention(fold(q, k), k, v, scale=scale).reshape(q.shape)
         return fused(q, k, v, causal, scale)
     if I == 1:
         mask = _falling(enc, q, ahead, J, first_head, causal, window).reshape(1, k.shape[1], group, J)
-        return F.scaled_dot_product_attention(_fold(q, k), k, v, attn_mask=mask, scale=scale).reshape(q.shape)
+        return F.scaled_dot_product_attention(fold(q, k), k, v, attn_mask=mask, scale=scale).reshape(q.shape)
     table = _falling(enc, q, ahead + I - 1, I + J - 1, first_head, causal, window)
     if group == 1:
         out: Tensor = strips(q, k, v, table, scale, ahead, causal, window)[0]
@@ -76,7 +76,7 @@ def fused(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> Tensor
     return F.scaled_dot_product_attention(q, k, v, is_causal=is_causal, scale=scale, enable_gqa=grouped)
 
 
-def _fold(q: Tensor, k: Tensor) -> Tensor:
+def fold(q: Tensor, k: Tensor) -> Tensor:
     """One query of each head as a row of the key head that it shares: B G H/G D, without copying a key."""
     return q.reshape(q.shape[0], k.shape[1], -1, q.shape[-1])
 
@@ -87,7 +87,7 @@ def _falling(enc: Encoding, q: Tensor, far: int, count: int, first_head: int, ca
     heads = q.shape[1]
     low = far - count + 1
     if low >= 0 and not window and not torch.compiler.is_compiling() and not _learning(enc):
-        whole = _remembered(enc, far + 1, heads, first_head, work, q.device)
+        whole = remembered(enc, far + 1, heads, first_head, work, q.device)
         return whole[:, whole.shape[1] - 1 - far : whole.shape[1] - low]
     distance = torch.arange(far, low - 1, -1, device=q.device)
     table = _bias(enc, distance, heads, first_head, work)
@@ -112,7 +112,7 @@ def _learning(enc: Encoding) -> bool:
 _kept: weakref.WeakKeyDictionary[Encoding, tuple[Hashable, Tensor, list[object]]] = weakref.WeakKeyDictionary()
 
 
-def _remembered(enc: Encoding, reach: int, heads: int, first_head: int, work: torch.dtype, device: torch.device) -> Tensor:
+def remembered(enc: Encoding, reach: int, heads: int, first_head: int, work: torch.dtype, device: torch.device) -> Tensor:
     """Distances up to ``reach`` - 1 and more, falling to 0, kept with the encoding until any of its numbers change.
 
     A decode takes one slice of it a step. It doubles when it is outgrown.

@@ -1,7 +1,7 @@
 """bench decode: one token at a time over a cache, as the ratio to the same with no position.
 
 The baseline writes each key and value into a preallocated buffer and calls torch's fused attention; ours does the same
-through `KVCache` and `attend`, queries and keys transformed.
+through `KVCache.decode`, which turns queries and keys, and attends.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from milepost.attention import KVCache, attend
+from milepost.attention import KVCache
 from milepost.bench.contestants import TOEPLITZ, encoding
 from milepost.bench.timing import check_sizes
 from milepost.encoding import Encoding
@@ -94,7 +94,7 @@ class Plain:
 
 
 class Ours:
-    """The same with a position, through KVCache and attend."""
+    """The same with a position, through KVCache."""
 
     def __init__(self, enc: Encoding, length: int, tokens: int, heads: int, head_dim: int, device: str):
         self.enc, self.cache = enc, KVCache(enc, capacity=length + tokens)
@@ -104,9 +104,4 @@ class Ours:
 
     def token(self) -> Tensor:
         """Decode one token."""
-        q, k, v = self.new
-        at = self.cache.next()
-        if not self.enc.length_dependent:
-            q, k = self.enc.query(q, at.pos), self.enc.key(k, at.pos)
-        keys, values, to = self.cache.append(k, v, at)
-        return attend(q, keys, values, self.enc, at=at, to=to)
+        return self.cache.decode(*self.new)

@@ -1,0 +1,74 @@
+"""Lane: a text that goes on one token at a time, with nothing looked up twice.
+
+What `KVCache.decode` does for a token can be said in four lines (turn, write, slice the bias, attend). The checks, layouts and
+choices around them cost more than the arithmetic, and give the same answer at every token of a stretch. A lane asks them
+once, for a stretch of tokens, and then does the four lines.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from milepost.attention.toeplitz import FEWEST, fold, remembered
+from milepost.encoding import Encoding
+from milepost.encodings.rope import RoPE
+from milepost.spectrum import cos_sin
+
+STRETCH = 256
+"""Tokens for which angles are made at a time."""
+
+
+class Lane:
+    """The tokens ``first .. stop-1`` of one text a row, encoded by the plain ``enc``, like the token q, k, v (B H|G 1 D)."""
+
+    def __init__(self, enc: Encoding, q: Tensor, k: Tensor, v: Tensor, first: int, stop: int, scale: float):
+        self.enc, self.first, self.stop, self.scale = enc, first, min(stop, first + STRETCH), scale
+        self.shapes, self.kind = (q.shape, k.shape, v.shape), (q.dtype, q.device)
+        self.heads, self.group = q.shape[1], q.shape[1] // k.shape[1]
+        self.work = torch.promote_types(q.dtype, torch.float32) if "bias" in enc.points else None  # the bias's precision
+        self.temperature = enc.spectrum.temperature if isinstance(enc, RoPE) else 1.0
+        self.turns: list[tuple[Tensor, Tensor]] = []
+        if isinstance(enc, RoPE):
+            pos = torch.arange(first, self.stop, device=q.device)
+            cos, sin = cos_sin(pos, enc.inv_freq, q.dtype)
+            self.turns = list(zip(torch.cat([cos, cos], -1).unbind(), torch.cat([-sin, sin], -1).unbind(), strict=True))
+
+    @staticmethod
+    def lacks(enc: Encoding | None, q: Tensor, k: Tensor, v: Tensor, first: int) -> bool:
+        """Whether this is none of a lane's business: `attend` does it then."""
+        if enc is None or q.shape[2] != 1 or first < FEWEST or enc.content_dependent or not enc.toeplitz or q.shape[-1] != v.shape[-1]:
+            return True
+        if isinstance(enc, RoPE):
+            return enc.pairing != "half" or 2 * enc.live != enc.head_dim or q.dtype not in (torch.float32, torch.float64)
+        return bool({"query", "key"} & set(enc.points)) or ("bias" in enc.points and q.device.type != "cpu")
+
+    def fits(self, q: Tensor, k: Tensor, v: Tensor, first: int, scale: float) -> bool:
+        """Whether these are the next token's."""
+        if not (self.first <= first < self.stop and (q.shape, k.shape, v.shape) == self.shapes and scale == self.scale):
+            return False
+        same = (q.dtype, q.device) == (k.dtype, k.device) == (v.dtype, v.device) == self.kind
+        return same and not (torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad or self._learning()))
+
+    def _learning(self) -> bool:
+        return any(p.requires_grad for p in self.enc.parameters())
+
+    def token(self, q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, n: int) -> Tensor:
+        """Write the token at index ``n`` into the buffers ``keys`` and ``values`` (B G N D), and attend: B H 1 D."""
+        if self.turns:
+            cos, sin = self.turns[n - self.first]
+            half = q.shape[-1] // 2
+            q, k = torch.addcmul(q * cos, q.roll(half, -1), sin), torch.addcmul(k * cos, k.roll(half, -1), sin)
+            if self.temperature != 1.0:
+                q = q * self.temperature
+        keys[:, :, n : n + 1] = k
+        values[:, :, n : n + 1] = v
+        keys, values = keys[:, :, : n + 1], values[:, :, : n + 1]
+        mask: Tensor | None = None
+        if self.work is not None:
+            table = remembered(self.enc, n + 1, self.heads, 0, self.work, self.kind[1])
+            mask = table[:, table.shape[1] - 1 - n :].reshape(1, -1, self.group, n + 1)
+        if self.group == 1:
+            return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, scale=self.scale)
+        return F.scaled_dot_product_attention(fold(q, keys), keys, values, attn_mask=mask, scale=self.scale).reshape(q.shape)

@@ -1,0 +1,170 @@
+"""KVCache.decode: one call a token gives what the steps give, whatever way it goes inside."""
+
+import pytest
+import torch
+
+from milepost import KVCache, Layout, attend, build
+from milepost.attention.lane import Lane
+from milepost.encodings import NAMES
+from milepost.testing import randomised_copy
+
+SIZES = {"heads": 4, "head_dim": 8, "width": 16, "length": 4096}
+
+
+def text(n, batch=1, heads=4, groups=4, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(n)
+    return [torch.randn(batch, h, n, 8, generator=generator, dtype=torch.float64).to(dtype) for h in (heads, groups, groups)]
+
+
+def read(cache, q, k, v, first):
+    """The text through the cache: ``first`` tokens at once, the rest one by one."""
+    cuts = [slice(0, first)] + [slice(n, n + 1) for n in range(first, q.shape[2])]
+    return torch.cat([cache.decode(q[:, :, c], k[:, :, c], v[:, :, c]) for c in cuts], dim=2)
+
+
+def full(enc, q, k, v):
+    if enc.length_dependent:
+        return attend(q, k, v, enc)
+    at = Layout.dense(q.shape[2])
+    return attend(enc.query(q, at.pos), enc.key(k, at.pos), v, enc, at=at)
+
+
+@pytest.fixture
+def short_ways(monkeypatch):
+    """How many tokens went through a lane."""
+    taken, token = [], Lane.token
+    monkeypatch.setattr(Lane, "token", lambda self, *a: taken.append(a[-1]) or token(self, *a))
+    return taken
+
+
+@pytest.mark.parametrize("groups", [4, 2, 1])
+@pytest.mark.parametrize("name", list(NAMES))
+@torch.no_grad()
+def test_decode_equals_one_pass_for_every_encoding(name, groups):
+    enc = randomised_copy(build(name, **SIZES))
+    q, k, v = text(600, batch=2, groups=groups)
+    found = read(KVCache(enc, capacity=16), q, k, v, first=37)
+    assert (found - full(enc, q, k, v)).abs().max() < 2.0**-52 * 64 * 600
+
+
+@pytest.mark.parametrize("name", ["rope", "alibi", "t5", "kerple", "sandwich", "nope", "learned", "rope(scaling=staged(trained=100))"])
+@torch.no_grad()
+def test_most_tokens_go_the_short_way(name, short_ways):
+    q, k, v = text(600)
+    read(KVCache(build(name, **SIZES)), q, k, v, first=10)
+    assert len(short_ways) > 580
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ["rope", "alibi", "t5"])
+@torch.no_grad()
+def test_decode_in_low_precision_is_the_steps_in_low_precision(name, dtype):
+    enc = randomised_copy(build(name, **SIZES))
+    q, k, v = text(400, dtype=dtype)
+    exact = full(enc.double(), *text(400))
+    found = read(KVCache(enc), q, k, v, first=9)
+    assert found.dtype == dtype
+    assert (found.double() - exact).abs().max() < 16 * torch.finfo(dtype).eps * v.abs().max()
+
+
+@pytest.mark.parametrize("policy", ["staged", "recompute", "frozen", "hf"])
+@torch.no_grad()
+def test_every_policy_decodes_as_its_steps_do(policy):
+    enc = build("rope(scaling=dynamic(trained=40))", **SIZES)
+    q, k, v = text(200)
+    how = {"policy": policy, "length": 150 if policy == "frozen" else None}
+    one, two, steps = KVCache(enc, **how), KVCache(enc, **how), []
+    found = read(one, q, k, v, first=20)
+    for cut in [slice(0, 20)] + [slice(n, n + 1) for n in range(20, 200)]:
+        at = two.next(cut.stop - cut.start)
+        keys, values, to = two.append(k[:, :, cut], v[:, :, cut], at)
+        steps.append(attend(q[:, :, cut], keys, values, enc, at=at, to=to))
+    assert (found - torch.cat(steps, dim=2)).abs().max() < 1e-12
+    assert torch.equal(one.layout.index, two.layout.index) and (one.k - two.k).abs().max() < 1e-12
+
+
+@torch.no_grad()
+def test_a_temperature_is_the_querys_in_the_short_way_too(monkeypatch, short_ways):
+    from dataclasses import replace
+
+    enc = build("rope", head_dim=8)
+    enc.spectrum = replace(enc.spectrum, temperature=1.7)
+    q, k, v = text(100)
+    assert (read(KVCache(enc), q, k, v, first=10) - full(enc, q, k, v)).abs().max() < 1e-12
+    assert short_ways
+
+
+@torch.no_grad()
+def test_what_changes_the_cache_between_two_tokens_is_seen(short_ways):
+    enc = build("rope", head_dim=8)
+    q, k, v = text(120, batch=2)
+
+    def after(change, cache):
+        read(cache, q[:, :, :90], k[:, :, :90], v[:, :, :90], first=20)
+        change(cache)
+        cut = slice(90, 120)
+        return read(cache, q[:, :, cut], k[:, :, cut], v[:, :, cut], first=1)
+
+    changes = [
+        lambda c: c.evict(sinks=4, window=30),
+        lambda c: c.reorder(torch.tensor([1, 0])),
+        lambda c: c.shift(7),
+        lambda c: c.append(k[:, :, :3], v[:, :, :3]),
+    ]
+    for change in changes:
+        quick = after(change, KVCache(enc))
+        before = len(short_ways)
+        slow = KVCache(enc)
+        slow._open_lane = lambda *a: None
+        assert (quick - after(change, slow)).abs().max() < 1e-12
+        assert len(short_ways) == before, "the slow cache took the short way: nothing was compared"
+
+
+@torch.no_grad()
+def test_a_bias_that_is_written_to_during_a_decode_is_the_new_one():
+    enc = randomised_copy(build("t5", **SIZES))
+    q, k, v = text(60)
+    cache = KVCache(enc)
+    read(cache, q[:, :, :50], k[:, :, :50], v[:, :, :50], first=20)
+    for parameter in enc.parameters():
+        parameter.mul_(-3)
+    cut = slice(50, 60)
+    found = read(cache, q[:, :, cut], k[:, :, cut], v[:, :, cut], first=1)
+    assert (found - full(enc, q, k, v)[:, :, 50:]).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("warm", [0, 30])
+@torch.no_grad()
+def test_what_is_refused_changes_nothing(warm):
+    cache = KVCache(build("alibi", heads=4), limit=40)
+    q, k, v = text(50)
+    if warm:
+        read(cache, q[:, :, :warm], k[:, :, :warm], v[:, :, :warm], first=10)
+    one = [t[:, :, :1] for t in (q, k, v)]
+    bad = [
+        (one[0][:, :3], one[1], one[2]),  # heads that do not share keys evenly, and are not the encoding's
+        (one[0].float(), one[1], one[2]),
+        (one[0][0], one[1], one[2]),
+        (one[0], one[1], one[2][:, :2]),
+        (one[0][..., :6], one[1], one[2]),
+        (q[:, :, :2], one[1], one[2]),
+        (q, k, v),  # 50 tokens where 40 may be
+    ]
+    for given in bad:
+        with pytest.raises(ValueError):
+            cache.decode(*given)
+        assert len(cache) == warm
+    with torch.enable_grad(), pytest.raises(ValueError, match="gradients would be lost"):
+        cache.decode(one[0], one[1].clone().requires_grad_(), one[2])
+    assert len(cache) == warm
+    assert cache.decode(*one).shape == (1, 4, 1, 8) and len(cache) == warm + 1
+
+
+@torch.no_grad()
+def test_a_cache_that_may_hold_no_more_says_so_on_the_short_way_too():
+    cache = KVCache(build("rope", head_dim=8), limit=40)
+    q, k, v = text(41)
+    read(cache, q[:, :, :40], k[:, :, :40], v[:, :, :40], first=10)
+    with pytest.raises(ValueError, match="evict first"):
+        cache.decode(q[:, :, 40:], k[:, :, 40:], v[:, :, 40:])
+    assert len(cache) == 40
