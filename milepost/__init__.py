@@ -23,6 +23,7 @@ _HOME = {
     "KVCache": "attention",
     "Encoding": "encoding",
     "Layout": "layout",
+    "RopeSpec": "dialects",
     "Spectrum": "spectrum",
     "Sum": "encoding",
     "attend": "attention",
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from milepost.attention import Attended as Attended
     from milepost.attention import KVCache as KVCache
     from milepost.attention import attend as attend
+    from milepost.dialects import RopeSpec as RopeSpec
     from milepost.encoding import Encoding as Encoding
     from milepost.encoding import Sum as Sum
     from milepost.encodings.alibi import ALiBi as ALiBi

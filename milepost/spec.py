@@ -1,6 +1,7 @@
 """Text <-> objects: ``build("rope(base=5e5) + alibi", heads=8, head_dim=64)``.
 
-A spec is a sum of calls with literal arguments: ``name(word=value, ...)``, where a value may itself be a scaling. It is
+A spec is a sum of calls with literal arguments: ``name(word=value, ...)``, where a value may itself be a scaling, an encoding, or a tuple of
+scalings. It is
 parsed, never evaluated, and imports nothing that is not ours. The size words heads, head_dim, width and length can be given beside
 the text, and fill what it leaves open. ``repr`` of an encoding is its spec, with sizes.
 """
@@ -90,7 +91,7 @@ def _terms(node: ast.expr, text: str) -> list[ast.expr]:
 
 
 def _encoding(node: ast.expr, text: str, sizes: Mapping[str, int | None]) -> Encoding:
-    name, given = _call(node, text)
+    name, given = _call(node, text, sizes)
     cls = find_class(name)
     known = _arguments(cls)
     for word in SIZES:
@@ -102,7 +103,7 @@ def _encoding(node: ast.expr, text: str, sizes: Mapping[str, int | None]) -> Enc
 
 
 def _scaling(node: ast.expr, text: str) -> Scaling:
-    name, given = _call(node, text)
+    name, given = _call(node, text, {})
     if ":" in name:
         cls = _stranger(name, Scaling)
     elif name in scaling.NAMES:
@@ -114,7 +115,7 @@ def _scaling(node: ast.expr, text: str) -> Scaling:
     return made
 
 
-def _call(node: ast.expr, text: str) -> tuple[str, dict[str, Any]]:
+def _call(node: ast.expr, text: str, sizes: Mapping[str, int | None]) -> tuple[str, dict[str, Any]]:
     """The name and the arguments of one term."""
     call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
     if call.args or any(word.arg is None for word in call.keywords):
@@ -122,7 +123,7 @@ def _call(node: ast.expr, text: str) -> tuple[str, dict[str, Any]]:
     words = [word.arg or "" for word in call.keywords]
     if len(set(words)) < len(words):
         raise ValueError(f"an argument stands twice in {_short(text)!r}")
-    return _name(call.func, text), {word.arg or "": _value(word.value, text) for word in call.keywords}
+    return _name(call.func, text), {word.arg or "": _value(word.value, text, sizes) for word in call.keywords}
 
 
 def _name(node: ast.expr, text: str) -> str:
@@ -136,9 +137,11 @@ def _name(node: ast.expr, text: str) -> str:
     return dotted.replace(".__class__.", ":")
 
 
-def _value(node: ast.expr, text: str) -> Any:
+def _value(node: ast.expr, text: str, sizes: Mapping[str, int | None]) -> Any:
     if isinstance(node, ast.Call):
-        return _scaling(node, text)
+        return _encoding(node, text, sizes) if _name(node.func, text) in encodings.NAMES else _scaling(node, text)
+    if isinstance(node, ast.Tuple | ast.List) and any(isinstance(item, ast.Call) for item in node.elts):
+        return tuple(_value(item, text, sizes) for item in node.elts)
     try:
         value = ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):

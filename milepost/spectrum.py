@@ -9,7 +9,7 @@ A scaling (milepost/scaling/) maps a spectrum to a spectrum.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -21,7 +21,8 @@ from milepost.positions import memo
 class Spectrum:
     """Frequencies in radians a token, fastest pair first, with what they were made from.
 
-    ``size`` is the number of channels in the exponent. ``temperature`` multiplies logits; rotations stay pure.
+    ``size`` is the number of channels in the exponent. ``temperature`` multiplies logits (where only some channels turn: their
+    part of the logits, as published code has it, with its factor on cos and sin); rotations stay pure.
     """
 
     frequencies: tuple[float, ...]
@@ -47,6 +48,12 @@ def geometric(size: int, base: float = 10000.0, pairs: int | None = None) -> Spe
         raise ValueError(f"base must be a finite number above 1 (at most 1e300), got {base}")
     live = size // 2 if pairs is None else pairs
     return Spectrum(tuple(float(base) ** (-2 * i / size) if i < live else 0.0 for i in range(size // 2)), float(base), size)
+
+
+def retuned(plain: Spectrum, base: float) -> Spectrum:
+    """The spectrum of another base, with as many pairs that turn, and the same temperature."""
+    live = sum(1 for w in plain.frequencies if w)
+    return replace(geometric(plain.size, base, pairs=live), temperature=plain.temperature)
 
 
 def cos_sin(pos: Tensor, frequencies: Tensor, dtype: torch.dtype, key: object = None) -> tuple[Tensor, Tensor]:

@@ -26,19 +26,22 @@ ARROWS: dict[str, set[str]] = {
     "scaling": {"spectrum"},
     "encodings": set(),  # the list of names; the pages are beside it
     "pages": FORMULAS | {"scaling"},
-    "spec": {"encoding", "encodings", "pages", "scaling"},
+    "maps": FORMULAS | {"pages"},
+    "spec": {"encoding", "encodings", "pages", "scaling", "maps"},
     # what is built on them
     "attention": LIBRARY,
     "testing": LIBRARY | {"attention"},
     "portrait": LIBRARY | {"attention"},
     "bench": LIBRARY | {"attention", "results"},
-    "checkpoints": LIBRARY | {"attention", "results"},
+    "dialects": {"pages", "rotation", "scaling", "spectrum"},
+    "analysis": {"dialects", "scaling", "spectrum"},
+    "checkpoints": LIBRARY | {"attention", "results", "dialects"},
     # without torch
     "results": set(),
     "catalogue": {"encodings"},
     "report": {"results"},
     # the command line and the public names
-    "cli": {"spec", "encodings", "catalogue", "portrait", "testing", "bench", "checkpoints", "report", "results"},
+    "cli": {"spec", "encodings", "catalogue", "portrait", "testing", "bench", "checkpoints", "report", "results", "dialects", "analysis"},
     "milepost": {"encodings"},
 }
 """Which part of milepost may import which others, by folder or file ("pages": the files of encodings/). A new folder needs a line here."""
@@ -47,6 +50,9 @@ PACKAGES: dict[str, set[str]] = {
     **{part: {"torch"} for part in (*FORMULAS, "pages", "spec", "attention", "testing", "portrait")},
     "scaling": {"torch"},
     "encodings": set(),
+    "maps": {"torch"},
+    "dialects": {"huggingface_hub"},
+    "analysis": set(),
     "bench": {"torch", "numpy", "psutil", "transformers", "x_transformers", "rotary_embedding_torch"},
     "checkpoints": {"torch", "transformers", "safetensors", "accelerate"},
     "results": set(),
@@ -57,7 +63,7 @@ PACKAGES: dict[str, set[str]] = {
 }
 """Which packages each part may import, besides Python's own."""
 
-LATE = {"transformers", "safetensors", "accelerate", "x_transformers", "rotary_embedding_torch", "psutil", "plotly", "jinja2"}
+LATE = {"transformers", "huggingface_hub", "safetensors", "accelerate", "x_transformers", "rotary_embedding_torch", "psutil", "plotly", "jinja2"}
 """Packages that are imported inside functions only: not everybody has them, or they are slow."""
 
 

@@ -138,10 +138,11 @@ class KVCache:
         assert self.layout is not None and self._k is not None
         n = len(self)
         one_text = not self.layout.remapped and self.layout.rows is not None and all(row == (Run(0, n, 0, 0),) for row in self.layout.rows)
-        if not one_text or self.policy == "hf" and self.waits or Lane.lacks(self.by, q, k, v, n):
+        if not one_text or (self.policy == "hf" and self.waits) or Lane.lacks(self.by, q, k, v, n):
             return
         assert self.by is not None
-        ends = [self._k.shape[2], self.rule.end] + [self.stages.start(self.stage + 1) if self.stages is not None and self.stage is not None else None]
+        next_stage = None if self.stages is None or self.stage is None else self.stages.start(self.stage + 1)
+        ends = (self._k.shape[2], self.rule.end, next_stage)
         self._lane = Lane(self.by, q, k, v, n, min(end for end in ends if end is not None), scale)
 
     def append(self, k: Tensor, v: Tensor, at: Layout | None = None) -> tuple[Tensor, Tensor, Layout]:

@@ -22,6 +22,8 @@ STRIP = 1024
 """Rows in a strip: the kernel uses its large block only for many rows."""
 CHUNK = 128
 """Rows at a time in the backward pass of a learned bias."""
+HELD = 1 << 23
+"""Numbers that such a chunk may hold, all heads together: over many keys it has fewer rows."""
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -111,7 +113,7 @@ def _backward_learned(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """As above with the bias's gradient: the sum of dS over each anti-diagonal.
 
-    dS is written into rows that are ``CHUNK`` longer than the keys; seen with a row stride one shorter, that padding skews
+    dS is written into rows that are a chunk longer than the keys; seen with a row stride one shorter, that padding skews
     it, and the sum over anti-diagonals becomes a sum over rows.
     """
     B, H, I = q.shape[:3]
@@ -120,10 +122,11 @@ def _backward_learned(
     dq, dk, dv = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
     dt = torch.zeros(table.shape, dtype=work, device=table.device)
     delta = (grad * out).sum(-1)
-    buffer = torch.empty(B * H * CHUNK * (J + CHUNK), dtype=work, device=q.device)
-    scores = torch.empty(B * H * CHUNK * J, dtype=work, device=q.device)
-    for a in range(0, I, CHUNK):
-        e = min(a + CHUNK, I)
+    chunk = max(16, min(CHUNK, HELD // (B * H * J)))
+    buffer = torch.empty(B * H * chunk * (J + chunk), dtype=work, device=q.device)
+    scores = torch.empty(B * H * chunk * J, dtype=work, device=q.device)
+    for a in range(0, I, chunk):
+        e = min(a + chunk, I)
         low = max(0, ahead + a - window + 1) if window else 0
         high = min(J, ahead + e) if causal else min(J, ahead + e - 1 + window) if window else J
         if high <= low:

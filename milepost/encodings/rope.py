@@ -8,8 +8,8 @@ Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021
 Departure: the paper pairs neighbouring channels (pairing="interleaved"); Llama and most checkpoints pair channel i with
 i + size/2 (pairing="half", our default). Partial rotation: partial="prefix" turns the first `rotary` channels with
 exponents over `rotary` (GPT-NeoX); "proportional" turns the `rotary`/2 fastest pairs of the whole head, with exponents
-over head_dim (p-RoPE, arXiv:2410.06205). A temperature, where the scaling has one, multiplies queries only: keys are
-pure rotations, so they can be cached, shifted and turned again.
+over head_dim (p-RoPE, arXiv:2410.06205). A temperature, where the scaling has one, multiplies queries only (the channels among
+which pairs are formed, as published code has it): keys are pure rotations, so they can be cached, shifted and turned again.
 
 Mechanism: turns pairs of channels of q and k by an angle that grows with position
 Information: relative, from two absolute rotations
@@ -76,8 +76,12 @@ class RoPE(Encoding):
         return rotate(x, cos.unsqueeze(-3), sin.unsqueeze(-3), self.size, self.pairing)
 
     def query(self, q: Tensor, pos: Tensor) -> Tensor:
-        turned = self.turn(q, pos)
-        return turned if self.spectrum.temperature == 1.0 else turned * self.spectrum.temperature
+        turned, temperature = self.turn(q, pos), self.spectrum.temperature
+        if temperature == 1.0:
+            return turned
+        if self.size == self.head_dim:
+            return turned * temperature
+        return torch.cat([turned[..., : self.size] * temperature, turned[..., self.size :]], dim=-1)
 
     def key(self, k: Tensor, pos: Tensor) -> Tensor:
         return self.turn(k, pos)

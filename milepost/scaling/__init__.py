@@ -9,8 +9,17 @@ from __future__ import annotations
 from milepost.scaling.scaling import Scaling
 
 NAMES: dict[str, str] = {
+    "larger_base": "LargerBase",
+    "linear": "Linear",
+    "ntk": "NTK",
+    "ntk_by_parts": "NTKByParts",
     "dynamic": "Dynamic",
     "staged": "Staged",
+    "yarn": "YaRN",
+    "llama3": "Llama3",
+    "longrope": "LongRoPE",
+    "proportional": "Proportional",
+    "hybrid": "Hybrid",
 }
 """Every scaling: its name (the file's), and its class."""
 

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from milepost.scaling.ntk import ntk_stretch
 from milepost.scaling.scaling import Scaling
-from milepost.spectrum import Spectrum, geometric
+from milepost.spectrum import Spectrum, retuned
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,9 +47,5 @@ class Dynamic(Scaling):
             return super().__call__(plain)
         if self.length <= self.trained:
             return plain
-        if plain.size < 4:
-            raise ValueError(f"dynamic NTK divides by d - 2: the rotary size must be at least 4, got {plain.size}")
         stretch = self.factor * self.length / self.trained - (self.factor - 1)
-        base = plain.base * stretch ** (plain.size / (plain.size - 2))
-        live = sum(1 for w in plain.frequencies if w)
-        return replace(geometric(plain.size, base, pairs=live), temperature=plain.temperature)
+        return retuned(plain, plain.base * ntk_stretch(plain, stretch))

@@ -20,8 +20,21 @@ class Scaling:
         """The plain scaling for a text of this length (None: no scaling); itself unless ``length_dependent``."""
         return self
 
-    def __repr__(self) -> str:
+    def check_factor(self, name: str, factor: float) -> None:
+        """Refuse a factor that would shrink the context, or is no number."""
+        if not 1 <= factor < float("inf"):
+            hint = f" ({factor:g} is the inverse of {1 / factor:g})" if 0 < factor < 1 else ""
+            raise ValueError(f"{name} of {self._name()} must be a finite number of at least 1, which means a longer context, got {factor}{hint}")
+
+    def check_length(self, name: str, length: int) -> None:
+        """Refuse a length below 1."""
+        if length < 1:
+            raise ValueError(f"{name} of {self._name()} is a number of tokens, at least 1, got {length}")
+
+    def _name(self) -> str:
         module = type(self).__module__
-        name = module.rsplit(".", 1)[-1] if module.startswith("milepost.scaling.") else f"{module}:{type(self).__qualname__}"
+        return module.rsplit(".", 1)[-1] if module.startswith("milepost.scaling.") else f"{module}:{type(self).__qualname__}"
+
+    def __repr__(self) -> str:
         shown = [f for f in fields(self) if f.default is MISSING or getattr(self, f.name) != f.default]  # type: ignore[arg-type]
-        return f"{name}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in shown)})"
+        return f"{self._name()}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in shown)})"
