@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test lint format bench golden clean
 
 demo: $(READY)
 	$(BIN)/milepost check --all
@@ -29,6 +29,9 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/milepost bench all --out docs/bench
 	mkdir -p milepost/measured && cp docs/bench/bench.json milepost/measured/bench.json
+
+golden: $(READY)
+	$(BIN)/python tools/golden.py
 
 # torch comes first and alone: asked for by another package it would bring a CUDA build
 $(READY): pyproject.toml constraints.txt

@@ -21,10 +21,14 @@ __version__ = "0.1.0"
 _HOME = {
     "Attended": "attention",
     "KVCache": "attention",
+    "DualChunk": "maps.dual_chunk",
     "Encoding": "encoding",
     "Layout": "layout",
+    "ReRoPE": "maps.rerope",
     "RopeSpec": "dialects",
+    "SelfExtend": "maps.self_extend",
     "Spectrum": "spectrum",
+    "Streaming": "maps.streaming",
     "Sum": "encoding",
     "attend": "attention",
     "build": "spec",
@@ -58,6 +62,10 @@ if TYPE_CHECKING:
     from milepost.encodings.transformer_xl import TransformerXL as TransformerXL
     from milepost.encodings.xpos import XPos as XPos
     from milepost.layout import Layout as Layout
+    from milepost.maps.dual_chunk import DualChunk as DualChunk
+    from milepost.maps.rerope import ReRoPE as ReRoPE
+    from milepost.maps.self_extend import SelfExtend as SelfExtend
+    from milepost.maps.streaming import Streaming as Streaming
     from milepost.spec import build as build
     from milepost.spectrum import Spectrum as Spectrum
 

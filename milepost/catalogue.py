@@ -1,4 +1,4 @@
-"""The catalogue: what each page of encodings/ says of itself, read from its source. No torch, so that lists come at once.
+"""The catalogue: what each page of encodings/ and maps/ says of itself, read from its source. No torch, so that lists come at once.
 
 A page's docstring holds a title, an indented formula, a reference, and lines such as "Mechanism: ..."; its class holds the
 hooks that it overrides and the properties that it declares. A test holds this reading against the imported classes.
@@ -52,10 +52,10 @@ class Page:
 
 @cache
 def page(name: str) -> Page:
-    """The page of an encoding by its name in specs."""
-    source = (Path(__file__).parent / "encodings" / f"{name}.py").read_text(encoding="utf-8")
-    tree = ast.parse(source)
-    body = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == NAMES[name])
+    """The page of an encoding or a map by its name in specs: the file's, and the class's in lower case."""
+    folder = Path(__file__).parent / ("encodings" if name in NAMES else "maps")
+    tree = ast.parse((folder / f"{name}.py").read_text(encoding="utf-8"))
+    body = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name.lower() == name.replace("_", ""))
     methods = {node.name: node for node in body.body if isinstance(node, ast.FunctionDef)}
     declared = dict(DECLARED)
     for node in body.body:
@@ -64,7 +64,7 @@ def page(name: str) -> Page:
     points = tuple(hook for hook in HOOKS if hook in methods)
     declared["cacheable"] = not declared["length_dependent"]
     declared["content_dependent"] = "rescore" in points
-    return Page(name, NAMES[name], **_docstring(ast.get_docstring(tree) or ""), points=points, properties=declared, arguments=_arguments(methods))
+    return Page(name, body.name, **_docstring(ast.get_docstring(tree) or ""), points=points, properties=declared, arguments=_arguments(methods))
 
 
 def measured(name: str) -> dict[str, str]:

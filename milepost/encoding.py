@@ -165,7 +165,7 @@ class Encoding(nn.Module):
     def spec_name(cls) -> str:
         """The name in spec strings: the file's name for ours, ``module:Class`` for a stranger's."""
         module = cls.__module__
-        return module.rsplit(".", 1)[-1] if module.startswith("milepost.encodings.") else f"{module}:{cls.__qualname__}"
+        return module.rsplit(".", 1)[-1] if module.startswith(("milepost.encodings.", "milepost.maps.")) else f"{module}:{cls.__qualname__}"
 
     def spec_arguments(self) -> dict[str, Any]:
         """Constructor arguments that differ from their defaults."""

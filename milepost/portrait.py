@@ -123,6 +123,7 @@ def _content(enc: Encoding, n: int) -> list[Panel]:
     i, j = torch.arange(n)[None, None, :, None], torch.arange(n)[None, None, None, :]
     plain = (q @ k.transpose(-1, -2)).masked_fill(j > i, float("-inf"))
     added = (enc.rescore(plain, q, k, i, j) - plain)[:, 0] * size**-0.5
+    added = torch.where(added.isfinite(), added, torch.nan)  # hidden by the mask or by the encoding: a gap
     lines = {f"query {b}": added[b, -1].flip(-1).tolist() for b in range(4)}
     return [
         Panel("lines", f"Added score by distance, head 0, query at {n - 1}", "distance", "added to the logit", _numbers(n), lines=lines),

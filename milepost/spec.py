@@ -1,9 +1,9 @@
 """Text <-> objects: ``build("rope(base=5e5) + alibi", heads=8, head_dim=64)``.
 
-A spec is a sum of calls with literal arguments: ``name(word=value, ...)``, where a value may itself be a scaling, an encoding, or a tuple of
-scalings. It is
-parsed, never evaluated, and imports nothing that is not ours. The size words heads, head_dim, width and length can be given beside
-the text, and fill what it leaves open. ``repr`` of an encoding is its spec, with sizes.
+A spec is a sum of calls with literal arguments: ``name(word=value, ...)``, where a value may itself be a scaling, a tuple of scalings, or
+an encoding (``self_extend(rope=rope(base=5e5))``). It is parsed, never evaluated, and imports nothing that is not ours. The size words
+heads, head_dim, width and length can be given beside the text, and fill what it leaves open, inside such an encoding too. ``repr`` of
+an encoding is its spec, with sizes.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from milepost import encodings, scaling
+from milepost import encodings, maps, scaling
 from milepost.encoding import Encoding, Sum
 from milepost.scaling import Scaling
 
+PAGES = {name: (f"{home.__name__}.{name}", cls) for home in (encodings, maps) for name, cls in home.NAMES.items()}
+"""Every name that a spec may use: the page, and its class."""
 SIZES = ("heads", "head_dim", "width", "length")
 LONGEST = 4096
 MOST = {"heads": 1 << 14, "head_dim": 1 << 14, "size": 1 << 16, "width": 1 << 18, "hidden": 1 << 14, "buckets": 1 << 10, "clip": 1 << 16, "positions": 1 << 16}
@@ -42,7 +44,10 @@ def build(text: str, **sizes: int | None) -> Encoding:
             raise ValueError(f"unknown size {word!r}{nearest(word, SIZES)}; the sizes are {', '.join(SIZES)}")
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
             raise ValueError(f"{word} must be a whole number of at least 1, got {size!r}")
-    parts = [_encoding(node, text, sizes) for node in _terms(_parse(text), text)]
+    try:
+        parts = [_encoding(node, text, sizes) for node in _terms(_parse(text), text)]
+    except RecursionError:
+        raise ValueError(f"the spec {_short(text)!r} has encodings inside encodings, too deep to read") from None
     return parts[0] if len(parts) == 1 else Sum(*parts)
 
 
@@ -56,9 +61,10 @@ def find_class(name: str) -> type[Encoding]:
     """The class of an encoding by its name in specs, or ``package.module:Class`` from a module that is imported already."""
     if ":" in name:
         return _stranger(name, Encoding)
-    if name not in encodings.NAMES:
-        raise ValueError(f"unknown encoding {name!r}{nearest(name, encodings.NAMES)}; known: {', '.join(encodings.NAMES)}")
-    ours: type[Encoding] = getattr(importlib.import_module(f"milepost.encodings.{name}"), encodings.NAMES[name])
+    if name not in PAGES:
+        raise ValueError(f"unknown encoding {name!r}{nearest(name, PAGES)}; known: {', '.join(PAGES)}")
+    page, cls = PAGES[name]
+    ours: type[Encoding] = getattr(importlib.import_module(page), cls)
     return ours
 
 
@@ -139,14 +145,25 @@ def _name(node: ast.expr, text: str) -> str:
 
 def _value(node: ast.expr, text: str, sizes: Mapping[str, int | None]) -> Any:
     if isinstance(node, ast.Call):
-        return _encoding(node, text, sizes) if _name(node.func, text) in encodings.NAMES else _scaling(node, text)
+        return _encoding(node, text, sizes) if _names_encoding(_name(node.func, text)) else _scaling(node, text)
+    if isinstance(node, ast.Name) and node.id in PAGES:
+        return _encoding(node, text, sizes)
     if isinstance(node, ast.Tuple | ast.List) and any(isinstance(item, ast.Call) for item in node.elts):
         return tuple(_value(item, text, sizes) for item in node.elts)
     try:
         value = ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        raise ValueError(f"an argument in {_short(text)!r} is not a plain value: a number, a text in quotes, True, False, None, a tuple or a scaling") from None
+        raise ValueError(
+            f"an argument in {_short(text)!r} is not a plain value: a number, a text in quotes, True, False, None, a tuple, a scaling or an encoding"
+        ) from None
     return tuple(value) if isinstance(value, list) else value
+
+
+def _names_encoding(name: str) -> bool:
+    """Whether a name inside a spec is an encoding's, ours or of an imported module; the others are scalings."""
+    module, _, attribute = name.partition(":")
+    found = getattr(sys.modules.get(module), attribute, None) if attribute else None
+    return name in PAGES or (isinstance(found, type) and issubclass(found, Encoding))
 
 
 def _arguments(cls: type) -> dict[str, inspect.Parameter]:
@@ -161,7 +178,8 @@ def _make(cls: type, name: str, known: Mapping[str, inspect.Parameter], given: d
         _check_type(name, word, value, known[word])
     missing = [word for word, p in known.items() if p.default is p.empty and word not in given]
     if missing:
-        raise ValueError(f"{name} needs {', '.join(missing)}: write {name}({missing[0]}=...), or build({name!r}, {missing[0]}=...)")
+        beside = f", or build({name!r}, {missing[0]}=...)" if missing[0] in SIZES else ""
+        raise ValueError(f"{name} needs {', '.join(missing)}: write {name}({missing[0]}={'rope(...)' if missing[0] == 'rope' else '...'}){beside}")
     try:
         return cls(**given)
     except (RuntimeError, TypeError, ArithmeticError, MemoryError) as error:  # sizes that no machine holds, and the like

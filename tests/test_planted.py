@@ -6,7 +6,7 @@ milepost.testing, or an oracle of this file, in plain loops.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import mpmath
 import pytest
@@ -17,6 +17,11 @@ import milepost.encoding
 import milepost.encodings.alibi
 import milepost.layout
 import milepost.rotation
+import milepost.scaling.llama3
+import milepost.scaling.ntk
+import milepost.scaling.ntk_by_parts
+import milepost.scaling.ramp
+import milepost.scaling.yarn
 import milepost.spectrum
 from milepost import (
     FIRE,
@@ -42,7 +47,15 @@ from milepost import (
 from milepost.attention import sdpa
 from milepost.positions import grouped
 from milepost.rotation import pairs_of, rotate
-from milepost.spectrum import Spectrum, cos_sin, geometric
+from milepost.scaling import Scaling
+from milepost.scaling.dynamic import Dynamic
+from milepost.scaling.linear import Linear
+from milepost.scaling.llama3 import Llama3
+from milepost.scaling.longrope import LongRoPE
+from milepost.scaling.ntk import NTK
+from milepost.scaling.ntk_by_parts import NTKByParts
+from milepost.scaling.yarn import YaRN
+from milepost.spectrum import Spectrum, cos_sin, geometric, retuned
 from milepost.testing import LAWS, randomised_copy
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -208,6 +221,93 @@ def a_written_position_is_seen() -> None:
     enc.query(x, pos)
     pos += 5
     assert torch.equal(enc.query(x, pos), enc.query(x, torch.arange(5, 8)))
+
+
+def linear_at_f_p_is_plain_at_p() -> None:
+    x = [0.3, -1.2, 0.7, 2.0, -0.4, 1.1, 0.9, -0.8]
+    for p in (0, 1, 2, 255, 256, 257, 4096):
+        for c, (got, want) in enumerate(zip(turned(RoPE(8, scaling=Linear(4.0)), x, 4 * p), turned(RoPE(8), x, p), strict=True)):
+            close(got, want, (p, c))
+
+
+def ntk_slows_the_last_pair_by_the_factor_and_the_first_not_at_all() -> None:
+    for size, factor in ((64, 2.0), (96, 4.0), (128, 4.0)):
+        got = NTK(factor)(geometric(size)).frequencies
+        for i in range(size // 2):
+            close(got[i], 10000 ** (-2 * i / size) / factor ** (2 * i / (size - 2)), (size, factor, i))
+        close(got[-1] * factor / 10000 ** (2 / size - 1), 1.0, (size, factor, "last"))
+    assert round(NTK(4.0)(geometric(128)).base, 3) == 40889.942
+
+
+def dynamic_begins_after_the_trained_length() -> None:
+    for length in (4096, 4095, 3000, 512):
+        assert Dynamic(4096, 2.0, length)(geometric(128)) == geometric(128), length
+    for length, base in ((4097, 10004.960), (8192, 30527.737), (16384, 72195.860)):
+        assert round(Dynamic(4096, 2.0, length)(geometric(128)).base, 3) == base, length
+
+
+def yarn_keeps_fast_pairs_and_interpolates_slow_ones() -> None:
+    low, high = 20, 46  # 4096 tokens, 128 channels: floor of the pair that makes 32 turns, ceiling of that which makes one
+    got = YaRN(32.0, 4096)(geometric(128)).frequencies
+    for i in range(64):
+        slow = min(1.0, max(0.0, (i - low) / (high - low)))
+        close(got[i] * 10000 ** (i / 64), slow / 32 + 1 - slow, i)
+
+
+def yarn_of_few_pairs_ends_past_them() -> None:
+    got = YaRN(4.0, 131072)(geometric(64)).frequencies  # one turn at pair 34.55 of 32: the ramp goes from 22 to 35
+    for i in range(32):
+        slow = max(0.0, (i - 22) / 13)
+        close(got[i] * 10000 ** (i / 32), slow / 4 + 1 - slow, i)
+
+
+def yarn_multiplies_logits_by_m_squared() -> None:
+    x, y = [0.3, -1.2, 0.7, 2.0, -0.4, 1.1, 0.9, -0.8], [1.3, 0.2, -0.7, 1.0, 0.4, -0.1, 0.5, 0.6]
+    default = 0.1 * math.log(4) + 1
+    for given, m in (({}, default), ({"attention_factor": 1.5}, 1.5), ({"mscale": 1.0, "mscale_all_dim": 1}, 1.0), ({"attn_factor": 0.5}, default / 2)):
+        enc = RoPE(8, scaling=YaRN(4.0, 4096, **given))
+        for p in (0, 1, 257):
+            q, k = (torch.tensor(v, dtype=torch.float64)[None, None, None] for v in (x, y))
+            logit = (enc.query(q, torch.tensor([p])) * enc.key(k, torch.tensor([p]))).sum().item()
+            close(logit, m * m * sum(a * b for a, b in zip(x, y, strict=True)), (given, p))
+
+
+def a_temperature_leaves_what_does_not_turn() -> None:
+    x = torch.randn(1, 2, 3, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    enc = RoPE(8, rotary=6, scaling=YaRN(4.0, 4096))
+    for hook in (enc.query, enc.key):
+        assert torch.equal(hook(x, torch.tensor([1, 255, 4096]))[..., 6:], x[..., 6:])
+
+
+def llama3_blends_frequencies_by_turns() -> None:
+    got = Llama3(32.0, 8192)(geometric(64, 500000.0)).frequencies  # Llama 3.2 1B: 0-14 kept, 15-17 blended, 18-31 divided
+    for i in range(32):
+        w = 500000 ** (-i / 32)
+        t = (8192 * w / (2 * math.pi) - 1) / 3
+        assert (t >= 1) == (i < 15) and (t <= 0) == (i >= 18)
+        close(got[i] / w, 1.0 if i < 15 else 1 / 32 if i >= 18 else (1 - t) / 32 + t, i)
+
+
+def longrope_switches_after_the_trained_length() -> None:
+    enc = RoPE(8, scaling=LongRoPE((1.0, 1.5, 2.0, 2.5), (4.0, 5.0, 6.0, 7.0), trained=4096, factor=32.0))
+    for length, first in ((4095, 1.0), (4096, 1.0), (4097, 4.0), (131072, 4.0)):
+        close(enc.at(length).spectrum.frequencies[0], 1 / first, length)
+        close(enc.at(length).spectrum.temperature, 1 + math.log(32) / math.log(4096), length)
+
+
+def early_ntk_by_parts_has_two_ramps() -> None:
+    got = NTKByParts(4.0, 2048, form="early")(geometric(128)).frequencies
+    # over 2048 tokens, pair 38.7 makes 1.25 turns, 42.2 makes 0.75; 20.9 makes 16, 35.4 makes 2
+    for i in range(64):
+        w = 10000 ** (-i / 64)
+        one, two = min(1.0, max(0.0, (i - 38) / (43 - 38))), min(1.0, max(0.0, (i - 20) / (36 - 20)))
+        mixed = one * w / 4 + (1 - one) * w / 4 ** (2 * i / 126)
+        close(got[i] / w, (two * mixed + (1 - two) * w) / w, i)
+
+
+def an_inverse_factor_is_refused() -> None:
+    for make in (Linear, NTK, lambda f: YaRN(f, 4096), lambda f: Dynamic(4096, f)):
+        refused(lambda make=make: make(0.25), "0.25 is the inverse of 4")
 
 
 def learned_rows_begin_at_the_offset() -> None:
@@ -519,6 +619,44 @@ def without_base(arguments: Callable[..., dict]) -> Callable[..., dict]:
     return lambda self: {word: value for word, value in arguments(self).items() if word != "base"}
 
 
+def interpolated_twice(scale: Callable[..., Spectrum]) -> Callable[..., Spectrum]:
+    return lambda self, plain: scale(self, scale(self, plain))
+
+
+def multiplied(self: Linear, plain: Spectrum) -> Spectrum:
+    return replace(plain, frequencies=tuple(w * self.factor for w in plain.frequencies))
+
+
+def squared_twice(scale: Callable[..., Spectrum]) -> Callable[..., Spectrum]:
+    """m^2 taken for m by one who squares it."""
+    return lambda self, plain: replace(scale(self, plain), temperature=scale(self, plain).temperature ** 2)
+
+
+def hot_everywhere(self: RoPE, q: Tensor, pos: Tensor) -> Tensor:
+    return self.turn(q, pos) * self.spectrum.temperature
+
+
+def ramp_inverted(plain: Spectrum, trained: int, fast: float, slow: float, **how: object) -> list[float]:
+    """As litgpt ships it: the share that is interpolated where the share that is kept belongs."""
+    return [1 - y for y in OVER_PAIRS(plain, trained, fast, slow, **how)]
+
+
+def ramp_within_the_pairs(plain: Spectrum, trained: int, fast: float, slow: float, *, truncate: bool, most: float) -> list[float]:
+    return OVER_PAIRS(plain, trained, fast, slow, truncate=truncate, most=plain.size / 2 - 1)
+
+
+def smooth_in_wavelength(plain: Spectrum, trained: int, fast: float, slow: float) -> list[float]:
+    """The share that goes linearly with the wave, from the longest that is kept to the shortest that is divided."""
+    first, last = trained / fast, trained / slow
+    return [min(1.0, max(0.0, (last - wave) / (last - first))) for wave in plain.wavelengths]
+
+
+def from_the_first_token(self: Dynamic, plain: Spectrum) -> Spectrum:
+    """The formula without its max(length, trained)."""
+    stretch = self.factor * self.length / self.trained - (self.factor - 1)
+    return retuned(plain, plain.base * stretch ** (plain.size / (plain.size - 2)))
+
+
 def stale(self: RoPE, k: Tensor, pos: Tensor, old: RoPE, was: Tensor) -> Tensor:
     """Keys as they were turned when they came."""
     return k
@@ -548,6 +686,7 @@ class Mistake:
 
 
 ALIBI, T5_BIAS, KERPLE_BIAS = ALiBi.bias, T5.bias, KERPLE.bias
+OVER_PAIRS, OVER_TURNS, YARN_M = milepost.scaling.ramp.over_pairs, milepost.scaling.ramp.over_turns, YaRN.m.fget
 MISTAKES = (
     # ALiBi, T5 and their like
     Mistake("ALiBi's sign is flipped", "A3", alibi_bias_is_minus_slope_times_distance, put(ALiBi, "bias", lambda self, h, i, j: -ALIBI(self, h, i, j))),
@@ -687,6 +826,66 @@ MISTAKES = (
         put(LogN, "query", lambda self, q, pos: q * (torch.log1p(pos.double()) / math.log(self.length))[..., None, :, None]),
     ),
     Mistake("Cached keys are not turned again for a longer text", "S6, S13", law("cache_agrees", "rope(scaling=staged(trained=8))"), put(RoPE, "rekey", stale)),
+    # scalings
+    Mistake("Linear interpolates twice", "S1", linear_at_f_p_is_plain_at_p, put(Linear, "__call__", interpolated_twice(Linear.__call__))),
+    Mistake("Linear multiplies by its factor", "S1", linear_at_f_p_is_plain_at_p, put(Linear, "__call__", multiplied)),
+    Mistake("An inverse factor is taken", "S1", an_inverse_factor_is_refused, put(Scaling, "check_factor", lambda self, name, factor: None)),
+    Mistake(
+        "NTK multiplies the base by the factor, without d/(d - 2)",
+        "S2",
+        ntk_slows_the_last_pair_by_the_factor_and_the_first_not_at_all,
+        put(milepost.scaling.ntk, "ntk_stretch", lambda plain, factor: factor),
+    ),
+    Mistake(
+        "NTK's exponent is (d - 2)/d",
+        "S2",
+        ntk_slows_the_last_pair_by_the_factor_and_the_first_not_at_all,
+        put(milepost.scaling.ntk, "ntk_stretch", lambda plain, factor: factor ** ((plain.size - 2) / plain.size)),
+    ),
+    Mistake("Dynamic NTK scales below the trained length", "S3, S4", dynamic_begins_after_the_trained_length, put(Dynamic, "__call__", from_the_first_token)),
+    Mistake(
+        "Dynamic NTK is the same for every length",
+        "S3",
+        dynamic_begins_after_the_trained_length,
+        put(Dynamic, "__call__", lambda self, plain: plain if self.length <= self.trained else NTK(self.factor)(plain)),
+    ),
+    Mistake("YaRN's ramp is inverted", "S8", yarn_keeps_fast_pairs_and_interpolates_slow_ones, put(milepost.scaling.yarn, "over_pairs", ramp_inverted)),
+    Mistake("YaRN's ramp ends at the last pair", "S8", yarn_of_few_pairs_ends_past_them, put(milepost.scaling.yarn, "over_pairs", ramp_within_the_pairs)),
+    Mistake("YaRN interpolates twice", "S8", yarn_keeps_fast_pairs_and_interpolates_slow_ones, put(YaRN, "__call__", interpolated_twice(YaRN.__call__))),
+    Mistake("YaRN squares m twice", "S9", yarn_multiplies_logits_by_m_squared, put(YaRN, "__call__", squared_twice(YaRN.__call__))),
+    Mistake("YaRN multiplies logits by m alone", "S9", yarn_multiplies_logits_by_m_squared, put(YaRN, "m", property(lambda self: math.sqrt(YARN_M(self))))),
+    Mistake("A temperature multiplies what does not turn", "S9", a_temperature_leaves_what_does_not_turn, put(RoPE, "query", hot_everywhere)),
+    Mistake(
+        "A temperature multiplies keys as well",
+        "S9",
+        yarn_multiplies_logits_by_m_squared,
+        put(RoPE, "key", lambda self, k, pos: self.turn(k, pos) * self.spectrum.temperature),
+    ),
+    Mistake("Llama 3 smooths in wavelength", "S11", llama3_blends_frequencies_by_turns, put(milepost.scaling.llama3, "over_turns", smooth_in_wavelength)),
+    Mistake(
+        "Llama 3 swaps what is kept and what is divided",
+        "S11",
+        llama3_blends_frequencies_by_turns,
+        put(milepost.scaling.llama3, "over_turns", lambda *given: [1 - y for y in OVER_TURNS(*given)]),
+    ),
+    Mistake(
+        "LongRoPE switches a token early",
+        "S12",
+        longrope_switches_after_the_trained_length,
+        put(LongRoPE, "_long", lambda self: self.length is not None and self.length >= self.trained),
+    ),
+    Mistake(
+        "LongRoPE switches a token late",
+        "S12",
+        longrope_switches_after_the_trained_length,
+        put(LongRoPE, "_long", lambda self: self.length is not None and self.length > self.trained + 1),
+    ),
+    Mistake(
+        "The early NTK-by-parts inverts its ramps",
+        "formula",
+        early_ntk_by_parts_has_two_ramps,
+        put(milepost.scaling.ntk_by_parts, "over_pairs", ramp_inverted),
+    ),
     # the engine
     Mistake("A fused kernel is given a bias, and drops it", "B2", law("backends_agree", "alibi"), put(sdpa, "lacks", lambda *given: None)),
     # added to the embedding

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from milepost import Encoding, Sum, build
 from milepost.encodings import NAMES
+from milepost.maps import NAMES as MAPS
 from milepost.spec import LONGEST, find_class
 
 SIZES = {"heads": 4, "head_dim": 8, "width": 16, "length": 32}
@@ -136,6 +137,31 @@ def test_a_misspelt_or_wrong_scaling_is_told():
     assert "'train'" in sentence("rope(head_dim=8, scaling=dynamic(train=8))")
 
 
+mapped = st.one_of(
+    st.tuples(st.just("self_extend"), st.fixed_dictionaries({"group": several, "window": several})),
+    st.tuples(st.just("rerope"), st.fixed_dictionaries({"window": several, "leak": st.none() | st.floats(1, 64) | st.integers(1, 64)})),
+    st.tuples(st.just("dual_chunk"), st.fixed_dictionaries({"chunk": st.integers(41, 80), "local": several})),
+    st.tuples(st.just("streaming"), st.fixed_dictionaries({"sinks": st.integers(0, 8), "window": several})),
+)
+
+
+@QUICK
+@given(rope(), mapped, st.booleans())
+def test_an_encoding_goes_there_and_back_inside_a_map(inner, outer, scaled):
+    plain = written("rope", inner)
+    plain = f"{plain[:-1]}, scaling=linear(factor=2.0))" if scaled else plain
+    made = build(f"{outer[0]}(rope={plain}, {written(*outer).partition('(')[2]}")
+    again = build(repr(made))
+    assert type(made).spec_name() == outer[0] and type(again) is type(made) and repr(again) == repr(made)
+    assert all(getattr(again, word) == value for word, value in outer[1].items())
+    assert equal(made.rope, again.rope) and equal(made.rope, build(plain))
+
+
+def test_sizes_reach_the_encoding_inside_and_its_bare_name_will_do():
+    assert repr(build("self_extend(rope=rope)", head_dim=8)) == "self_extend(rope=rope(head_dim=8))"
+    assert repr(build("self_extend(rope=rope(head_dim=4))", head_dim=8)) == "self_extend(rope=rope(head_dim=4))"
+
+
 @QUICK
 @given(anyone, anyone)
 def test_sums_go_there_and_back_or_say_what_does_not_agree(one, two):
@@ -190,7 +216,7 @@ def test_a_list_is_read_as_a_tuple():
 
 
 def test_every_public_class_is_found_by_its_name():
-    for name, cls in NAMES.items():
+    for name, cls in (NAMES | MAPS).items():
         assert find_class(name).__name__ == cls
         assert find_class(name).spec_name() == name
 
@@ -238,7 +264,7 @@ def test_a_misspelt_name_gets_its_nearest(typed, meant):
     said = sentence(typed, **SIZES)
     if meant:
         assert repr(typed) in said and f"did you mean {meant!r}?" in said
-        assert all(name in said for name in NAMES)
+        assert all(name in said for name in (*NAMES, *MAPS))
 
 
 def test_a_misspelt_argument_gets_its_nearest_and_the_list():
@@ -362,6 +388,8 @@ HOSTILE = [
     "rope(base=" + "1" * 4000 + ")", "xpos(head_dim=8, scale_base=1e308)", "xpos(head_dim=8, scale_base=1" + "0" * 400 + ")",
     "(" * 5000, "(" * 1000 + "rope" + ")" * 1000, "[" * 3000, "-" * 4000 + "1", "rope(base=" + "-" * 4000 + "1)",
     "rope(base=" + "(" * 190 + "2" + ")" * 190 + ")",
+    "self_extend(rope=" * 150 + "rope" + ")" * 150, "self_extend(rope=" * 199 + "rope" + ")" * 199, "rerope(rope=rerope)", "rerope(rope=os:system)",
+    "rerope(rope=os:system('x'))", "rerope(rope=milepost.encoding:Sum())", "rerope(rope=rope.rope)", "streaming(rope=rope, sinks=10**9)",
     "rope(a=" * 500, "rope(a=" * 500 + "1" + ")" * 500, "rope" + ".a" * 2000, "not " * 1000 + "rope", "rope" + "()" * 2000, "rope" + "[0]" * 1000,
     "rope + " * 800 + "rope", "rope" + " + nope" * 580, "+" * 4000, "a" * 5000, "a" * 4096, "ro pe", "ro\x00pe", "\x00", "rope\x00", "\ud800",
     "rope(pairing='\ud800')",
@@ -395,13 +423,15 @@ def held(text: str, **sizes: int) -> None:
         assert len(repr(made)) > LONGEST or equal(made, build(repr(made)))
     assert time.perf_counter() - start < 1
     assert os.getcwd() == folder
-    assert all(name.startswith(("milepost.encodings.", "milepost.scaling.")) for name in set(sys.modules) - modules)
+    assert all(name.startswith(("milepost.encodings.", "milepost.maps.", "milepost.scaling.")) for name in set(sys.modules) - modules)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _pages_are_imported():
     for name in NAMES:
         build(name, **SIZES)
+    for name in MAPS:
+        find_class(name)
 
 
 @pytest.mark.filterwarnings("ignore::SyntaxWarning", "ignore::DeprecationWarning")
@@ -419,7 +449,34 @@ def test_any_text_builds_or_raises_a_value_error(text):
 
 
 PIECES = st.sampled_from(
-    [*NAMES, *SIZES, "base", "=", "(", ")", ",", "+", ":", ".", " ", "'half'", "8", "2", "5e5", "None", "True", "-", "[", "]", "lambda", "*", "**"]
+    [
+        *NAMES,
+        *MAPS,
+        *SIZES,
+        "rope",
+        "window",
+        "base",
+        "=",
+        "(",
+        ")",
+        ",",
+        "+",
+        ":",
+        ".",
+        " ",
+        "'half'",
+        "8",
+        "2",
+        "5e5",
+        "None",
+        "True",
+        "-",
+        "[",
+        "]",
+        "lambda",
+        "*",
+        "**",
+    ]
 )
 
 

@@ -44,7 +44,7 @@ def reference(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: La
             h = torch.arange(first_head, first_head + q.shape[1], device=q.device)[:, None, None]
             logits = logits + enc.bias(h, i, j).to(work)
         logits = logits.masked_fill(~seen, float("-inf"))
-        blind = ~seen.any(dim=-1, keepdim=True)
+        blind = logits.isneginf().all(dim=-1, keepdim=True)  # by the mask, or by the encoding itself
         weights = torch.softmax(logits.masked_fill(blind, 0.0), dim=-1).masked_fill(blind, 0.0)
         out = weights @ v
         if "output" in enc.points:

@@ -20,11 +20,11 @@ NAMES = ("config.json", "params.json")
 
 def read(path: str | os.PathLike[str], *, allow_unknown: bool = False) -> RopeSpec:
     """The spec of a model or a config file."""
-    from milepost.dialects import gguf, mistral, transformers
+    from milepost.dialects import gguf, gguf_header, mistral, transformers
 
     file = find(path)
     if file.suffix == ".gguf":
-        return gguf.read(gguf.metadata(file), allow_unknown=allow_unknown)
+        return gguf.read(gguf_header.metadata(file), allow_unknown=allow_unknown)
     config = load(file)
     if mistral.is_one(config):
         return mistral.read(config, allow_unknown=allow_unknown)
@@ -36,7 +36,7 @@ def find(path: str | os.PathLike[str]) -> Path:
     try:
         here = Path(path).expanduser()
         exists, folder = here.exists(), here.is_dir()
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, TypeError) as error:
         raise ConfigError(f"{short(str(path))} can't be a path: {error}") from None
     if not exists:
         return _from_hub(str(path))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from milepost.dialects.keys import ConfigError, Keys, agreed, short
+from milepost.dialects.keys import ConfigError, Found, Keys, agreed, short
 from milepost.scaling import Scaling
 from milepost.scaling.dynamic import Dynamic
 from milepost.scaling.linear import Linear
@@ -37,6 +37,8 @@ KEYS: dict[str, set[str]] = {
 }
 ALIASES = {"su": "longrope", "mrope": "default", "deepseek_yarn": "yarn"}
 """Older names of rope types."""
+PASSED_OVER = {"beta_fast", "beta_slow", "mscale", "mscale_all_dim"}
+"""Keys that Hunyuan's configs have beside alpha, and no code reads."""
 
 
 @dataclass
@@ -52,20 +54,29 @@ class Read:
 
 def rope_type_of(keys: Keys) -> str:
     """The name of the scaling in a dictionary."""
-    found = agreed(keys.text("rope_type"), keys.text("type"))
+    said = [found for found in (keys.text("rope_type"), keys.text("type")) if found is not None]
+    if len({ALIASES.get(found.value, found.value) for found in said}) > 1:  # "default" and "mrope" are one, as transformers saves Qwen2-VL
+        agreed(*said)
+    found = said[0] if said else None
     name = "default" if found is None else ALIASES.get(found.value, found.value)
     if name not in KEYS:
         raise ConfigError(f"{found.key if found else 'rope_type'} = {short(name)} is no rope type; there are {', '.join(KEYS)}")
     return name
 
 
-def read_scaling(keys: Keys, *, pairs: int, head_dim: int, served: int | None, original: Any, allow_unknown: bool) -> Read:
-    """The scaling that a dictionary says, for so many ``pairs``; ``original`` is the trained length where it stands outside, Found or None."""
+def read_scaling(keys: Keys, *, pairs: int, served: int | None, original: Found[int] | None = None, allow_unknown: bool = False, alpha: bool = False) -> Read:
+    """The scaling that a dictionary says, for so many ``pairs``; ``original`` is the trained length where it stands outside.
+
+    With ``alpha``, a dynamic one that has the key alpha is a fixed base (Hunyuan's).
+    """
     name = rope_type_of(keys)
     done = Read(name, None, None)
-    _check_names(keys, name, served, allow_unknown, done)
+    fixed = alpha and name == "dynamic" and keys.has("alpha")
+    _check_names(keys, name, served, allow_unknown, done, PASSED_OVER if fixed else set())
+    _check_outside(name, served, original, allow_unknown, done)
     try:
-        _READERS[name](keys, done, pairs=pairs, head_dim=head_dim, served=served, original=original, allow_unknown=allow_unknown)
+        reader = _read_alpha if fixed else _READERS[name]
+        reader(keys, done, pairs=pairs, served=served, original=original, allow_unknown=allow_unknown)
     except ConfigError:
         raise
     except ValueError as error:  # what the scaling itself refuses
@@ -75,8 +86,18 @@ def read_scaling(keys: Keys, *, pairs: int, head_dim: int, served: int | None, o
     return done
 
 
-def _check_names(keys: Keys, name: str, served: int | None, allow_unknown: bool, done: Read) -> None:
-    unknown = [key for key in keys.config if key not in COMMON | KEYS[name] and keys.config[key] is not None]
+def _check_outside(name: str, served: int | None, original: Found[int] | None, allow_unknown: bool, done: Read) -> None:
+    """A trained length beside the dictionary, where the type starts from another one."""
+    if name != "dynamic" or original is None or original.value == served or not original.key.endswith(ORIGINAL):
+        return
+    said = f"{original.key} = {original.value} has no meaning for rope type {name}, which starts from max_position_embeddings = {served}"
+    if not allow_unknown:
+        raise ConfigError(said + "; remove it, or read with --allow-unknown")
+    done.notes.append(said + " (passed over: --allow-unknown)")
+
+
+def _check_names(keys: Keys, name: str, served: int | None, allow_unknown: bool, done: Read, more: set[str]) -> None:
+    unknown = [key for key in keys.config if key not in COMMON | KEYS[name] | more and keys.config[key] is not None]
     for key in unknown:
         value = keys.config[key]
         if key == ORIGINAL and name in ("dynamic", "linear", "default", "ntk"):
@@ -87,7 +108,8 @@ def _check_names(keys: Keys, name: str, served: int | None, allow_unknown: bool,
                 continue
             said = f"{keys.path(key)} = {short(value)} has no meaning for rope type {name}, which starts from max_position_embeddings = {served}"
         else:
-            said = f"unknown key {keys.path(key)} = {short(value)} for rope type {name}; it has {', '.join(sorted(KEYS[name])) or 'no keys of its own'}"
+            others = ", ".join(sorted(KEYS[name])) or "no keys of its own"
+            said = f"unknown key {keys.path(short(key)[1:-1])} = {short(value)} for rope type {name}; it has {others}"
         if not allow_unknown:
             raise ConfigError(said + "; remove it, or read with --allow-unknown")
         done.notes.append(said + " (passed over: --allow-unknown)")
@@ -136,6 +158,13 @@ def _read_ntk(keys: Keys, done: Read, *, served: int | None, **_: Any) -> None:
     done.notes.append("rope type ntk is not one of transformers'; read as base * factor^(d/(d-2)) (vLLM's ntk is another: see the vllm dialect)")
 
 
+def _read_alpha(keys: Keys, done: Read, *, served: int | None, **_: Any) -> None:
+    """Hunyuan's: called dynamic, with a fixed base. The other keys of its configs do nothing."""
+    alpha = keys.number("alpha", least=1)
+    done.scaling, done.trained = NTK(_needed(keys, "dynamic", alpha)), served
+    done.notes.append(f"{keys.path('alpha')} makes a fixed base, theta * alpha^(d/(d-2)); of the other keys nothing is read")
+
+
 def _read_dynamic(keys: Keys, done: Read, *, served: int | None, original: Any, allow_unknown: bool, **_: Any) -> None:
     if keys.has("alpha"):
         raise ConfigError(
@@ -152,7 +181,6 @@ def _read_dynamic(keys: Keys, done: Read, *, served: int | None, original: Any, 
         done.notes.append(f"{found.key} = {found.value} is vLLM's key; transformers passes over it, and starts from max_position_embeddings = {served}")
         trained = served
     done.scaling, done.trained = Dynamic(trained, factor), trained
-    done.sources["trained"] = "max_position_embeddings"
 
 
 def _read_yarn(keys: Keys, done: Read, *, served: int | None, original: Any, allow_unknown: bool, **_: Any) -> None:
@@ -171,9 +199,7 @@ def _read_yarn(keys: Keys, done: Read, *, served: int | None, original: Any, all
             raise ConfigError(said + f"; set factor to {served / trained:g}, or max_position_embeddings to {factor * trained:g}")
         done.notes.append(said + " (the explicit factor is used)")
     elif served is not None and abs(served - factor * trained) > 0.001 * served:
-        done.notes.append(
-            f"{keys.path('factor')} = {factor:g} makes {factor * trained:g} tokens of {trained}; max_position_embeddings = {served} is fewer"
-        )
+        done.notes.append(f"{keys.path('factor')} = {factor:g} makes {factor * trained:g} tokens of {trained}; max_position_embeddings = {served} is fewer")
     both = [keys.number(n) for n in ("attention_factor", "attn_factor")]
     if both[0] is not None and both[1] is not None:
         raise ConfigError(
@@ -245,8 +271,10 @@ def _read_proportional(keys: Keys, done: Read, *, served: int | None, **_: Any) 
     done.scaling, done.trained = Proportional(1.0 if share is None else share.value, _factor(keys, "proportional") or 1.0), served
 
 
-def _read_default(keys: Keys, done: Read, *, served: int | None, **_: Any) -> None:
-    done.trained = served
+def _read_default(keys: Keys, done: Read, *, served: int | None, original: Found[int] | None, **_: Any) -> None:
+    done.trained = served if original is None else original.value
+    if original is not None:
+        done.sources["trained"] = original.key
 
 
 _READERS: dict[str, Any] = {

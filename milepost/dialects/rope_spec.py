@@ -74,6 +74,12 @@ class Rope:
         """The rotation as an encoding. Its queries carry the scaling's temperature; ``softmax`` is for attend(scale=...)."""
         return RoPE(self.head_dim, self.base, self.pairing, None if self.rotary == self.head_dim else self.rotary, "prefix", self.scaling)
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, the scaling as its spec."""
+        sections = None if self.sections is None else list(self.sections)
+        shown = {"head_dim": self.head_dim, "base": self.base, "rotary": self.rotary, "pairing": self.pairing}
+        return {**shown, "scaling": None if self.scaling is None else repr(self.scaling), "softmax": self.softmax, "sections": sections}
+
     @property
     def trained(self) -> int | None:
         """The length that its scaling starts from, where it has one."""
@@ -117,6 +123,12 @@ class RopeSpec:
         from milepost.dialects import read  # the dialects know specs, and not the other way round, but for this door
 
         return read(config, allow_unknown=allow_unknown)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data: the kinds with their specs as text, the lengths, where each value came from, and notes."""
+        kinds = [{"kind": name, "layers": self.layers.count(name), "rope": None if rope is None else rope.to_json()} for name, rope in self.kinds]
+        lengths = {"trained": self.trained, "scaled": self.scaled, "served": self.served}
+        return {"model": self.model, **lengths, "kinds": kinds, "layers": list(self.layers), "sources": dict(self.sources), "notes": list(self.notes)}
 
     def ropes(self) -> dict[str, Rope]:
         """The kinds that rotate."""

@@ -64,8 +64,6 @@ def _traces(go: Any, panel: Panel, right: float, top: tuple[float, float], legen
 
 def page(pictures: Sequence[tuple[Portrait, Page | None]]) -> str:
     """One self-contained HTML page: title, formula, reference and figure of each encoding."""
-    from plotly.offline import get_plotlyjs
-
     parts = []
     for picture, about in pictures:
         parts.append(f"<section><h2>{html.escape(about.title if about else picture.encoding)}</h2><p><code>{html.escape(picture.encoding)}</code></p>")
@@ -73,8 +71,15 @@ def page(pictures: Sequence[tuple[Portrait, Page | None]]) -> str:
             parts.append(f"<pre>{html.escape(about.formula)}</pre><p class=ref>{html.escape(about.reference)}</p>")
         drawn = [figure([panel]).to_html(include_plotlyjs=False, full_html=False, config=CONFIG) for panel in picture.panels]
         parts.append(f'<div class="panels">{"".join(f"<div>{one}</div>" for one in drawn)}</div></section>')
-    title = html.escape(pictures[0][0].encoding if len(pictures) == 1 else "Positional encodings")
-    return _PAGE.replace("{title}", title).replace("{plotly}", get_plotlyjs()).replace("{body}", "\n".join(parts))
+    title = pictures[0][0].encoding if len(pictures) == 1 else "Positional encodings"
+    return document(title, "\n".join(parts))
+
+
+def document(title: str, body: str) -> str:
+    """A self-contained page around a body of HTML."""
+    from plotly.offline import get_plotlyjs
+
+    return _PAGE.replace("{title}", html.escape(title)).replace("{plotly}", get_plotlyjs()).replace("{body}", body)
 
 
 _PAGE = """<!doctype html>

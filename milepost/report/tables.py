@@ -99,3 +99,13 @@ def attention_bench(result: dict[str, Any]) -> Table:
         ours = "bold" if row["implementation"] == "milepost" else ""
         table.add_row(row["scheme"], Text(row["implementation"], ours), row["pass"], str(row["length"]), Text(ratio, ours), peak, Text(row["note"]))
     return table
+
+
+def plain(head: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> Table:
+    """A table of words; numbers to the right."""
+    table = Table(title=Text(title), title_justify="left", box=None, header_style="bold", pad_edge=False)
+    for number, column in enumerate(head):
+        table.add_column(Text(column), justify="left" if number == 0 else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*[Text(cell) for cell in row])
+    return table

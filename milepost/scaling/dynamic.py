@@ -29,11 +29,10 @@ class Dynamic(Scaling):
     length: int | None = None
 
     def __post_init__(self) -> None:
-        if self.trained < 1 or not 1 <= self.factor < float("inf") or (self.length is not None and self.length < 1):
-            raise ValueError(
-                f"dynamic needs trained >= 1, factor >= 1 and length >= 1 (or None), got trained={self.trained}, factor={self.factor}, length={self.length}; "
-                "a factor below 1 would shrink the context (0.25 is the inverse of 4)"
-            )
+        self.check_length("trained", self.trained)
+        self.check_factor("factor", self.factor)
+        if self.length is not None:
+            self.check_length("length", self.length)
 
     @property
     def length_dependent(self) -> bool:  # type: ignore[override]

@@ -17,6 +17,7 @@ import itertools
 from dataclasses import dataclass, replace
 
 from milepost.scaling.scaling import Scaling
+from milepost.scaling.staged import Staged
 from milepost.spectrum import Spectrum
 
 
@@ -28,12 +29,17 @@ class Hybrid(Scaling):
     scalings: tuple[Scaling | None, ...]
 
     def __post_init__(self) -> None:
-        if not self.edges or any(a >= b for a, b in itertools.pairwise((0, *self.edges))):
+        for name in ("edges", "scalings"):
+            if not isinstance(getattr(self, name), tuple):
+                raise ValueError(f"{name} of hybrid is a tuple, got {getattr(self, name)!r}")
+        if not self.edges or not all(isinstance(e, int) for e in self.edges) or any(a >= b for a, b in itertools.pairwise((0, *self.edges))):
             raise ValueError(f"edges of hybrid are pair numbers above 0 that grow, got {self.edges}")
         if len(self.scalings) != len(self.edges) + 1:
             raise ValueError(f"{len(self.edges)} edges make {len(self.edges) + 1} bands, got {len(self.scalings)} scalings")
         if not all(s is None or isinstance(s, Scaling) for s in self.scalings):
             raise ValueError(f"scalings of hybrid are scalings, or None to keep a band, got {self.scalings}")
+        if any(isinstance(s, Staged) for s in self.scalings):
+            raise ValueError("staged goes by the stage of each query, which one band of a hybrid can't; use dynamic")
 
     @property
     def length_dependent(self) -> bool:  # type: ignore[override]

@@ -7,7 +7,7 @@ Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens", 2
 m and the lists as in Microsoft's Phi-3 code
 
 The switch is the catch: the lists change at trained + 1 tokens, so keys cached before are stale after. Who decides differs:
-transformers looks at the text's length at each call, vLLM, SGLang and llama.cpp at the length that they serve, once. Here
+transformers looks at the text's length at each call (SGLang at a batch's), vLLM and llama.cpp at the length that they serve, once. Here
 `length` is None (the text decides: the encoding is length-dependent, see `KVCache` for the policies) or the length served.
 
 Departure: none. m may be given (`attention_factor`), for each list apart if need be (`short_m`, `long_m`: vLLM's short_mscale, long_mscale).
@@ -60,7 +60,7 @@ class LongRoPE(Scaling):
         return self.length is None and (self.short, self.short_m) != (self.long, self.long_m)
 
     def at(self, length: int) -> LongRoPE:
-        return replace(self, length=length) if self.length is None else self
+        return replace(self, length=length) if self.length_dependent else self
 
     @property
     def m(self) -> float:

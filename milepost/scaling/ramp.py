@@ -7,6 +7,9 @@
     over pairs    1 - clip((i - c(fast)) / (c(slow) - c(fast)), 0, 1)    linear in the pair's number: the released code
 
 They agree at both ends and not between: at pair 15 of gpt-oss, 0.047 over turns and 0.258 over pairs.
+
+Bounds over pairs are held inside 0 .. `most`, and may cross there: where no pair makes as few turns as `slow`, or none as many as
+`fast`. Published code then keeps what it should interpolate, or the reverse; here that is an error.
 """
 
 from __future__ import annotations
@@ -37,5 +40,8 @@ def bounds(plain: Spectrum, trained: int, fast: float, slow: float, *, truncate:
 def over_pairs(plain: Spectrum, trained: int, fast: float, slow: float, *, truncate: bool, most: float) -> list[float]:
     """The share of each pair that is kept, linear in its number."""
     low, high = bounds(plain, trained, fast, slow, truncate=truncate, most=most)
+    if high < low:
+        what = f"pairs {low:g} and {high:g} of {len(plain.frequencies)}"
+        raise ValueError(f"the bounds of the ramp ({fast:g} and {slow:g} turns over {trained} tokens) cross: {what}; a ramp over turns has no bounds")
     width = high - low or 0.001  # equal bounds: a step
     return [1 - min(1.0, max(0.0, (i - low) / width)) for i in range(len(plain.frequencies))]

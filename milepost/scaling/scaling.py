@@ -27,9 +27,9 @@ class Scaling:
             raise ValueError(f"{name} of {self._name()} must be a finite number of at least 1, which means a longer context, got {factor}{hint}")
 
     def check_length(self, name: str, length: int) -> None:
-        """Refuse a length below 1."""
-        if length < 1:
-            raise ValueError(f"{name} of {self._name()} is a number of tokens, at least 1, got {length}")
+        """Refuse what is no number of tokens."""
+        if not isinstance(length, int) or length < 1:
+            raise ValueError(f"{name} of {self._name()} is a whole number of tokens, at least 1, got {length}")
 
     def _name(self) -> str:
         module = type(self).__module__

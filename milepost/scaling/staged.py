@@ -28,7 +28,8 @@ class Staged(Scaling):
     length_dependent = True
 
     def __post_init__(self) -> None:
-        Dynamic(self.trained, self.factor)  # the same conditions, the same sentence
+        self.check_length("trained", self.trained)
+        self.check_factor("factor", self.factor)
 
     def stage(self, position: int) -> int:
         """The stage of a query at this index."""

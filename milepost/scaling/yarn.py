@@ -9,7 +9,7 @@ Departure: the paper's ramp is linear in turns, every engine's is linear in the 
 released code and transformers do; a preset names the others:
 
     preset          ramp over    bounds                               no room between them
-    transformers    pairs        floor and ceil, at most d - 1        a step (high + 0.001)
+    transformers    pairs        floor and ceil, inside 0 .. d - 1    equal: a step (high + 0.001), crossed: an error
     gpt-oss         pairs        as they come, inside 0 .. d/2 - 1    an error
     paper           turns        none                                 -
 
@@ -56,6 +56,8 @@ class YaRN(Scaling):
             raise ValueError(f"yarn wants 0 < beta_slow <= beta_fast, in turns over the trained length, got {self.beta_slow} and {self.beta_fast}")
         if self.attention_factor is not None and self.attn_factor is not None:
             raise ValueError(f"attention_factor={self.attention_factor} is m itself, attn_factor={self.attn_factor} multiplies the default m: give one of them")
+        if self.preset == "paper" and self.beta_slow == self.beta_fast:
+            raise ValueError(f'preset="paper" has a ramp over turns, which wants beta_slow < beta_fast, got {self.beta_slow} for both')
         if self.preset == "paper" and self.truncate is not None:
             raise ValueError('preset="paper" has a ramp over turns, which has no bounds to truncate')
         for name in ("attention_factor", "attn_factor"):

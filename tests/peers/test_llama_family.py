@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import importlib
-import math
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from milepost import Encoding, KVCache, Layout, RoPE, Spectrum, attend
+from milepost import Encoding, KVCache, Layout, RoPE, attend
 from milepost.positions import interpolate
-from milepost.scaling import Scaling
 from milepost.scaling.dynamic import Dynamic
+from milepost.scaling.longrope import LongRoPE
 from milepost.scaling.staged import Staged
 from milepost.spectrum import cos_sin
 
@@ -25,7 +23,6 @@ transformers = importlib.import_module("transformers")
 llama = importlib.import_module("transformers.models.llama.modeling_llama")
 neox = importlib.import_module("transformers.models.gpt_neox.modeling_gpt_neox")
 gptj = importlib.import_module("transformers.models.gptj.modeling_gptj")
-rope_utils = importlib.import_module("transformers.modeling_rope_utils")
 
 FIXED = "peer fixed it: move to parity"
 PLACES = torch.tensor([[0, 1, 2, 255, 256, 257, 2047, 4095], [4095, 1000, 257, 3, 0, 2048, 77, 1]])
@@ -325,29 +322,6 @@ def test_a_jump_in_positions_cuts_the_text_in_transformers_but_not_in_a_layout()
     assert gap(ours, last(x, attention_mask=everything)) < 1e-3
 
 
-@dataclass(frozen=True, repr=False)
-class Stretched(Scaling):
-    """LongRoPE's rule: one factor a pair for texts up to ``trained``, another past it, and a temperature for both."""
-
-    short: tuple[float, ...]
-    long: tuple[float, ...]
-    trained: int
-    longest: int
-    length: int | None = None
-
-    @property
-    def length_dependent(self) -> bool:  # type: ignore[override]
-        return self.length is None
-
-    def at(self, length: int) -> Scaling:
-        return Stretched(self.short, self.long, self.trained, self.longest, length)
-
-    def __call__(self, plain: Spectrum) -> Spectrum:
-        factors = self.long if (self.length or 0) > self.trained else self.short
-        temperature = 1 + math.log(self.longest / self.trained) / math.log(self.trained)  # sqrt of it on q, and on k
-        return Spectrum(tuple(w / f for w, f in zip(plain.frequencies, factors, strict=True)), plain.base, plain.size, temperature)
-
-
 def test_a_llama_without_scaling_decodes_what_it_reads_so_the_next_tests_measure_scaling():
     ids = words(80)
     rope = {"rope_type": "default", "rope_theta": 10000.0}
@@ -390,7 +364,7 @@ def test_dynamic_ntk_of_transformers_remembers_a_longer_text_and_ours_remembers_
     assert gap(after, before) > 1.0, FIXED
 
 
-def test_longrope_of_transformers_mixes_two_spectra_in_one_cache_and_a_plain_encoding_for_a_length_does_not():
+def test_longrope_of_transformers_mixes_two_spectra_in_one_cache_and_ours_for_one_length_does_not():
     short, long = tuple(1.0 + 0.1 * i for i in range(8)), tuple(1.0 + 0.5 * i for i in range(8))
     rope = {"rope_type": "longrope", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 32}
     rope |= {"short_factor": list(short), "long_factor": list(long)}
@@ -402,33 +376,18 @@ def test_longrope_of_transformers_mixes_two_spectra_in_one_cache_and_a_plain_enc
     truth, mixed = whole(fresh(), ids), stepwise(fresh(), ids, 16)
     assert gap(mixed, truth) > 1.0, FIXED
 
-    enc = RoPE(head_dim=16, scaling=Stretched(short, long, trained=32, longest=128))
+    enc = RoPE(head_dim=16, scaling=LongRoPE(short, long, trained=32, factor=4.0))
     with pytest.raises(ValueError, match="depends on the length"):
         enc.key(torch.randn(1, 2, 8, 16), torch.arange(8))
     with in_place(fresh(), enc.at(80)) as model:
         assert gap(whole(model, ids), truth) < 1e-3
         assert gap(stepwise(model, ids, 16), truth) < 1e-3
+    with in_place(fresh(), enc) as model:  # read whole, the text's own length decides
+        for length in (20, 32, 33, 80):
+            assert gap(whole(model, ids[:, :length]), whole(fresh(), ids[:, :length])) < 1e-3
+    with in_place(fresh(), enc, policy="frozen", length=80) as model:
+        assert gap(stepwise(model, ids, 16), truth) < 1e-3
     with in_place(fresh(), enc, policy="hf") as model:  # the same mixture, on request
         assert gap(stepwise(model, ids, 16), mixed) < 1e-3
     with in_place(fresh(), enc.at(32)) as model:
         assert gap(whole(model, ids[:, :32]), whole(fresh(), ids[:, :32])) < 1e-3
-
-
-def test_yarn_of_transformers_forgets_truncate_where_each_layer_type_has_its_own_parameters():
-    def frequencies(truncate: bool, nested: bool) -> Tensor:
-        yarn = {"rope_type": "yarn", "factor": 8.0, "rope_theta": 10000.0, "original_max_position_embeddings": 4096, "truncate": truncate}
-        sizes = {"hidden_size": 256, "num_attention_heads": 4, "head_dim": 64, "max_position_embeddings": 32768}
-        if not nested:
-            return rope_utils.ROPE_INIT_FUNCTIONS["yarn"](transformers.LlamaConfig(**sizes, rope_parameters=yarn))[0]
-        config = transformers.Gemma3TextConfig(
-            **sizes,
-            num_hidden_layers=2,
-            layer_types=["sliding_attention", "full_attention"],
-            rope_parameters={"full_attention": yarn, "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}},
-        )
-        return rope_utils.ROPE_INIT_FUNCTIONS["yarn"](config, layer_type="full_attention")[0]
-
-    asked = frequencies(truncate=False, nested=False)
-    assert gap(frequencies(truncate=True, nested=False) / asked, torch.ones(32)) > 0.1  # it matters
-    assert torch.equal(frequencies(truncate=True, nested=True), frequencies(truncate=True, nested=False))
-    assert gap(frequencies(truncate=False, nested=True) / asked, torch.ones(32)) > 0.1, FIXED

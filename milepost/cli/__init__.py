@@ -1,0 +1,46 @@
+"""The command line: a table from commands to functions. Torch is imported by the commands that need it, never by --help."""
+
+from __future__ import annotations
+
+import typer
+
+from milepost.cli import bench, encodings, lab, ropes
+
+COMMANDS = {
+    "list": encodings.list_command,
+    "show": encodings.show_command,
+    "check": encodings.check_command,
+    "spec": ropes.spec_command,
+    "parity": ropes.parity_command,
+    "export": ropes.export_command,
+    "convert-layout": ropes.convert_layout_command,
+    "lab": lab.lab_command,
+    "report": lab.report_command,
+    "compare": lab.compare_command,
+}
+BENCH = {
+    "rope": bench.bench_rope_command,
+    "attention": bench.bench_attention_command,
+    "decode": bench.bench_decode_command,
+    "all": bench.bench_all_command,
+}
+
+app = typer.Typer(
+    name="milepost",
+    help="Where is this token, and does the model know?",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+bench_app = typer.Typer(help="Speed and memory, side by side with peers in one run, as ratios.", no_args_is_help=True, rich_markup_mode="markdown")
+for name, command in COMMANDS.items():
+    app.command(name)(command)
+for name, command in BENCH.items():
+    bench_app.command(name)(command)
+app.add_typer(bench_app, name="bench")
+
+
+def main() -> None:
+    """Run a command. Exit codes: 0 ok, 1 a check failed, 2 wrong usage or input."""
+    app()

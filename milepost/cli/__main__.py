@@ -1,0 +1,5 @@
+"""python -m milepost.cli"""
+
+from milepost.cli import main
+
+main()

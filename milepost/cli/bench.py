@@ -1,0 +1,123 @@
+"""bench: speed and memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from milepost.cli.shared import Device, HeadDim, Heads, Json, Length, Rounds, aside, print_json, read_lengths, teaching, telling
+
+
+@teaching
+def bench_rope_command(
+    rounds: Rounds = 7,
+    heads: Heads = 32,
+    length: Length = 4096,
+    head_dim: HeadDim = 128,
+    device: Device = "cpu",
+    as_json: Json = False,
+) -> None:
+    """The time to rotate q and k, against transformers, x-transformers, rotary-embedding-torch, and a plain copy.
+
+    Example: `milepost bench rope --json`
+    """
+    from rich.console import Console
+
+    from milepost.bench.rope import bench_rope
+    from milepost.report import tables
+
+    with telling() as tell:
+        result = bench_rope(heads, length, head_dim, rounds=rounds, device=device, tell=tell)
+    if as_json:
+        print_json(result["rows"])
+        return
+    Console().print(tables.rope_bench(result))
+
+
+@teaching
+def bench_attention_command(
+    lengths: Annotated[str, typer.Option(help="Lengths, such as 4096,16384 or 4k,16k.")] = "4k,16k",
+    schemes: Annotated[str, typer.Option(help="Schemes, separated by commas; all if left out.")] = "",
+    passes: Annotated[str, typer.Option("--pass", help="forward, training, or both separated by a comma.")] = "forward,training",
+    ours_only: Annotated[bool, typer.Option("--ours-only", help="Leave the peers out.")] = False,
+    rounds: Rounds = 5,
+    heads: Heads = 8,
+    head_dim: HeadDim = 64,
+    device: Device = "cpu",
+    as_json: Json = False,
+) -> None:
+    """What a position costs: time and memory of every scheme, as ratios to attention with no position.
+
+    Example: `milepost bench attention --lengths 4k --pass forward --json`
+    """
+    from milepost.bench.attention import bench_attention
+    from milepost.bench.contestants import SCHEMES
+
+    chosen = [s.strip() for s in schemes.split(",") if s.strip()] or list(SCHEMES[1:])
+    kinds = [p.strip() for p in passes.split(",") if p.strip()]
+    if not set(kinds) <= {"forward", "training"}:
+        raise ValueError(f"--pass is forward, training, or forward,training; got {passes!r}")
+    if rounds < 1:
+        raise ValueError(f"rounds must be at least 1, got {rounds}")
+    with telling() as tell:
+        result = bench_attention(
+            read_lengths(lengths), chosen, passes=kinds, heads=heads, head_dim=head_dim, rounds=rounds, ours_only=ours_only, device=device, tell=tell
+        )
+    _show_bench(result, as_json)
+
+
+@teaching
+def bench_decode_command(
+    length: Length = 16384,
+    tokens: Annotated[int, typer.Option(help="Tokens to decode in a round.")] = 48,
+    staged: Annotated[bool, typer.Option("--staged/--no-staged", help="Also a long decode across two stages of staged dynamic NTK.")] = True,
+    rounds: Rounds = 5,
+    heads: Heads = 8,
+    head_dim: HeadDim = 64,
+    device: Device = "cpu",
+    as_json: Json = False,
+) -> None:
+    """One token at a time over a cache, as ratios to the same with no position.
+
+    Example: `milepost bench decode --length 4096 --json`
+    """
+    from milepost.bench.decode import bench_decode
+
+    with telling() as tell:
+        result = bench_decode(length, tokens=tokens, staged=staged, rounds=rounds, heads=heads, head_dim=head_dim, device=device, tell=tell)
+    _show_bench(result, as_json)
+
+
+@teaching
+def bench_all_command(
+    out: Annotated[Path, typer.Option(help="Folder for bench.json, bench.md and the figures.")] = Path("docs/bench"),
+    as_json: Json = False,
+) -> None:
+    """Every benchmark at its full size, written as data, a Markdown table and a figure.
+
+    Example: `milepost bench all --out docs/bench`
+    """
+    from milepost.bench.everything import bench_everything
+    from milepost.report.bench import save
+
+    out.mkdir(parents=True, exist_ok=True)  # before the long run, not after it
+    with telling() as tell:
+        for result in bench_everything(tell=tell):  # a killed run keeps the parts that it finished
+            files = save(result, out)
+    for file in files:
+        aside().print(f"wrote {file}", soft_wrap=True)
+    if as_json:
+        print_json(result)
+
+
+def _show_bench(result: dict[str, Any], as_json: bool) -> None:
+    from rich.console import Console
+
+    from milepost.report import tables
+
+    if as_json:
+        print_json(result["rows"])
+    else:
+        Console().print(tables.attention_bench(result))

@@ -1,0 +1,167 @@
+"""list, show and check: the encodings."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from milepost.cli.shared import HeadDim, Heads, Json, Length, Width, aside, print_json, teaching
+
+if TYPE_CHECKING:
+    from milepost.encoding import Encoding
+    from milepost.testing import Verdict
+
+OVER_ROPE = (
+    "self_extend(rope=rope, group=4, window=8)",
+    "rerope(rope=rope, window=8)",
+    "dual_chunk(rope=rope, chunk=24, local=4)",
+    "streaming(rope=rope, window=8)",
+)
+"""Position maps over a RoPE, with windows that show in a short text."""
+Specs = Annotated[list[str] | None, typer.Argument(help='Names or specs, such as `rope`, `"alibi(heads=12)"`, `"rope + alibi"`, or `package.module:Class`.')]
+
+
+def _build(spec: str, **sizes: int) -> Encoding:
+    """The encoding of a spec; modules named by the user as module:Class are imported, the current folder included."""
+    import importlib
+
+    from milepost.spec import build
+
+    for module, cls in re.findall(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)", spec):
+        if os.getcwd() not in sys.path:
+            sys.path.insert(0, os.getcwd())
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # a stranger's module may do anything
+            why = f"{type(error).__name__}: {error}"
+            raise ValueError(f"can't import {module!r} for {module}:{cls} ({why}); give the module as python would import it from here") from None
+    return build(spec, **sizes)
+
+
+def _all_or(specs: list[str] | None, everything: bool) -> list[str]:
+    from milepost.encodings import NAMES
+
+    if everything == bool(specs):
+        raise ValueError("name at least one encoding, such as rope, or give --all (not both)")
+    return [*NAMES, *OVER_ROPE] if everything else list(specs or [])
+
+
+@teaching
+def list_command(names: Annotated[list[str] | None, typer.Argument(help="Encodings to set side by side.")] = None, as_json: Json = False) -> None:
+    """Every encoding: where it acts, its properties, parameters and reference.
+
+    With names, these side by side.
+
+    Example: `milepost list sinusoidal rope alibi`
+    """
+    import difflib
+
+    from milepost.catalogue import page, pages
+    from milepost.encodings import NAMES as ENCODINGS
+    from milepost.maps import NAMES as MAPS
+
+    known = [*ENCODINGS, *MAPS]
+    for name in names or []:
+        if name not in known:
+            close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+            raise ValueError(f"unknown encoding {name!r}{f' (did you mean {close[0]!r}?)' if close else ''}; known: {', '.join(known)}")
+    chosen = [page(name) for name in names] if names else [*pages(), *map(page, MAPS)]
+    if as_json:
+        print_json([p.row() for p in chosen])
+        return
+    from rich.console import Console
+
+    from milepost.report import tables
+
+    Console().print(tables.side_by_side(chosen) if names else tables.catalogue(chosen))
+
+
+@teaching
+def show_command(
+    encodings: Specs = None,
+    out: Annotated[Path, typer.Option(help="File to write: .html, or .png / .svg where a Chrome or Chromium is installed.")] = Path("encoding.html"),
+    everything: Annotated[bool, typer.Option("--all", help="Every encoding, on one page.")] = False,
+    heads: Heads = 8,
+    head_dim: HeadDim = 64,
+    width: Width = 64,
+    length: Length = 128,
+    as_json: Json = False,
+) -> None:
+    """What an encoding looks like: its code, similarity or bias by distance, wavelengths against length.
+
+    Example: `milepost show "rope(base=500000.0)" --out rope.html`
+    """
+    from milepost.catalogue import page
+    from milepost.encodings import NAMES
+    from milepost.portrait import portrait
+    from milepost.report.portrait import FORMATS, save
+
+    if out.suffix not in FORMATS:
+        raise ValueError(f"--out {out}: the ending says what to draw, and must be one of {', '.join(FORMATS)}")
+    pictures = []
+    for spec in _all_or(encodings, everything):
+        enc = _build(spec, heads=heads, head_dim=head_dim, width=width, length=length)
+        pictures.append((portrait(enc, length), page(spec) if spec in NAMES else _page_of(enc)))
+    written = save(pictures, out)
+    aside().print(f"open {written}", soft_wrap=True)
+    if as_json:
+        print_json({"file": str(written), "pictures": [picture.to_json() for picture, _ in pictures]})
+
+
+def _page_of(enc: Encoding) -> Any:
+    from milepost.catalogue import page
+    from milepost.encodings import NAMES as ENCODINGS
+    from milepost.maps import NAMES as MAPS
+
+    name = type(enc).spec_name()
+    return page(name) if name in (*ENCODINGS, *MAPS) else None
+
+
+@teaching
+def check_command(
+    encodings: Specs = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every encoding.")] = False,
+    heads: Heads = 4,
+    head_dim: HeadDim = 16,
+    width: Width = 32,
+    length: Length = 64,
+    as_json: Json = False,
+) -> None:
+    """Try every law on an encoding, yours too: PASS or FAIL with the law's sentence. Exit 1 on a failure.
+
+    Example: `milepost check "rope(base=500000.0)"` or `milepost check my_package.mine:MyEncoding`
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from milepost.report import tables
+
+    specs = _all_or(encodings, everything)
+    built = [_build(spec, heads=heads, head_dim=head_dim, width=width, length=length) for spec in specs]
+    from milepost.testing import LAWS, check_encoding
+
+    found = []
+    with Progress(console=aside(), transient=True) as progress:
+        task = progress.add_task("laws", total=len(LAWS) * len(built))
+        for enc in built:
+            verdicts: list[Verdict] = []
+            for law in LAWS:
+                progress.update(task, description=f"{type(enc).spec_name()}: {law.__name__}")
+                verdicts.extend(check_encoding(enc, [law]).verdicts)
+                progress.advance(task)
+            found.append((repr(enc), verdicts))
+    broken = [name for name, verdicts in found if any(v.passed is False for v in verdicts)]
+    if as_json:
+        print_json([{"encoding": name, "ok": name not in broken, "laws": [v.row() for v in verdicts]} for name, verdicts in found])
+    else:
+        console = Console()
+        for name, verdicts in found:
+            console.print(tables.laws(name, verdicts) if len(found) < 4 or name in broken else tables.laws_in_a_line(name, verdicts))
+    if broken:
+        aside().print(f"{len(broken)} of {len(found)} broke a law: {', '.join(broken)}", soft_wrap=True)
+        raise typer.Exit(1)

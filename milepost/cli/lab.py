@@ -1,0 +1,173 @@
+"""lab, report and compare: train short, test long, and see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from milepost.cli.shared import Json, aside, print_json, read_length, teaching
+
+if TYPE_CHECKING:
+    from milepost.lab.plan import Trial
+
+
+def _words(text: str) -> list[str]:
+    """A list separated by commas, but for those inside brackets: specs hold commas too."""
+    found, depth, word = [], 0, ""
+    for letter in text:
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and depth == 0:
+            found.append(word)
+            word = ""
+        else:
+            word += letter
+    return [one.strip() for one in [*found, word] if one.strip()]
+
+
+@teaching
+def lab_command(
+    out: Annotated[Path, typer.Option(help="Folder for models, results.json and the report; it must not hold another run.")] = Path("runs/lab"),
+    profile: Annotated[Literal["tiny", "quick", "standard", "full"], typer.Option(help="One word for the sizes of model, text and training.")] = "quick",
+    encodings: Annotated[str, typer.Option(help="Names or specs, separated by commas; `package.module:Class` for your own.")] = "",
+    strategies: Annotated[
+        str, typer.Option(help="For RoPE at test time: none, base, linear, ntk, dynamic, yarn, self-extend, rerope.")
+    ] = "linear,ntk,dynamic,yarn",
+    lengths: Annotated[str, typer.Option(help="Lengths to test: times the trained length, or numbers.")] = "1x,2x,4x,8x",
+    train_length: Annotated[str | None, typer.Option("--train-length", help="Tokens to train on, in place of the profile's.")] = None,
+    seeds: Annotated[str, typer.Option(help="How many seeds, or which, separated by commas.")] = "",
+    tasks: Annotated[str, typer.Option(help="Tasks beside text: copy, previous, recall, index, counting, who, antecedent, or all.")] = "",
+    text: Annotated[str | None, typer.Option(help="A file or folder to read, in place of the sources of Python's standard library.")] = None,
+    tokenizer: Annotated[str, typer.Option(help="bytes, or a tokenizer.json file.")] = "bytes",
+    tune: Annotated[int, typer.Option(help="Also train each strategy for so many steps at the longest length.")] = 0,
+    engine: Annotated[Literal["local", "ray"], typer.Option(help="Processes on this machine, or Ray tasks.")] = "local",
+    workers: Annotated[int | None, typer.Option(help="Trainings side by side; one for each core if left out.")] = None,
+    address: Annotated[str | None, typer.Option(help="Of a Ray cluster whose nodes share the output folder.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train one small model for each encoding and seed at a short length, test it at longer ones, and write a report.
+
+    Example: `milepost lab --profile quick --out runs/demo` or `milepost lab --encodings "rope(base=500.0),alibi" --lengths 1x,4x --out runs/mine`
+    """
+    from rich.console import Console
+
+    from milepost.lab.plan import make
+    from milepost.lab.sweep import sweep
+    from milepost.lab.tasks import TASKS
+    from milepost.report import lab as report
+    from milepost.report import lab_tables, tables
+
+    chosen = list(TASKS) if tasks.strip() == "all" else _words(tasks)
+    plan = make(
+        profile, encodings=_words(encodings), strategy_names=_words(strategies), lengths=lengths, train_length=read_length(train_length, "--train-length"),
+        seeds=_seeds(seeds), tasks=chosen, text=text, tokenizer=tokenizer, tune=tune,
+    )  # fmt: skip
+    with _progress(len(plan.trials()), plan.steps) as tell:
+        results = sweep(plan, out, resume=resume, engine=engine, workers=workers, address=address, tell=tell)
+    written = report.save(results, out)
+    if as_json:
+        print_json(results)
+    else:
+        console = Console()
+        console.print(tables.plain(*lab_tables.length_table(results), title="loss, nats a token"))
+        if any(run["strategy"] != "none" for run in results["runs"]):
+            console.print(tables.plain(*lab_tables.strategy_table(results), title="strategies, nats gained"))
+        console.print(lab_tables.answer(results))
+    aside().print(f"open {written[0]}", soft_wrap=True)
+    lost = len(results["failed"]) + sum(1 for run in results["runs"] if run.get("failed"))
+    if lost:
+        aside().print(f"{lost} of {len(plan.trials())} trials failed; the report says why", soft_wrap=True)
+        raise typer.Exit(1)
+
+
+def _seeds(text: str) -> list[int]:
+    words = _words(text)
+    if not all(word.isdigit() for word in words):
+        raise ValueError(f"--seeds is how many, such as 3, or which, such as 0,7; got {text!r}")
+    if len(words) == 1 and "," not in text:
+        if int(words[0]) < 1:
+            raise ValueError("--seeds must be at least 1")
+        return list(range(int(words[0])))
+    return [int(word) for word in words]
+
+
+@contextmanager
+def _progress(trials: int, steps: int) -> Iterator[Any]:
+    """Bars for the trials that run, and one for all; a line for each finished trial where there is no terminal."""
+    words = aside()
+    if not words.is_terminal:
+        yield (
+            lambda trial, news: (
+                words.print(f"{trial.encoding}, seed {trial.seed}, {trial.data}: trained, loss {news['loss']:.3f}", soft_wrap=True)
+                if news.get("step") == news.get("of") and "step" in news
+                else None
+            )
+        )
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}"), TimeRemainingColumn())
+    with Progress(*columns, console=words) as progress:
+        whole = progress.add_task("all", total=trials * steps, said="")
+        bars: dict[str, Any] = {}
+        done: dict[str, int] = {}
+
+        def tell(trial: Trial, news: dict[str, Any]) -> None:
+            if trial.key not in bars:
+                bars[trial.key] = progress.add_task(f"{trial.encoding[:32]} {trial.seed} {trial.data}", total=steps, said="")
+            bar = bars[trial.key]
+            if "step" in news:
+                progress.update(bar, completed=news["step"], said=f"loss {news['loss']:.3f}, {news['tokens_per_s']:,.0f} tokens/s")
+                done[trial.key] = news["step"]
+                progress.update(whole, completed=sum(done.values()))
+                if news["step"] == news["of"]:
+                    progress.update(bar, said=f"loss {news['loss']:.3f}, measuring")
+            elif "measuring" in news:
+                progress.update(bar, said=f"measuring {news['measuring']}")
+
+        yield tell
+
+
+@teaching
+def report_command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `milepost lab` wrote.")],
+    as_json: Json = False,
+) -> None:
+    """Write the report of a lab run again, from its results alone.
+
+    Example: `milepost report runs/demo`
+    """
+    from milepost.report import lab as report
+
+    written = report.save(report.load(folder), folder)
+    if as_json:
+        print_json([str(file) for file in written])
+    aside().print(f"open {written[0]}", soft_wrap=True)
+
+
+@teaching
+def compare_command(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders that `milepost lab` wrote.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for a report of all of them.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Several lab runs in one table.
+
+    Example: `milepost compare runs/demo runs/mine`
+    """
+    from rich.console import Console
+
+    from milepost.report import lab as report
+    from milepost.report import lab_tables, tables
+
+    joined = report.joined({str(folder): report.load(folder) for folder in folders})
+    if out is not None:
+        aside().print(f"open {report.save(joined, out)[0]}", soft_wrap=True)
+    if as_json:
+        print_json(joined)
+        return
+    Console().print(tables.plain(*lab_tables.length_table(joined), title="loss, nats a token"))

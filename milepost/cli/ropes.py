@@ -1,0 +1,194 @@
+"""spec, parity, export and convert-layout: the rotary positions of a checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from milepost.cli.shared import Json, aside, print_json, read_length, teaching, telling
+
+if TYPE_CHECKING:
+    from milepost.dialects import RopeSpec
+
+Model = Annotated[str, typer.Argument(metavar="MODEL_OR_JSON", help="A folder, config.json, params.json, a GGUF file, a name on the Hub, or JSON itself.")]
+Target = Annotated[str | None, typer.Option("--target-length", "--ctx-size", help="Tokens to serve, such as 131072 or 128k.")]
+Trained = Annotated[str | None, typer.Option("--trained-length", help="The trained length, where the config does not say it.")]
+Unknown = Annotated[bool, typer.Option("--allow-unknown", help="Pass over keys that are unknown or contradictory, and say so.")]
+Method = Annotated[
+    Literal["base", "linear", "ntk", "ntk_by_parts", "dynamic", "yarn", "llama3"] | None,
+    typer.Option("--rope-scaling", help="Extend the model by this method to the target length first. It replaces a scaling that is there."),
+]
+Out = Annotated[Path | None, typer.Option(help="Also draw it: a file ending in .html, or .png / .svg where a Chrome or Chromium is installed.")]
+
+
+@teaching
+def spec_command(
+    model: Model,
+    target_length: Target = None,
+    trained_length: Trained = None,
+    method: Method = None,
+    engine: Annotated[str | None, typer.Option(help="As this engine reads the config, instead of transformers.")] = None,
+    out: Out = None,
+    allow_unknown: Unknown = False,
+    as_json: Json = False,
+) -> None:
+    """What a config means by its rotary positions, and what that does at a length.
+
+    Where each value comes from, the turns of every pair, which pairs meet angles that training never showed, and the temperature.
+
+    Example: `milepost spec path/to/model --target-length 32k` or `milepost spec config.json --rope-scaling yarn --target-length 128k --out spec.html`
+    """
+    from rich.console import Console
+
+    from milepost.analysis import analyse
+    from milepost.report import rope as report
+
+    if out is not None:
+        report.check_name(out)
+    target = read_length(target_length, "--target-length")
+    spec = _extended(_read(model, engine, allow_unknown, trained_length), method, target)
+    found = [one.to_json() | {"sentence": one.sentence} for one in analyse(spec, target)]
+    result = {"spec": spec.to_json(), "analysis": found}
+    if out is not None:
+        aside().print(f"open {report.save(result, out)}", soft_wrap=True)
+    if as_json:
+        print_json(result)
+        return
+    console = Console()
+    for part in report.terminal(result):
+        console.print(part)
+
+
+@teaching
+def parity_command(
+    a: Annotated[str, typer.Argument(metavar="A", help="A model, config or JSON; ENGINE:PATH for the reading of another engine than transformers.")],
+    b: Annotated[str | None, typer.Argument(metavar="B", help="The other one.")] = None,
+    engines: Annotated[str | None, typer.Option(help="Two engines that read A, in place of B, such as transformers,vllm.")] = None,
+    out: Out = None,
+    allow_unknown: Unknown = False,
+    as_json: Json = False,
+) -> None:
+    """Do two configs, or two engines that read one config, turn every pair alike? Exit 1 when they differ.
+
+    Example: `milepost parity config.json --engines transformers,vllm` or `milepost parity llama/config.json vllm:other/config.json`
+    """
+    from rich.console import Console
+
+    from milepost.dialects.parity import differences
+    from milepost.report import rope as report
+
+    if (b is None) == (engines is None):
+        raise ValueError("give B, or --engines X,Y to compare two engines' readings of A (not both)")
+    names = [a, b or ""] if engines is None else [f"{name.strip()}:{a}" for name in engines.split(",")]
+    if len(names) != 2:
+        raise ValueError(f"--engines names two engines, such as transformers,vllm; got {engines!r}")
+    if out is not None:
+        report.check_name(out)
+    one, other = (_read(name, None, allow_unknown, None) for name in names)
+    found = differences(one, other)
+    result = {
+        "same": not found,
+        "a": {"name": names[0], "spec": one.to_json()},
+        "b": {"name": names[1], "spec": other.to_json()},
+        "differences": [asdict(d) | {"relative": d.relative if d.relative < float("inf") else None, "sentence": d.sentence(*names)} for d in found],
+    }
+    if out is not None:
+        aside().print(f"open {report.save_parity(result, out)}", soft_wrap=True)
+    if as_json:
+        print_json(result)
+    else:
+        console = Console()
+        for part in report.terminal_parity(result):
+            console.print(part)
+    if found:
+        raise typer.Exit(1)
+
+
+@teaching
+def export_command(
+    model: Model,
+    to: Annotated[str, typer.Option(help="transformers, transformers-v4, vllm, sglang, llama.cpp, mlx-lm, megatron or torchtitan.")],
+    target_length: Target = None,
+    trained_length: Trained = None,
+    method: Method = None,
+    allow_unknown: Unknown = False,
+    as_json: Json = False,
+) -> None:
+    """A model's rotary positions in an engine's words, ready to paste; exit 1 with the reason where the engine can't say them.
+
+    What is printed has been read back as that engine reads it, and gives the same table.
+
+    Example: `milepost export path/to/model --to vllm --rope-scaling yarn --target-length 128k`
+    """
+    from milepost.dialects import export
+    from milepost.dialects.written import Refused
+
+    spec = _extended(_read(model, None, allow_unknown, trained_length), method, read_length(target_length, "--target-length"))
+    try:
+        written = export(spec, to)
+    except Refused as refusal:
+        if as_json:
+            print_json({"engine": to, "refused": str(refusal)})
+        typer.echo(f"milepost: {refusal}", err=True)
+        raise typer.Exit(1) from None
+    for note in written.notes:
+        aside().print(f"note: {note}", soft_wrap=True, markup=False)
+    if as_json:
+        print_json({"engine": to, "text": written.text, "config": dict(written.config), "notes": list(written.notes)})
+    else:
+        typer.echo(written.text)
+
+
+@teaching
+def convert_layout_command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A folder with config.json and *.safetensors.")],
+    to: Annotated[Literal["half", "interleaved"], typer.Option(help="half: pairs (i, i + d/2); interleaved: pairs (2i, 2i + 1).")],
+    out: Annotated[Path, typer.Option(help="The folder to write; it must not exist, or be empty.")],
+    as_json: Json = False,
+) -> None:
+    """Reorder the channels of q and k for the other way of pairing them; ends with a proof by logits.
+
+    Example: `milepost convert-layout path/to/model --to interleaved --out path/to/converted`
+    """
+    from milepost.checkpoints import ProofError, convert_layout
+
+    try:
+        with telling() as tell:
+            done = convert_layout(model, to, out, tell=tell)
+    except ProofError as error:
+        typer.echo(f"milepost: {error}", err=True)
+        raise typer.Exit(1) from None
+    for note in (*done.notes, *(f"not copied: {name}" for name in done.left_out)):
+        aside().print(f"note: {note}", soft_wrap=True, markup=False)
+    if as_json:
+        print_json(asdict(done))
+        return
+    proof = done.proof
+    typer.echo(f"wrote {done.out}: {done.count} tensors of {done.layers} layers, {done.source} to {done.target} pairs")
+    typer.echo(f"proof by logits: {proof.difference:.2g} apart (at most {proof.tolerance:.2g}); without the conversion {proof.unconverted:.2g}")
+
+
+def _read(model: str, engine: str | None, allow_unknown: bool, trained: str | None) -> RopeSpec:
+    """The spec of what a user named: ENGINE:PATH, a path, a name on the Hub, or JSON."""
+    from milepost.dialects import ENGINES, RopeSpec, as_read_by
+    from milepost.dialects.files import parse
+
+    prefix, _, rest = model.partition(":")
+    if engine is None and rest and prefix in ENGINES:
+        engine, model = prefix, rest
+    inline = model.lstrip().startswith("{")
+    config = parse(model, "the JSON given") if inline else model
+    spec = RopeSpec.from_config(config, allow_unknown=allow_unknown) if engine is None else as_read_by(engine, config, allow_unknown=allow_unknown)
+    length = read_length(trained, "--trained-length")
+    return spec if length is None else replace(spec, trained=length, sources={**spec.sources, "trained": "--trained-length"})
+
+
+def _extended(spec: RopeSpec, method: Any, target: int | None) -> RopeSpec:
+    if method is None:
+        return spec
+    if target is None:
+        raise ValueError("--rope-scaling extends the model to a length: say it with --target-length, such as --target-length 128k")
+    return spec.extended(target, method)

@@ -1,0 +1,80 @@
+"""What commands share: options, where words go, and errors as sentences."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output; words and progress go to standard error.")]
+Heads = Annotated[int, typer.Option(help="Number of heads, where the spec leaves it open.")]
+HeadDim = Annotated[int, typer.Option("--head-dim", help="Head size, where the spec leaves it open.")]
+Width = Annotated[int, typer.Option(help="Embedding width, where the spec leaves it open.")]
+Length = Annotated[int, typer.Option(help="Length: of tables where the spec leaves it open, and of pictures.")]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Rounds = Annotated[int, typer.Option(help="Rounds; each contestant's best counts.")]
+
+
+def aside() -> Console:
+    """Where words go: standard error, so that standard output holds results alone."""
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+@contextmanager
+def telling() -> Iterator[Callable[[str], None]]:
+    """Where a long job says what it is doing: one line that changes on a terminal, a line for each step elsewhere."""
+    words = aside()
+    if not words.is_terminal:
+        yield lambda text: None if "round" in text else words.print(text, soft_wrap=True)
+        return
+    with words.status("warming up") as status:
+        yield status.update
+
+
+def teaching(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose ValueErrors are printed as sentences, with exit code 2."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except (ValueError, OSError) as error:
+            typer.echo(f"milepost: {error}", err=True)
+            raise typer.Exit(2) from None
+
+    return run
+
+
+def print_json(data: Any) -> None:
+    """Results as JSON."""
+    typer.echo(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def read_lengths(text: str) -> list[int]:
+    """``4k,16384`` as numbers; k is 1024."""
+    found = []
+    for word in text.lower().replace(" ", "").split(","):
+        number = word.removesuffix("k")
+        if not number.isdigit() or int(number) < 1:
+            raise ValueError(f"lengths are numbers such as 4096 or 4k, separated by commas; got {word!r}")
+        found.append(int(number) * (1024 if word.endswith("k") else 1))
+    return found
+
+
+def read_length(text: str | None, option: str) -> int | None:
+    """``32k`` as a number."""
+    if text is None:
+        return None
+    found = read_lengths(text)
+    if len(found) != 1:
+        raise ValueError(f"{option} is one length, such as 32768 or 32k, got {text!r}")
+    return found[0]

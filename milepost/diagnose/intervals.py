@@ -1,0 +1,60 @@
+"""Intervals: how sure a mean over tokens is, when tokens of one file are alike.
+
+The files are drawn again with replacement, many times (a bootstrap over files); the middle 95% of the means is the interval. Two models
+that scored the same tokens are compared by their differences file by file, which takes out what makes files hard.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+DRAWS = 1000
+Numbers = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A token-weighted mean with its 95% interval; ``tokens`` were scored. Of one file alone there is no interval."""
+
+    value: float
+    low: float | None
+    high: float | None
+    tokens: int
+
+
+def mean(losses: Numbers, files: Numbers, *, seed: int = 0) -> Mean:
+    """The mean of losses (windows x tokens), whose windows are from ``files`` (windows)."""
+    sums, counts = _by_file(losses, files)
+    value = float(sums.sum() / counts.sum())
+    if len(sums) < 2:
+        return Mean(value, None, None, int(counts.sum()))
+    low, high = _spread(sums, counts, seed)
+    return Mean(value, low, high, int(counts.sum()))
+
+
+def difference(a: Numbers, b: Numbers, files: Numbers, *, seed: int = 0) -> Mean:
+    """The mean of b - a on the same targets."""
+    if a.shape != b.shape:
+        raise ValueError(f"a paired difference wants the same targets, got {a.shape} and {b.shape}")
+    return mean(b - a, files, seed=seed)
+
+
+def _by_file(losses: Numbers, files: Numbers) -> tuple[Numbers, Numbers]:
+    rows = losses.reshape(len(losses), -1)
+    if len(rows) != len(files) or rows.size == 0:
+        raise ValueError(f"{len(rows)} windows of losses, and {len(files)} names of files")
+    known, place = np.unique(files, return_inverse=True)
+    sums, counts = np.zeros(len(known)), np.zeros(len(known))
+    np.add.at(sums, place, rows.sum(1))
+    np.add.at(counts, place, rows.shape[1])
+    return sums, counts
+
+
+def _spread(sums: Numbers, counts: Numbers, seed: int) -> tuple[float, float]:
+    drawn = np.random.default_rng(seed).integers(0, len(sums), (DRAWS, len(sums)))
+    means = sums[drawn].sum(1) / counts[drawn].sum(1)
+    low, high = np.percentile(means, [2.5, 97.5])
+    return float(low), float(high)

@@ -1,0 +1,80 @@
+"""Losses: what a model loses on each token, under three protocols that are often mistaken for each other.
+
+    same targets    the same last tokens, read with more and more context before them: does a longer context help, or hurt?
+    disjoint        windows that do not overlap; the first tokens of each have hardly any context
+    sliding         windows that overlap; each scores only what the one before did not, with at least length - stride of context
+
+Nats a token. Each token is scored once under each protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+Model = Callable[[Tensor], Tensor]
+Numbers = np.ndarray[Any, Any]
+AT_ONCE = 1 << 14
+"""Tokens in one call of the model."""
+
+
+@torch.no_grad()
+def token_losses(model: Model, windows: Numbers, device: torch.device | str = "cpu") -> Numbers:
+    """Losses (windows x length) of windows of tokens (windows x length + 1): each predicts the next."""
+    rows = max(1, AT_ONCE // windows.shape[1])
+    done = []
+    for first in range(0, len(windows), rows):
+        ids = torch.from_numpy(np.ascontiguousarray(windows[first : first + rows])).to(device)
+        logits = model(ids[:, :-1])
+        lost = F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view(len(ids), -1)
+        done.append(lost.cpu().numpy().astype(np.float64))
+    return np.concatenate(done)
+
+
+def same_targets(model: Model, windows: Numbers, length: int, targets: int, device: torch.device | str = "cpu") -> Numbers:
+    """Losses (windows x targets) of the last ``targets`` tokens of each window, read with ``length`` tokens in all."""
+    if not 1 <= targets <= length < windows.shape[1]:
+        raise ValueError(f"the last {targets} of {length} tokens can't be scored in windows of {windows.shape[1] - 1}")
+    return token_losses(model, windows[:, -(length + 1) :], device)[:, -targets:]
+
+
+def disjoint(model: Model, text: Numbers, length: int, device: torch.device | str = "cpu") -> Numbers:
+    """Losses (windows x length) of one text in windows that do not overlap; a last piece that is shorter is left out."""
+    count = (len(text) - 1) // length
+    if count < 1:
+        raise ValueError(f"a text of {len(text)} tokens has no window of {length}")
+    cut = np.stack([text[n * length : (n + 1) * length + 1] for n in range(count)])
+    return token_losses(model, cut, device)
+
+
+def sliding(model: Model, text: Numbers, length: int, stride: int, device: torch.device | str = "cpu") -> Numbers:
+    """Losses (tokens,) of one text in windows of ``length`` that advance by ``stride``, each token scored once."""
+    if not 1 <= stride <= length:
+        raise ValueError(f"a stride is from 1 to the length {length}, got {stride}")
+    ends = list(range(length, len(text), stride))
+    if not ends:
+        raise ValueError(f"a text of {len(text)} tokens has no window of {length}")
+    cut = np.stack([text[end - length : end + 1] for end in ends])
+    lost = token_losses(model, cut, device)
+    return np.concatenate([lost[0], *(row[-stride:] for row in lost[1:])])
+
+
+def buckets(length: int, trained: int, pieces: int = 4) -> list[tuple[int, int]]:
+    """Stretches of positions up to ``length``: ``pieces`` of them in the trained length, and as long beyond it."""
+    size = max(1, trained // pieces)
+    return [(a, min(a + size, length)) for a in range(0, length, size)]
+
+
+def by_position(
+    model: Model, windows: Numbers, edges: Sequence[tuple[int, int]], *, length_dependent: bool = False, device: torch.device | str = "cpu"
+) -> list[Numbers]:
+    """Losses (windows x tokens) at the positions of each bucket: one pass over all, or, where the length matters, one for each bucket's end."""
+    if not length_dependent:
+        lost = token_losses(model, windows[:, : edges[-1][1] + 1], device)
+        return [lost[:, a:e] for a, e in edges]
+    return [token_losses(model, windows[:, : e + 1], device)[:, a:e] for a, e in edges]

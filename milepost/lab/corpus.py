@@ -1,0 +1,133 @@
+"""Corpus: texts as tokens, training files and test files apart.
+
+By default the sources of Python's standard library, found on this machine: real text with structure at many distances, and
+nothing to download. Which files are for testing is decided by a hash of their names, so it is the same everywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sysconfig
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+TESTED = 8
+"""One file in so many is for testing."""
+SMALLEST = 2000
+"""Bytes below which a source file is left out."""
+SKIPPED = ("site-packages", "dist-packages", "__pycache__", "idlelib", "lib2to3", "ensurepip", "turtledemo", "node_modules")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Tokens of the training files in one row, and of each test file; ``digest`` names the very bytes."""
+
+    train: np.ndarray[Any, Any]
+    test: tuple[np.ndarray[Any, Any], ...]
+    names: tuple[str, ...]
+    vocabulary: int
+    digest: str
+    source: str
+    bytes_per_token: float = 1.0
+
+    def describe(self) -> dict[str, Any]:
+        """What a result says about its text."""
+        sizes = {"train_tokens": len(self.train), "test_tokens": sum(map(len, self.test)), "test_files": len(self.test)}
+        return {"source": self.source, "sha256": self.digest, "vocabulary": self.vocabulary, "bytes_per_token": self.bytes_per_token, **sizes}
+
+
+def standard_library() -> list[Path]:
+    """The sources of Python's standard library."""
+    home = Path(sysconfig.get_paths()["stdlib"])
+    found = []
+    for folder, inner, files in os.walk(home):
+        inner[:] = [name for name in inner if name not in SKIPPED and not (Path(folder) == home and "test" in name)]
+        found += [Path(folder) / name for name in files if name.endswith(".py")]
+    return sorted(path for path in found if path.stat().st_size > SMALLEST)
+
+
+def read(text: str | Path | None = None, tokenizer: str = "bytes", *, longest: int) -> Corpus:
+    """The corpus of a file or folder (by default the standard library), with test files of at least ``longest`` + 1 tokens."""
+    files, source = _files(text)
+    encode, vocabulary = _tokenizer(tokenizer)
+    parts = {name: encode(content) for name, content in files.items()}
+    digest = hashlib.sha256(b"".join(name.encode() + b"\0" + content + b"\0" for name, content in files.items())).hexdigest()
+    for_test = {name for name in parts if int(hashlib.sha256(name.encode()).hexdigest(), 16) % TESTED == 0}
+    if len(parts) < 2 * TESTED:  # few files: the last part of each is for testing
+        train = [tokens[: len(tokens) * 7 // 8] for tokens in parts.values()]
+        test = {name: tokens[len(tokens) * 7 // 8 :] for name, tokens in parts.items()}
+    else:
+        train = [tokens for name, tokens in parts.items() if name not in for_test]
+        test = {name: parts[name] for name in parts if name in for_test}
+    long = {name: tokens for name, tokens in test.items() if len(tokens) > longest}
+    total = sum(map(len, parts.values()))
+    if not long:
+        most = max(map(len, test.values()), default=0)
+        raise ValueError(f"{source}: the longest test text has {most} tokens, and {longest + 1} are needed to test {longest}; give more text, or test shorter")
+    row = np.concatenate(train) if train else np.zeros(0, dtype=np.int64)
+    if len(row) <= longest:
+        raise ValueError(f"{source} has {len(row)} tokens to train on, which is too little text; give a larger file or folder")
+    size = sum(map(len, files.values()))
+    return Corpus(row, tuple(long.values()), tuple(long), vocabulary, digest, source, size / total)
+
+
+def _files(text: str | Path | None) -> tuple[dict[str, bytes], str]:
+    if text is None:
+        home = Path(sysconfig.get_paths()["stdlib"])
+        return {str(path.relative_to(home)): path.read_bytes() for path in standard_library()}, "the sources of Python's standard library"
+    path = Path(text)
+    try:
+        if not path.exists():
+            raise ValueError(f"there is no text at {path}")
+        paths = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
+        found = {str(p.relative_to(path)) if p != path else p.name: p.read_bytes() for p in paths}
+    except OSError as error:
+        raise ValueError(f"can't read {path}: {error.strerror or error}") from None
+    found = {name: content for name, content in found.items() if content}
+    if not found:
+        raise ValueError(f"{path} holds no text: it is empty")
+    whole = {name: content for name, content in found.items() if b"\0" not in content[:8192]}
+    if not whole:
+        raise ValueError(f"{path} holds binary data, not text: {next(iter(found))} has NUL bytes")
+    return whole, str(path.name)
+
+
+def _tokenizer(name: str) -> tuple[Any, int]:
+    if name == "bytes":
+        return lambda content: np.frombuffer(content, dtype=np.uint8).astype(np.int64), 256
+    path = Path(name)
+    if not path.is_file():
+        raise ValueError(f"--tokenizer is bytes, or a tokenizer.json file; there is no file {name}")
+    try:
+        from tokenizers import Tokenizer
+
+        made = Tokenizer.from_file(str(path))
+    except ImportError:
+        raise ValueError("a tokenizer file needs the tokenizers package: pip install 'milepost[hf]'") from None
+    except Exception as error:
+        raise ValueError(f"{path} is no tokenizer.json: {str(error).splitlines()[0][:120]}") from None
+    return lambda content: np.array(made.encode(content.decode("utf-8", "replace")).ids, dtype=np.int64), made.get_vocab_size()
+
+
+def batch(row: np.ndarray[Any, Any], length: int, rows: int, seed: int, step: int) -> np.ndarray[Any, Any]:
+    """``rows`` stretches of ``length`` + 1 tokens for one step: the same for every model of this seed."""
+    places = np.random.default_rng((seed, step)).integers(0, len(row) - length, rows)
+    return np.stack([row[p : p + length + 1] for p in places])
+
+
+def windows(test: Sequence[np.ndarray[Any, Any]], length: int, most: int) -> list[tuple[int, np.ndarray[Any, Any]]]:
+    """Stretches of ``length`` + 1 tokens of the test files, (file, tokens), spread over the files, at most ``most``."""
+    found: list[tuple[int, np.ndarray[Any, Any]]] = []
+    depth = 0
+    while len(found) < most:
+        more = [(n, tokens[depth * (length + 1) : (depth + 1) * (length + 1)]) for n, tokens in enumerate(test) if len(tokens) >= (depth + 1) * (length + 1)]
+        if not more:
+            break
+        found += more[: most - len(found)]
+        depth += 1
+    return found

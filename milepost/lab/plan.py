@@ -1,0 +1,147 @@
+"""Plan: what a lab run is to do, as plain data. One size word sets model, lengths and steps."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from milepost.lab import strategies
+from milepost.lab.model import Decoder, Shape
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a size word means."""
+
+    layers: int
+    width: int
+    heads: int
+    length: int
+    steps: int
+    rows: int
+    windows: int
+    seeds: int
+    encodings: tuple[str, ...]
+
+
+BASIC = ("nope", "sinusoidal", "learned", "t5", "alibi", "rope")
+EVERY = (
+    "nope", "integer", "binary", "sinusoidal", "sinusoidal(concat=True)", "learned", "shaw", "transformer_xl", "t5", "deberta", "alibi", "rope", "rope + alibi",
+)  # fmt: skip
+USUAL = ("none", "linear", "ntk", "dynamic", "yarn")
+PROFILES = {
+    "tiny": Profile(1, 32, 2, 16, 20, 8, 12, 1, ("nope", "alibi", "rope")),
+    "quick": Profile(2, 96, 4, 64, 300, 32, 48, 1, BASIC),
+    "standard": Profile(4, 144, 4, 128, 500, 32, 48, 3, EVERY),
+    "full": Profile(8, 384, 6, 512, 5000, 32, 96, 3, EVERY),
+}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One model to train: an encoding, a seed, and what it reads ("text", or a task)."""
+
+    encoding: str
+    seed: int
+    data: str = "text"
+
+    @property
+    def key(self) -> str:
+        """A name for its folder."""
+        word = re.sub(r"[^a-z0-9]+", "-", f"{self.encoding}-{self.data}".lower()).strip("-")[:60]
+        return f"{word}-{self.seed}-{hashlib.sha256(repr(self).encode()).hexdigest()[:6]}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that decides the numbers of a run."""
+
+    profile: str
+    shape: Shape
+    steps: int
+    rows: int
+    lengths: tuple[int, ...]
+    windows: int
+    seeds: tuple[int, ...]
+    encodings: tuple[str, ...]
+    strategies: tuple[str, ...] = USUAL
+    tune: int = 0
+    tasks: tuple[str, ...] = ()
+    text: str | None = None
+    tokenizer: str = "bytes"
+    schema: int = field(default=SCHEMA)
+
+    @property
+    def targets(self) -> int:
+        """How many last tokens are scored under growing context."""
+        return max(1, min(self.lengths) // 2)
+
+    def trials(self) -> list[Trial]:
+        """Every model to train."""
+        return [Trial(enc, seed, data) for data in ("text", *self.tasks) for seed in self.seeds for enc in self.encodings]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Plan:
+        """The plan of `to_json`."""
+        lists = {name: tuple(value) for name, value in data.items() if isinstance(value, list)}
+        return Plan(**{**data, **lists, "shape": Shape(**data["shape"])})
+
+
+def make(
+    profile: str = "quick", *, encodings: Sequence[str] = (), strategy_names: Sequence[str] = USUAL, lengths: str = "1x,2x,4x,8x",
+    train_length: int | None = None, seeds: Sequence[int] = (), tasks: Sequence[str] = (), text: str | None = None, tokenizer: str = "bytes", tune: int = 0,
+) -> Plan:  # fmt: skip
+    """A plan from what a user asks for; all that can be wrong is found here, before any training."""
+    from milepost.lab.tasks import TASKS
+    from milepost.spec import nearest
+
+    if profile not in PROFILES:
+        raise ValueError(f"unknown profile {profile!r}{nearest(profile, PROFILES)}; there are {', '.join(PROFILES)}")
+    size = PROFILES[profile]
+    for name in strategy_names:
+        if name not in strategies.NAMES:
+            raise ValueError(f"unknown strategy {name!r}{nearest(name, strategies.NAMES)}; there are {', '.join(strategies.NAMES)}")
+    for name in tasks:
+        if name not in TASKS:
+            raise ValueError(f"unknown task {name!r}{nearest(name, TASKS)}; there are {', '.join(TASKS)}")
+    if tune < 0:
+        raise ValueError(f"--tune is a number of steps, at least 0, got {tune}")
+    trained = size.length if train_length is None else train_length
+    if trained < 8:
+        raise ValueError(f"the trained length must be at least 8 tokens, got {trained}")
+    shape = Shape(256, size.layers, size.width, size.heads, trained)
+    chosen = tuple(dict.fromkeys(encodings or size.encodings))
+    for spec in chosen:
+        Decoder(replace(shape, layers=1), spec)  # unknown names, wrong arguments: said now
+    numbers = tuple(seeds) or tuple(range(size.seeds))
+    if len(set(numbers)) < len(numbers) or min(numbers) < 0:
+        raise ValueError(f"seeds are different whole numbers, at least 0, got {list(numbers)}")
+    asked = read_lengths(lengths, trained)
+    named = tuple(dict.fromkeys(("none", *strategy_names)))
+    return Plan(profile, shape, size.steps, size.rows, asked, size.windows, numbers, chosen, named, tune, tuple(tasks), text, tokenizer)
+
+
+def read_lengths(text: str, trained: int) -> tuple[int, ...]:
+    """``1x,2x,4x`` (of the trained length) or numbers, as growing lengths."""
+    found = []
+    for word in text.lower().replace(" ", "").split(","):
+        number, unit = (word[:-1], word[-1]) if word and word[-1] in "xk" else (word, "")
+        try:
+            value = float(number)
+        except ValueError:
+            value = 0.0
+        value *= {"x": trained, "k": 1024, "": 1}[unit]
+        if not 2 <= value <= 1 << 24 or value != int(value):
+            raise ValueError(f"lengths are numbers, or times the trained length, such as 1x,2x,8x or 64,512; got {word!r}")
+        found.append(int(value))
+    return tuple(sorted(set(found)))

@@ -1,0 +1,29 @@
+"""copy: a string, a bar, and the same string again. The second time every letter is known: it stands half the text back.
+
+n letters | the same n letters
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+Numbers = np.ndarray[Any, Any]
+LETTERS = np.arange(97, 123)
+
+
+def row(rng: np.random.Generator, length: int) -> tuple[Numbers, Numbers]:
+    """Tokens (length + 1) and which of the next ones are scored (length)."""
+    n = length // 2
+    said = rng.choice(LETTERS, n)
+    ids = np.concatenate([said, [ord("|")], said, np.full(length - 2 * n, ord("."))])
+    scored = np.zeros(length, dtype=bool)
+    scored[n : 2 * n] = True
+    return ids, scored
+
+
+def chance(length: int) -> float:
+    """One who knows the letters, and not which."""
+    return math.log(len(LETTERS))

@@ -1,0 +1,120 @@
+"""Training: one model on stretches of text, the same stretches in the same order for every encoding.
+
+AdamW, a short warm-up, then a cosine down to a tenth. The state is written whole every so often, so that a killed run goes on
+from there and ends with the very same numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from milepost.lab.corpus import batch
+from milepost.lab.model import Decoder
+
+Numbers = np.ndarray[Any, Any]
+
+
+class Diverged(RuntimeError):  # noqa: N818 (a result, which is recorded)
+    """A loss that is no number: the trial is stopped, recorded and shown."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a model is trained: ``rows`` stretches of ``length`` tokens a step."""
+
+    steps: int
+    rows: int
+    length: int
+    rate: float = 3e-3
+    seed: int = 0
+    save_every: int = 100
+
+    def rate_at(self, step: int) -> float:
+        """The learning rate of a step."""
+        warm = max(1, self.steps // 20)
+        if step < warm:
+            return self.rate * (step + 1) / warm
+        along = (step - warm) / max(1, self.steps - warm)
+        return self.rate * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * along)))
+
+
+Batches = Callable[[int], tuple[Numbers, Numbers | None]]
+"""What a step reads: tokens (rows x length + 1), and which of the next tokens count (None: all)."""
+
+
+def from_text(row: Numbers, recipe: Recipe) -> Batches:
+    """Stretches of a long row of tokens."""
+    return lambda step: (batch(row, recipe.length, recipe.rows, recipe.seed, step), None)
+
+
+def train(
+    model: Decoder, batches: Batches, recipe: Recipe, *, state: Path | None = None, tell: Callable[[int, float, float], None] = lambda step, loss, rate: None
+) -> dict[str, Any]:
+    """Train a model in place; ``state`` is the file that a killed run goes on from. Tells (step, loss, tokens a second).
+
+    Runs on what accelerate finds: the CPU, a GPU in bfloat16, or as many as `accelerate launch` was told of.
+    """
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(mixed_precision="bf16" if torch.cuda.is_available() else "no")
+    decay = [p for p in model.parameters() if p.dim() > 1]
+    rest = [p for p in model.parameters() if p.dim() <= 1]
+    optimizer = torch.optim.AdamW([{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}], lr=recipe.rate, betas=(0.9, 0.95))
+    ready, optimizer = accelerator.prepare(model, optimizer)
+    first, spent, losses = _resume(state, model, optimizer)
+    share = slice(accelerator.process_index, None, accelerator.num_processes)
+    model.train()
+    begun = time.perf_counter()
+    for step in range(first, recipe.steps):
+        for group in optimizer.param_groups:
+            group["lr"] = recipe.rate_at(step)
+        tokens, counted = batches(step)
+        ids = torch.from_numpy(tokens[share]).to(accelerator.device)
+        wanted = ids[:, 1:] if counted is None else ids[:, 1:].masked_fill(~torch.from_numpy(counted[share]).to(ids.device), -100)
+        loss = F.cross_entropy(ready(ids[:, :-1]).flatten(0, 1), wanted.flatten())
+        value = loss.item()
+        if not math.isfinite(value):
+            raise Diverged(f"the loss at step {step} is {value}")
+        optimizer.zero_grad(set_to_none=True)
+        accelerator.backward(loss)
+        accelerator.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(value)
+        passed = spent + time.perf_counter() - begun
+        tell(step + 1, value, (step + 1) * recipe.rows * recipe.length / passed)
+        if state is not None and (step + 1) % recipe.save_every == 0 and step + 1 < recipe.steps and accelerator.is_main_process:
+            _keep(state, model, optimizer, step + 1, passed, losses)
+    model.eval()
+    spent += time.perf_counter() - begun
+    tokens_read = recipe.steps * recipe.rows * recipe.length
+    return {"tokens": tokens_read, "tokens_per_s": tokens_read / max(spent, 1e-9), "losses": losses}
+
+
+def _keep(state: Path, model: Decoder, optimizer: Any, step: int, spent: float, losses: list[float]) -> None:
+    temporary = state.with_name(f".{state.name}.{os.getpid()}.tmp")
+    try:
+        held = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step, "spent": spent, "losses": losses}
+        torch.save(held, temporary)
+        os.replace(temporary, state)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _resume(state: Path | None, model: Decoder, optimizer: Any) -> tuple[int, float, list[float]]:
+    """The step to go on from, the time spent so far, and the losses."""
+    if state is None or not state.exists():
+        return 0, 0.0, []
+    held = torch.load(state, weights_only=True)
+    model.load_state_dict(held["model"])
+    optimizer.load_state_dict(held["optimizer"])
+    return int(held["step"]), float(held["spent"]), list(held["losses"])
