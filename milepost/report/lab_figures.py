@@ -54,7 +54,7 @@ def _band(fig: Any, x: list[float], rows: list[dict[str, Any]], label: str, colo
     if rows and all(v is not None for v in (*low, *high)):
         shade = f"rgba({int(colour[1:3], 16)},{int(colour[3:5], 16)},{int(colour[5:7], 16)},0.12)"
         edge = {"x": [*x, *x[::-1]], "y": [*high, *low[::-1]], "fill": "toself", "fillcolor": shade, "line": {"width": 0}}
-        fig.add_trace(go.Scatter(**edge, legendgroup=label, showlegend=False, hoverinfo="skip"))
+        fig.add_trace(go.Scatter(**edge, mode="lines", legendgroup=label, showlegend=False, hoverinfo="skip"))
     line = {"color": colour, "width": 2, "dash": dash}
     fig.add_trace(go.Scatter(x=x, y=y, name=label, legendgroup=label, showlegend=first, mode="lines+markers", line=line, hovertext=seed))
 
