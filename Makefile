@@ -4,12 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint format bench golden clean
+.PHONY: demo test lint format bench fuzz golden clean
 
 demo: $(READY)
-	$(BIN)/milepost check --all
-	$(BIN)/milepost show --all --out runs/demo/encodings.html
-	@echo "open runs/demo/encodings.html"
+	$(BIN)/milepost lab --profile quick --out runs/demo --resume
 
 test: $(READY)
 	$(BIN)/ruff check .
@@ -29,6 +27,10 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/milepost bench all --out docs/bench
 	mkdir -p milepost/measured && cp docs/bench/bench.json milepost/measured/bench.json
+
+# the reader of configs against 20,000 damaged ones
+fuzz: $(READY)
+	MILEPOST_FUZZ=20000 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/dialects/test_fuzz.py
 
 golden: $(READY)
 	$(BIN)/python tools/golden.py

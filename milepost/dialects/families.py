@@ -148,7 +148,10 @@ FAMILIES: dict[str, Family] = {
     "modernbert": _two(1.6e5, every("global_attn_every_n_layers", 3, last=False)),
     "modernbert-decoder": _two(1.6e5, every("global_attn_every_n_layers", 3, last=False)),
     "olmo3": Family(5e5, layers=_EVERY_4TH, unscaled=_SLIDING, by_kind=True),
-    "gemma4_text": Family(None, layers=every("", 6), by_kind=True, rope=_GEMMA4, wide=("full_attention", "global_head_dim", 512)),
+    **dict.fromkeys(
+        ("gemma4_text", "gemma4_unified_text"),
+        Family(None, layers=every("", 6), by_kind=True, rope=_GEMMA4, wide=("full_attention", "global_head_dim", 512)),
+    ),
     "afmoe": Family(layers=every("global_attn_every_n_layers", 4), still=_FULL),
     "exaone4": Family(layers=_EVERY_4TH, still=_FULL, turns_without="sliding_window"),
     "exaone_moe": Family(layers=_EVERY_4TH, still=_FULL, turns_without="sliding_window"),
@@ -162,6 +165,20 @@ FAMILIES: dict[str, Family] = {
     "hunyuan_v1_dense": Family(alpha=True),
     "hunyuan_v1_moe": Family(alpha=True),
 }
+
+HEADS: dict[str, int] = {
+    name: size
+    for size, names in {
+        256: "gemma gemma2 gemma3_text gemma3n_text gemma4_text gemma4_unified_text vaultgemma qwen3_next qwen3_5_text qwen3_5_moe_text",
+        128: """
+            afmoe cwm ernie4_5 glm glm4 helium hy_v3 jetmoe llama4_text minimax_m2 ministral3 qwen3 qwen3_vl_text seed_oss solar_open
+        """,
+        64: "deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa gpt_oss longcat_flash mistral4 youtu",
+        32: "minicpm3",
+    }.items()
+    for name in names.split()
+}
+"""Head sizes (of the part that turns) where the config has none: for these it is not hidden_size / num_attention_heads."""
 
 NOT_ROTARY: dict[str, str] = {
     **dict.fromkeys(("gpt2", "bert", "roberta", "opt", "gpt_neo", "gpt_bigcode", "electra", "bart", "xlm-roberta"), "learned positions"),

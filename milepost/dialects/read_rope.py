@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from milepost.dialects.families import Family
+from milepost.dialects.families import HEADS, Family
 from milepost.dialects.keys import ConfigError, Found, Keys, agreed, short
 from milepost.dialects.read_scaling import ORIGINAL, Read, read_scaling, rope_type_of
 from milepost.dialects.rope_spec import Rope
@@ -21,6 +21,7 @@ SHARES = ("partial_rotary_factor", "rotary_pct", "rotary_emb_fraction", "rope_pc
 class Model:
     """What is the same for all kinds of layers; ``sources`` and ``notes`` are added to."""
 
+    name: str
     keys: Keys
     family: Family
     pairing: Any
@@ -71,6 +72,9 @@ def _head_dim(model: Model, kind: str) -> int:
     if found is not None:
         sources["head_dim"] = found.key
         return found.value
+    if model.name in HEADS:
+        sources["head_dim"] = f"not in the config: the default of its model type ({HEADS[model.name]})"
+        return HEADS[model.name]
     width, heads = keys.whole("hidden_size", "n_embd", "d_model", "dim"), keys.whole("num_attention_heads", "n_head", "n_heads", "num_heads")
     if width is None or heads is None:
         raise ConfigError("the head size is not known: the config has neither head_dim, nor hidden_size and num_attention_heads")

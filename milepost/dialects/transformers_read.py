@@ -85,7 +85,7 @@ def parse(config: Mapping[str, Any], *, allow_unknown: bool = False) -> RopeSpec
     if count is not None and listed and len(listed) != count.value:
         raise ConfigError(f"the config lists {len(listed)} kinds of layers, and {count.key} = {count.value}")
     pairing = _pairing(keys, family, sources, notes)
-    model = Model(keys, known, pairing, _served(keys, sources), sources, notes, allow_unknown)
+    model = Model(name, keys, known, pairing, _served(keys, sources), sources, notes, allow_unknown)
     given = _dictionaries(model, listed)
     if set(given) == {"all"}:
         listed = ("all",) * (len(listed) or (0 if count is None else count.value))

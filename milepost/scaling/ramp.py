@@ -25,7 +25,9 @@ def pair_with(turns: float, plain: Spectrum, trained: int) -> float:
 
 
 def over_turns(plain: Spectrum, trained: int, fast: float, slow: float) -> list[float]:
-    """The share of each pair that is kept, linear in its turns."""
+    """The share of each pair that is kept, linear in its turns; a step where both bounds are one."""
+    if fast == slow:
+        return [1.0 if trained * w / (2 * math.pi) >= slow else 0.0 for w in plain.frequencies]
     return [min(1.0, max(0.0, (trained * w / (2 * math.pi) - slow) / (fast - slow))) for w in plain.frequencies]
 
 

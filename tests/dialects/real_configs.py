@@ -14,7 +14,7 @@ LLAMA_4 = {
     "text_config": {
         "model_type": "llama4_text", "head_dim": 128, "num_hidden_layers": 48, "max_position_embeddings": 10485760, "rope_theta": 500000.0,
         "no_rope_layers": [], "no_rope_layer_interval": 4, "attn_temperature_tuning": True,
-        "rope_scaling": {"factor": 16.0, "low_freq_factor": 1.0, "high_freq_factor": 1.0001, "original_max_position_embeddings": 8192, "rope_type": "llama3"},
+        "rope_scaling": {"factor": 16.0, "low_freq_factor": 1.0, "high_freq_factor": 1.0, "original_max_position_embeddings": 8192, "rope_type": "llama3"},
     },
 }  # fmt: skip
 PYTHIA = {

@@ -68,7 +68,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "linear without": (scaled(LLAMA, type="linear"), "rope type linear needs rope_scaling.factor, which is not there"),
     "dynamic without": (scaled(LLAMA, type="dynamic"), "rope type dynamic needs rope_scaling.factor, which is not there"),
     "llama3 without": (scaled(LLAMA_31, low_freq_factor=None), "rope type llama3 needs rope_scaling.low_freq_factor, which is not there"),
-    "llama3 crossed": (scaled(LLAMA_31, low_freq_factor=8.0), "llama3 wants 0 < low_freq_factor < high_freq_factor, got 8.0 and 4.0"),
+    "llama3 crossed": (scaled(LLAMA_31, low_freq_factor=8.0), "llama3 wants 0 < low_freq_factor <= high_freq_factor, got 8.0 and 4.0"),
     "yarn crossed": (scaled(YARN, beta_fast=1.0, beta_slow=32.0), "yarn wants 0 < beta_slow <= beta_fast, in turns over the trained length, got 32.0 and 1.0"),
     "share 0": ({**real.PHI_2, "partial_rotary_factor": 0}, "partial_rotary_factor must be above 0, got 0"),
     "share 2": ({**real.PHI_2, "partial_rotary_factor": 2.0}, "partial_rotary_factor = 2 is more than the whole head"),

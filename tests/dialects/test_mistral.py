@@ -120,7 +120,7 @@ WRONG = [
     ({"yarn": [1]}, "yarn must be a mapping"),
     ({"yarn": YARN, "use_scaled_rope": True}, "keep one"),
     ({"use_scaled_rope": "yes"}, "true or false"),
-    ({"use_scaled_rope": True, "high_freq_factor": 0.5}, "low_freq_factor < high_freq_factor"),
+    ({"use_scaled_rope": True, "high_freq_factor": 0.5}, "low_freq_factor <= high_freq_factor"),
     ({"head_dim": None, "n_heads": 33}, "the head size is not known"),
     ({"head_dim": 127}, "rotary size"),
     ({"max_position_embeddings": 8192, "model_max_length": 4096}, "contradictory keys"),

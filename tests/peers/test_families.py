@@ -274,3 +274,13 @@ def test_what_is_not_held_is_refused(model_type: str) -> None:
     with pytest.raises(ConfigError, match=r"no rotary positions|can't hold"):
         RopeSpec.from_config(config)
     assert model_type in NOT_HELD or model_type in NOT_ROTARY
+
+
+@pytest.mark.parametrize("name", sorted(set(HERE) - {"bamba", "granitemoehybrid", "zamba2", "gemma4_text", "gemma4_unified_text", "gptj", "codegen"}))
+def test_a_head_size_that_is_not_said_is_the_one_that_the_code_has(name):
+    """For some families that is hidden_size / num_attention_heads, for others a number of the family's: 336 / 7 = 48 tells them apart."""
+    sizes = {"hidden_size": 336, "num_attention_heads": 7, "num_key_value_heads": 7}
+    config = CONFIGS[name](**sizes)
+    theirs = getattr(config, "qk_rope_head_dim", None) or getattr(config, "head_dim", None) or 336 // 7
+    ours = RopeSpec.from_config({"model_type": name, "max_position_embeddings": 4096, "num_hidden_layers": 12, **sizes}, allow_unknown=True)
+    assert ours.main.head_dim == theirs, ours.sources["head_dim"]

@@ -355,3 +355,14 @@ def test_staged_changes_no_bit_up_to_the_trained_length():
 def test_a_spec_says_all_of_it():
     enc = build("rope(head_dim=64, base=150000.0, scaling=yarn(factor=32.0, trained=4096, preset='gpt-oss'))")
     assert enc.spectrum == YaRN(32.0, 4096, preset="gpt-oss")(GPT_OSS)
+
+
+@pytest.mark.parametrize(("size", "turns"), [(128, 1.0), (64, 4.0)])
+def test_equal_factors_of_llama3_make_a_step_at_so_many_turns(size, turns):
+    """Llama 4 ships low_freq_factor = high_freq_factor = 1."""
+    plain = geometric(size, 500000.0)
+    got = Llama3(factor=16.0, trained=8192, low_freq_factor=turns, high_freq_factor=turns)(plain)
+    for w, u in zip(plain.frequencies, got.frequencies, strict=True):
+        wavelength = 2 * math.pi / w
+        assert u == (w if wavelength <= 8192 / turns else w / 16)
+    assert {u == w for w, u in zip(plain.frequencies, got.frequencies, strict=True)} == {True, False}

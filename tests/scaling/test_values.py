@@ -105,7 +105,7 @@ def test_lengths_are_whole_numbers(name, word, wrong):
     (lambda: YaRN(4.0, 4096, beta_fast=2.0, beta_slow=2.0, preset="paper"), "wants beta_slow < beta_fast, got 2.0 for both"),
     (lambda: YaRN(4.0, 4096, preset="vllm"), 'preset must be "transformers", "gpt-oss" or "paper", got \'vllm\''),
     (lambda: YaRN(4.0, 4096, preset="paper", truncate=False), "no bounds to truncate"),
-    (lambda: Llama3(low_freq_factor=4.0), "0 < low_freq_factor < high_freq_factor, got 4.0 and 4.0"),
+    (lambda: Llama3(low_freq_factor=4.5), "0 < low_freq_factor <= high_freq_factor, got 4.5 and 4.0"),
     (lambda: LongRoPE((), (), 4096), "a tuple of factors above 0"),
     (lambda: LongRoPE((1.0, float("nan")), (1.0, 1.0), 4096), "short of longrope is a tuple of factors above 0"),
     (lambda: LongRoPE((1.0, 1.0), (1.0, 0.0), 4096), "long of longrope is a tuple of factors above 0"),

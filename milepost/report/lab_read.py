@@ -1,0 +1,144 @@
+"""Reading lab results: one folder, or several as one. What a report relies on is checked here, and said in a sentence where it fails."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+Results = dict[str, Any]
+SCHEMA = 1
+PARTS = {"runs": list, "comparisons": list, "missing": list, "failed": list, "provenance": dict}
+PLAN = {"shape": dict, "lengths": list, "seeds": list, "steps": int, "rows": int}
+TEXT = {"source": str, "sha256": str, "train_tokens": int, "test_files": int}
+
+
+def load(folder: str | Path) -> Results:
+    """The results in a folder."""
+    file = Path(folder) / "results.json"
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise ValueError(f"{folder} holds no results.json: run `milepost lab --out {folder}` first") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} is no whole JSON ({error}); `milepost lab --out {folder} --resume` writes it again") from None
+    except OSError as error:
+        raise ValueError(f"{file} can't be read: {error.strerror or error}") from None
+    return check(found, str(file))
+
+
+def check(found: Any, name: str) -> Results:
+    """The same results, if a report can be drawn from them."""
+    schema = found.get("schema") if isinstance(found, dict) else None
+    if schema != SCHEMA:
+        raise ValueError(f"{name} has schema {schema!r}, and this milepost reads schema {SCHEMA}")
+    _has(found, PARTS, name, "")
+    protocol = found["provenance"].get("protocol")
+    _has(found["provenance"], {"protocol": dict}, name, "provenance.")
+    _has(protocol, {"plan": dict, "text": dict, "targets": int}, name, "provenance.protocol.")
+    _has(protocol["plan"], PLAN, name, "provenance.protocol.plan.")
+    _has(protocol["plan"]["shape"], {"length": int}, name, "provenance.protocol.plan.shape.")
+    _has(protocol["text"], TEXT, name, "provenance.protocol.text.")
+    if not protocol["plan"]["lengths"]:
+        raise ValueError(f"{name} names no tested length (provenance.protocol.plan.lengths is empty)")
+    for number, run in enumerate(found["runs"]):
+        place = f"runs[{number}]."
+        _has(run, {"encoding": str, "strategy": str, "seed": int}, name, place)
+        for field in ("loss_by_length", "fixed", "disjoint", "sliding"):
+            _rows(run, field, ("length", "loss"), name, place)
+        _rows(run, "loss_by_position", ("start", "end", "loss"), name, place)
+    for number, one in enumerate(found["comparisons"]):
+        _has(one, {"encoding": str, "strategy": str, "seed": int, "length": int, "difference": float}, name, f"comparisons[{number}].")
+    for part in ("missing", "failed"):
+        for number, one in enumerate(found[part]):
+            _has(one, {"encoding": str, "seed": int}, name, f"{part}[{number}].")
+    return dict(found)
+
+
+def _has(found: Any, fields: dict[str, type], name: str, place: str) -> None:
+    for field, kind in fields.items():
+        value = found.get(field) if isinstance(found, dict) else None
+        if not isinstance(value, (int, float) if kind is float else kind):
+            said = "is missing" if value is None else f"is {type(value).__name__} and not {kind.__name__}"
+            raise ValueError(f"{name} is no whole result of `milepost lab`: {place}{field} {said}")
+
+
+def _rows(run: dict[str, Any], field: str, columns: tuple[str, ...], name: str, place: str) -> None:
+    rows = run.get(field, [])
+    if not isinstance(rows, list) or any(not isinstance(row, dict) or any(column not in row for column in columns) for row in rows):
+        raise ValueError(f"{name} is no whole result of `milepost lab`: {place}{field} wants rows with {', '.join(columns)}")
+
+
+# -- several runs -------------------------------------------------------------------------------------------------------------
+
+
+def joined(found: dict[str, Results]) -> Results:
+    """Several runs as one: of the same test tokens and the same lengths, or it would be no comparison.
+
+    An encoding that two folders hold is told apart by the folder's name, in "from".
+    """
+    folders = list(found)
+    for folder in folders[1:]:
+        _comparable(folders[0], found[folders[0]], folder, found[folder])
+    if len(folders) == 1:
+        return dict(found[folders[0]])
+    marks = dict(zip(folders, _marks(folders), strict=True))
+    held = Counter(key for results in found.values() for key in {_what(run) for run in _all(results)})
+    whole: Results = dict(found[folders[0]])
+    for part in ("runs", "comparisons", "missing", "failed"):
+        whole[part] = [{**one, "from": marks[folder]} if held[_what(one)] > 1 else dict(one) for folder, results in found.items() for one in results[part]]
+    whole["joined"] = [{"from": marks[folder], "provenance": results["provenance"]} for folder, results in found.items()]
+    return whole
+
+
+def _all(results: Results) -> list[dict[str, Any]]:
+    return [*results["runs"], *results["missing"], *results["failed"]]
+
+
+def _what(one: dict[str, Any]) -> tuple[str, str]:
+    """What two folders may both hold: an encoding, on text or on a task."""
+    return one["encoding"], one.get("data", "text")
+
+
+def _marks(folders: list[str]) -> list[str]:
+    """The shortest ends of the paths that tell them apart."""
+    paths = [Path(folder).resolve().parts for folder in folders]
+    if len(set(paths)) < len(paths):
+        twice = next(folder for folder, path in zip(folders, paths, strict=True) if paths.count(path) > 1)
+        raise ValueError(f"{twice} is given twice")
+    depth = 1
+    while len({path[-depth:] for path in paths}) < len(paths):
+        depth += 1
+    return ["/".join(path[-depth:]).lstrip("/") for path in paths]
+
+
+def _comparable(first: str, a: Results, other: str, b: Results) -> None:
+    for what, mine, theirs in zip(("text", "tokenizer", "lengths", "trained length", "number of test windows"), _tested(a), _tested(b), strict=True):
+        if mine != theirs:
+            raise ValueError(f"{other} has another {what} than {first} ({theirs} and {mine}): their losses can't be compared")
+
+
+def _tested(results: Results) -> tuple[Any, ...]:
+    """What decides which tokens are scored."""
+    protocol = results["provenance"]["protocol"]
+    plan, text = protocol["plan"], protocol["text"]
+    return f"{text['source']}, sha256 {text['sha256'][:16]}", plan.get("tokenizer"), plan["lengths"], plan["shape"]["length"], plan.get("windows")
+
+
+def differing(results: Results) -> list[str]:
+    """Sentences on what differs between joined runs, beyond their encodings: it may be why their losses differ."""
+    parts = results.get("joined", [])
+    said = []
+    for field in ("shape", "steps", "rows", "seeds", "tune"):
+        values = [part["provenance"]["protocol"]["plan"].get(field) for part in parts]
+        if any(value != values[0] for value in values):
+            held = "; ".join(f"{part['from']}: {_short(value)}" for part, value in zip(parts, values, strict=True))
+            said.append(f"These runs differ in {field} ({held}).")
+    return said
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {one}" for key, one in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
