@@ -1,128 +1,214 @@
-"""Figures of a lab run, as plotly objects. From results.json alone."""
+"""Figures of a lab run, as plotly objects. From results.json alone.
+
+Each trace carries ``meta``: a label that a page's buttons switch on and off, and its kind. A figure whose ``layout.meta`` says
+"one" shows one label at a time.
+"""
 
 from __future__ import annotations
 
+import html
 import itertools
 import math
 from typing import Any
 
-from milepost.report.lab_tables import by_name, lengths, name, texts
-from milepost.report.portrait import COLOURS
+from milepost.report.lab_published import TABLE, TRAINED
+from milepost.report.lab_runs import Results, Run, base, by_name, cost, gains, helped, lengths, mean_loss, name, plain, texts, trained
+from milepost.report.lab_style import COLOURS, look
 
-Results = dict[str, Any]
+NATS = "loss, nats a token"
+GREY = "#888"
 
 
 def by_length(results: Results) -> Any:
-    """Loss against length, a line for each run, with bands; a click on a name hides it."""
-    from plotly import graph_objects as go
-
-    fig = go.Figure()
-    for n, (label, runs) in enumerate(by_name(texts(results)).items()):
-        colour = COLOURS[n % len(COLOURS)]
-        dash = "solid" if runs[0]["strategy"] == "none" else "dash"
-        for run in runs:
-            rows = [row for row in run["loss_by_length"] if row["loss"] is not None]
-            _band(fig, [row["length"] for row in rows], rows, label, colour, dash, run is runs[0], f"seed {run['seed']}")
-    _trained(fig, results, log=True)
-    fig.update_xaxes(type="log", title_text="tokens of context", tickvals=lengths(results), ticktext=[str(n) for n in lengths(results)])
-    fig.update_yaxes(title_text="nats a token")
-    return _finished(fig)
+    """Loss against length: a line for each run and seed, with bands."""
+    targets = results["provenance"]["protocol"]["targets"]
+    fig = _empty(f"Loss of the same last {targets} tokens")
+    for run in texts(results):
+        rows = [row for row in run["loss_by_length"] if row["loss"] is not None]
+        _line(fig, results, run, [row["length"] for row in rows], rows, "%{x} tokens of context")
+    _mark_trained(fig, results, log=True)
+    _lengths_axis(fig, results, "tokens of context (log scale)")
+    fig.update_yaxes(title_text=NATS)
+    return fig
 
 
 def by_position(results: Results) -> Any:
-    """Loss against place in a long text, for models as they were trained and for each strategy."""
-    from plotly import graph_objects as go
-
-    fig = go.Figure()
-    for n, (label, runs) in enumerate(by_name(run for run in texts(results) if run["loss_by_position"]).items()):
-        dash = "solid" if runs[0]["strategy"] == "none" else "dash"
-        for run in runs:
-            rows = run["loss_by_position"]
-            _band(fig, [(row["start"] + row["end"]) / 2 for row in rows], rows, label, COLOURS[n % len(COLOURS)], dash, run is runs[0], f"seed {run['seed']}")
-    _trained(fig, results)
-    fig.update_xaxes(title_text="position")
-    fig.update_yaxes(title_text="nats a token")
-    return _finished(fig)
+    """Loss against place in a long text."""
+    fig = _empty("Loss at each place of a long text")
+    for run in texts(results):
+        rows = [row for row in run.get("loss_by_position", []) if row["loss"] is not None]
+        _line(fig, results, run, [(row["start"] + row["end"]) / 2 for row in rows], rows, "around token %{x}", mode="lines")
+    _mark_trained(fig, results)
+    fig.update_xaxes(title_text="place in the text, tokens")
+    fig.update_yaxes(title_text=NATS)
+    return fig
 
 
-def _band(fig: Any, x: list[float], rows: list[dict[str, Any]], label: str, colour: str, dash: str, first: bool, seed: str) -> None:
-    """A line, with its interval as a band where there is one. One click on its name in the legend toggles all of them."""
-    from plotly import graph_objects as go
-
-    y = [row["loss"] for row in rows]
-    low, high = ([row[side] for row in rows] for side in ("low", "high"))
-    if rows and all(v is not None for v in (*low, *high)):
-        shade = f"rgba({int(colour[1:3], 16)},{int(colour[3:5], 16)},{int(colour[5:7], 16)},0.12)"
-        edge = {"x": [*x, *x[::-1]], "y": [*high, *low[::-1]], "fill": "toself", "fillcolor": shade, "line": {"width": 0}}
-        fig.add_trace(go.Scatter(**edge, mode="lines", legendgroup=label, showlegend=False, hoverinfo="skip"))
-    line = {"color": colour, "width": 2, "dash": dash}
-    fig.add_trace(go.Scatter(x=x, y=y, name=label, legendgroup=label, showlegend=first, mode="lines+markers", line=line, hovertext=seed))
-
-
-def _trained(fig: Any, results: Results, *, log: bool = False) -> None:
-    """A line at the trained length. (On a log axis plotly places lines by the number, and words by its logarithm.)"""
-    trained = results["provenance"]["protocol"]["plan"]["shape"]["length"]
-    fig.add_shape(type="line", x0=trained, x1=trained, y0=0, y1=1, yref="paper", line={"dash": "dot", "color": "#888"})
-    place = math.log10(trained) if log else trained
-    fig.add_annotation(x=place, y=1, yref="paper", yanchor="bottom", text="trained length", showarrow=False)
+def _line(fig: Any, results: Results, run: Run, x: list[float], rows: list[dict[str, Any]], where: str, mode: str = "lines+markers") -> None:
+    """A line, with its interval as a band where there is one."""
+    if not rows:
+        return
+    how, label = look(run, results), name(run)
+    about = {"legendgroup": label, "meta": {"label": label, "kind": "encoding" if run["strategy"] == "none" else "strategy"}}
+    sides = [[row.get(side) for row in rows] for side in ("low", "high")]
+    if all(value is not None for side in sides for value in side):
+        low, high = sides
+        fig.add_scatter(
+            x=[*x, *x[::-1]], y=[*high, *low[::-1]], fill="toself", fillcolor=how.shade, line={"width": 0}, mode="lines", showlegend=False,
+            hoverinfo="skip", **about,
+        )  # fmt: skip
+    first = all(trace.legendgroup != label or not trace.showlegend for trace in fig.data)
+    fig.add_scatter(
+        x=x, y=[row["loss"] for row in rows], name=html.escape(label), mode=mode, showlegend=first,
+        line={"color": how.colour, "dash": how.dash, "width": 2}, marker={"symbol": how.mark, "size": 7},
+        hovertemplate=f"{html.escape(label)}, seed {run['seed']}<br>{where}: %{{y:.3f}} nats<extra></extra>", **about,
+    )  # fmt: skip
 
 
 def strategies(results: Results) -> Any:
-    """Loss of each strategy at each length, in groups of bars."""
-    from plotly import graph_objects as go
+    """Nats gained by each strategy with paired intervals, and the cost to a short text, in rows; seeds singly."""
+    fig = _empty("Nats gained against no strategy")
+    groups = by_name(helped(results))
+    far = [n for n in lengths(results) if n > trained(results)]
+    series = [f"short text ({base(results)}), set for {lengths(results)[-1]}", *[f"at {n}" for n in far]]
+    for number, label in enumerate(series):
+        x, y, down, up, said = [], [], [], [], []
+        for row, (title, runs) in enumerate(groups.items()):
+            for at, run in enumerate(runs):
+                one = _paid(run, results) if number == 0 else gains(run, results).get(far[number - 1])
+                if one is None:
+                    continue
+                x.append(one["gain"])
+                y.append(row + 0.7 * ((number + (at + 0.5) / len(runs)) / len(series) - 0.5))
+                down.append(0.0 if one["low"] is None else one["gain"] - one["low"])
+                up.append(0.0 if one["high"] is None else one["high"] - one["gain"])
+                said.append(f"{html.escape(title)}, seed {run['seed']}")
+        error = {"type": "data", "symmetric": False, "arrayminus": down, "array": up, "thickness": 1.5, "width": 3}
+        fig.add_scatter(
+            x=x, y=y, error_x=error, mode="markers", name=label, legendgroup=label, text=said, hovertemplate="%{text}<br>%{x:+.3f} nats<extra></extra>",
+            marker={"color": COLOURS[(3, 0, 2, 4, 1)[number % 5]], "symbol": "x" if number == 0 else "circle", "size": 8}, meta={"label": label, "kind": "length"},
+        )  # fmt: skip
+    fig.add_vline(0, line_dash="dot", line_color=GREY)
+    fig.update_xaxes(title_text="nats a token gained (left of 0: lost)")
+    names = [html.escape(label) for label in groups]
+    fig.update_yaxes(title_text="strategy", tickvals=list(range(len(names))), ticktext=names, range=[len(names) - 0.5, -0.5], automargin=True)
+    fig.update_layout(height=180 + 80 * len(names))
+    return fig
 
-    chosen = {run["encoding"] for run in texts(results) if run["strategy"] != "none"}
-    fig = go.Figure()
-    for n, (label, runs) in enumerate(by_name(run for run in texts(results) if run["encoding"] in chosen).items()):
-        rows = [row for row in runs[0]["loss_by_length"] if row["loss"] is not None]
-        fig.add_trace(go.Bar(x=[str(row["length"]) for row in rows], y=[row["loss"] for row in rows], name=label, marker_color=COLOURS[n % len(COLOURS)]))
-    fig.update_xaxes(title_text="tokens of context", type="category")
-    fig.update_yaxes(title_text="nats a token")
-    return _finished(fig)
+
+def _paid(run: Run, results: Results) -> dict[str, Any] | None:
+    """The cost of a strategy as a gain below zero."""
+    found = cost(run, results)
+    if found is None:
+        return None
+    low, high = found["low"], found["high"]
+    return {"gain": -found["cost"], "low": None if high is None else -high, "high": None if low is None else -low}
 
 
 def attention(results: Results) -> Any:
-    """Heat maps: a row for each layer and head, a column for each distance."""
-    from plotly import graph_objects as go
-
-    runs = [run for run in results["runs"] if run.get("attention")]
-    first: dict[str, dict[str, Any]] = {}
-    for run in runs:
-        first.setdefault(name(run), run)
-    fig = go.Figure()
-    labels = list(first)
-    for n, label in enumerate(labels):
-        heads = first[label]["attention"][-1]["heads"]
-        edges = heads[0]["edges"]
-        x = [str(a) if e - a == 1 else f"{a}-{e - 1}" for a, e in itertools.pairwise(edges)]
-        y = [f"layer {h['layer']}, head {h['head']}" for h in heads]
-        said = [[f"mean distance {h['mean']:.1f}, looks at {2.718281828 ** h['entropy']:.1f} keys, sink {h['sink']:.1%}"] * len(x) for h in heads]
-        bar = {"title": "share", "thickness": 12}
-        fig.add_trace(go.Heatmap(z=[h["distance"] for h in heads], x=x, y=y, text=said, colorscale="Viridis", zmin=0, visible=n == 0, colorbar=bar, name=label))
-    buttons = [{"label": label, "method": "update", "args": [{"visible": [m == n for m in range(len(labels))]}]} for n, label in enumerate(labels)]
-    fig.update_layout(updatemenus=[{"buttons": buttons, "x": 0, "xanchor": "left", "y": 1.15, "yanchor": "bottom"}])
+    """Heat maps, one at a time: a row for each layer and head, a column for each distance."""
+    fig = _empty("Share of attention by distance")
+    found = [(run, one) for run in results["runs"] for one in run.get("attention") or []]
+    seeds = len({run["seed"] for run, _ in found}) > 1
+    found.sort(key=lambda pair: pair[1]["length"] != max(one["length"] for _, one in found))  # the longest first
+    most = max(share for _, one in found for head in one["heads"] for share in head["distance"])
+    for run, one in found:
+        heads, edges = one["heads"], one["heads"][0]["edges"]
+        columns = [str(a) if e - a == 1 else f"{a}-{e - 1}" for a, e in itertools.pairwise(edges)]
+        rows = [f"{head['layer']}, {head['head']}" for head in heads]
+        label = f"{name(run)}{f', seed {run["seed"]}' if seeds else ''}, {one['length']} tokens"
+        said = [[f"mean distance {h['mean']:.1f}, looks at {math.exp(h['entropy']):.1f} keys, first token {h['sink']:.1%}"] * len(columns) for h in heads]
+        fig.add_heatmap(
+            z=[head["distance"] for head in heads], x=columns, y=rows, text=said, zmin=0, zmax=most, colorscale="Viridis", visible=not fig.data,
+            colorbar={"title": {"text": "share"}, "thickness": 12}, meta={"label": label, "kind": "encoding"}, name=html.escape(label),
+            hovertemplate="layer, head: %{y}<br>%{x} tokens back: %{z:.1%}<br>%{text}<extra></extra>",
+        )  # fmt: skip
+        if trained(results) in edges and not fig.layout.shapes:
+            place = edges.index(trained(results)) - 0.5
+            fig.add_shape(type="line", x0=place, x1=place, y0=0, y1=1, yref="paper", line={"dash": "dot", "color": "#fff", "width": 2})
     fig.update_xaxes(title_text="tokens back", type="category")
-    return _finished(fig)
+    fig.update_yaxes(title_text="layer, head", type="category", autorange="reversed")
+    rows_shown = max(len(one["heads"]) for _, one in found)
+    fig.update_layout(height=160 + 20 * max(rows_shown, 8), meta={"choice": "one"})
+    return fig
 
 
-def tasks(results: Results) -> Any:
-    """Loss of each task against length, with chance as a dotted line."""
+def tasks(results: Results) -> list[Any]:
+    """A figure for each task: loss of the answers against length, with chance."""
+    found = sorted({task for run in results["runs"] for task in run.get("tasks") or {}})
+    return [_task(results, task) for task in found]
+
+
+def _task(results: Results, task: str) -> Any:
+    fig = _empty(f"{task}: loss of the answers")
+    runs = [run for run in results["runs"] if task in (run.get("tasks") or {})]
+    for run in runs:
+        rows = [row for row in run["tasks"][task] if row["loss"] is not None]
+        _line(fig, results, run, [row["length"] for row in rows], rows, "%{x} tokens")
+    chance = {row["length"]: row["chance"] for run in runs for row in run["tasks"][task]}
+    x = sorted(chance)
+    fig.add_scatter(
+        x=x, y=[chance[n] for n in x], name="chance", legendgroup="chance", mode="lines", line={"dash": "dot", "color": GREY, "width": 2},
+        meta={"label": "chance", "kind": "encoding"}, hovertemplate="chance: %{y:.3f} nats<extra></extra>",
+    )  # fmt: skip
+    _mark_trained(fig, results, log=True)
+    _lengths_axis(fig, results, "tokens (log scale)")
+    fig.update_yaxes(title_text="loss, nats an answer", rangemode="tozero")
+    fig.update_layout(height=360)
+    return fig
+
+
+def published(results: Results) -> Any:
+    """The published pattern beside ours: perplexity over perplexity at the trained length, by times that length."""
+    fig = _empty("Perplexity / perplexity at 1x")
+    for number, (encoding, column) in enumerate(TABLE.items()):
+        mine = by_name(run for run in plain(results) if run["encoding"] == encoding)
+        colour = look(next(iter(mine.values()))[0], results).colour if mine else COLOURS[-1 - number]
+        x, y = [n / TRAINED for n in column], [value / column[TRAINED] for value in column.values()]
+        _ratio(fig, f"{encoding}, published", x, y, {"color": colour, "dash": "dot", "width": 2})
+        for label, runs in mine.items():
+            first = mean_loss(runs, base(results), "disjoint")
+            losses = {n: mean_loss(runs, n, "disjoint") for n in lengths(results)}
+            if first is not None:
+                known = {n / trained(results): math.exp(min(loss - first, 50)) for n, loss in losses.items() if loss is not None}
+                line = {"color": look(runs[0], results).colour, "dash": "solid", "width": 2}
+                _ratio(fig, f"{label}, ours", list(known), list(known.values()), line)
+    fig.update_xaxes(type="log", title_text="times the trained length (log scale)", tickvals=[1, 2, 4, 8, 16], ticktext=["1", "2", "4", "8", "16"])
+    fig.update_yaxes(type="log", title_text="perplexity ratio (log scale)", dtick="D2")
+    return fig
+
+
+def _ratio(fig: Any, label: str, x: list[float], y: list[float], line: dict[str, Any]) -> None:
+    shown = html.escape(label)
+    hover = f"{shown}<br>%{{x:.3g}}x: %{{y:.2f}} times<extra></extra>"
+    meta = {"label": label, "kind": "published" if line["dash"] == "dot" else "ours"}
+    fig.add_scatter(x=x, y=y, name=shown, legendgroup=label, mode="lines+markers", line=line, meta=meta, hovertemplate=hover)
+
+
+# -- what figures share -------------------------------------------------------------------------------------------------------
+
+
+def _empty(title: str) -> Any:
     from plotly import graph_objects as go
 
     fig = go.Figure()
-    found = [(task, run, rows) for run in results["runs"] for task, rows in (run.get("tasks") or {}).items()]
-    names = sorted({run["encoding"] for _, run, _ in found})
-    for task, run, rows in found:
-        known = [row for row in rows if row["loss"] is not None]
-        colour = COLOURS[names.index(run["encoding"]) % len(COLOURS)]
-        x, y = [row["length"] for row in known], [row["loss"] / row["chance"] for row in known]
-        fig.add_trace(go.Scatter(x=x, y=y, name=f"{task}: {run['encoding']}", mode="lines+markers", line={"color": colour}))
-    fig.add_hline(1.0, line_dash="dot", line_color="#888", annotation_text="chance")
-    fig.update_xaxes(type="log", title_text="tokens", tickvals=lengths(results), ticktext=[str(n) for n in lengths(results)])
-    fig.update_yaxes(title_text="loss / chance")
-    return _finished(fig)
-
-
-def _finished(fig: Any) -> Any:
-    fig.update_layout(template="plotly_white", height=460, margin={"l": 60, "r": 20, "t": 60, "b": 60}, legend={"orientation": "h", "y": -0.2})
+    fig.update_layout(
+        template="plotly_white", height=460, margin={"l": 60, "r": 20, "t": 60, "b": 60}, legend={"orientation": "h", "y": -0.2},
+        title={"text": html.escape(title), "x": 0, "xanchor": "left", "font": {"size": 15}}, font={"family": "system-ui, sans-serif"},
+    )  # fmt: skip
     return fig
+
+
+def _mark_trained(fig: Any, results: Results, *, log: bool = False) -> None:
+    """A line at the trained length. (On a log axis plotly places lines by the number, and words by its logarithm.)"""
+    at = trained(results)
+    fig.add_shape(type="line", x0=at, x1=at, y0=0, y1=1, yref="paper", line={"dash": "dot", "color": GREY})
+    place = math.log10(at) if log else at
+    fig.add_annotation(x=place, y=1, yref="paper", xanchor="left", yanchor="bottom", text=f"trained length, {at}", showarrow=False)
+
+
+def _lengths_axis(fig: Any, results: Results, title: str) -> None:
+    known = lengths(results)
+    fig.update_xaxes(type="log", title_text=title, tickvals=known, ticktext=[str(n) for n in known])
+
+

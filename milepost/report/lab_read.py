@@ -123,7 +123,7 @@ def _tested(results: Results) -> tuple[Any, ...]:
     """What decides which tokens are scored."""
     protocol = results["provenance"]["protocol"]
     plan, text = protocol["plan"], protocol["text"]
-    return f"{text['source']}, sha256 {text['sha256'][:16]}", plan.get("tokenizer"), plan["lengths"], plan["shape"]["length"], plan.get("windows")
+    return f"sha256 {text['sha256'][:16]}", plan.get("tokenizer"), plan["lengths"], plan["shape"]["length"], plan.get("windows")
 
 
 def differing(results: Results) -> list[str]:

@@ -1,167 +1,202 @@
-"""What a lab run says, as tables of text. From results.json alone."""
+"""What a lab run says, as tables of words. From results.json alone."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
-Run = dict[str, Any]
+from milepost.report.lab_published import SHOWN, TABLE, TRAINED
+from milepost.report.lab_runs import (
+    Results,
+    Run,
+    base,
+    by_name,
+    cost,
+    ends,
+    gains,
+    helped,
+    lengths,
+    lost,
+    mean_loss,
+    name,
+    plain,
+    row_at,
+    texts,
+    trained,
+    whose,
+)  # fmt: skip
 
-PUBLISHED = {
-    "sinusoidal": {1: 20.05, 2: 43.54, 5: 132.41, 17: 305.65},
-    "rope": {1: 20.07, 2: 21.37, 5: 31.58, 17: 54.98},
-    "t5": {1: 19.65, 2: 18.79, 5: 20.41, 17: 43.08},
-    "alibi": {1: 19.73, 2: 18.73, 5: 18.41, 17: 18.34},
-}
-"""Press et al., "Train Short, Test Long", 2022, table 2: perplexity of 247 M parameters trained at 512, by times the trained length."""
-
-
-def texts(results: dict[str, Any]) -> list[Run]:
-    """Runs on text that were finished."""
-    return [run for run in results["runs"] if run.get("loss_by_length")]
-
-
-def name(run: Run) -> str:
-    """A run's name: its encoding, and what was done to it at test time."""
-    return str(run["encoding"]) if run["strategy"] == "none" else f"{run['encoding']}, {run['strategy']}"
-
-
-def lengths(results: dict[str, Any]) -> list[int]:
-    """The lengths that were tested."""
-    return list(results["provenance"]["protocol"]["plan"]["lengths"])
-
-
-def by_name(runs: Iterable[Run]) -> dict[str, list[Run]]:
-    """Runs that differ in their seed alone, together."""
-    found: dict[str, list[Run]] = {}
-    for run in runs:
-        found.setdefault(name(run), []).append(run)
-    return found
+Table = tuple[list[str], list[list[str]]]
+NONE = "not measured"
 
 
-def mean_loss(runs: list[Run], length: int, field: str = "loss_by_length") -> float | None:
-    """The mean over seeds at a length; None where a table ends."""
-    found = [row["loss"] for run in runs for row in run.get(field, []) if row["length"] == length]
-    return None if not found or any(v is None for v in found) else sum(found) / len(found)
-
-
-def length_table(results: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Loss at each length, and how much more than at the shortest."""
-    columns = lengths(results)
-    trained = results["provenance"]["protocol"]["plan"]["shape"]["length"]
-    head = ["encoding", *[f"{n} ({n / trained:g}x)" for n in columns]]
+def length_table(results: Results) -> Table:
+    """Loss at each length, mean over seeds, and how much more that is than at the trained one."""
+    short = base(results)
     rows = []
     for label, runs in by_name(texts(results)).items():
-        first = mean_loss(runs, columns[0])
-        cells = []
-        for n in columns:
-            value = mean_loss(runs, n)
-            cells.append("table ends" if value is None else f"{value:.3f}" + ("" if n == columns[0] or not first else f" ({value / first - 1:+.1%})"))
-        rows.append([label, *cells])
-    return head, rows
+        first = mean_loss(runs, short)
+        rows.append([label, *[_loss(mean_loss(runs, n), ends(runs, n), first if n != short else None) for n in lengths(results)]])
+    return ["encoding", *_times(results)], rows
 
 
-def strategy_table(results: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Each strategy's gain at each length beyond the trained one, and what it costs a short text when set for the longest."""
-    columns, plan = lengths(results), results["provenance"]["protocol"]["plan"]
-    trained, longest = plan["shape"]["length"], max(columns)
-    far = [n for n in columns if n > trained]
-    head = ["strategy", f"cost at {columns[0]}, set for {longest}", *[f"gain at {n}" for n in far]]
+def seed_table(results: Results) -> Table:
+    """The same, each seed alone with its interval."""
     rows = []
-    for label, runs in by_name(run for run in texts(results) if run["strategy"] != "none").items():
-        encoding, strategy = runs[0]["encoding"], runs[0]["strategy"]
-        plain = [run for run in texts(results) if run["encoding"] == encoding and run["strategy"] == "none"]
-        before, fixed = mean_loss(plain, columns[0]), mean_loss(runs, columns[0], "fixed" if runs[0].get("fixed") else "loss_by_length")
-        cost = "" if before is None or fixed is None else f"{fixed - before:+.3f}"
+    for run in texts(results):
+        found = [row_at(run, n) for n in lengths(results)]
+        rows.append([name(run), str(run["seed"]), *[NONE if row is None else _with_interval(row) for row in found]])
+    return ["encoding", "seed", *_times(results)], rows
+
+
+def unit_table(results: Results) -> Table:
+    """The same losses as perplexity and as bits per byte."""
+    rows = []
+    for label, runs in by_name(texts(results)).items():
         cells = []
-        for n in far:
-            pairs = [c for c in results["comparisons"] if c["encoding"] == encoding and c["strategy"] == strategy and c["length"] == n]
-            if pairs:
-                low, high = (_mean_of(c[side] for c in pairs) for side in ("low", "high"))
-                middle = _mean_of(c["difference"] for c in pairs) or 0.0
-                cells.append(f"{-middle:+.3f}" + ("" if low is None or high is None else f" [{-high:+.3f}, {-low:+.3f}]"))
-            else:
-                after, without = mean_loss(runs, n), mean_loss(plain, n)
-                cells.append("" if after is None or without is None else f"{without - after:+.3f}")
-        rows.append([label, cost, *cells])
-    return head, rows
+        for n in lengths(results):
+            found = [row_at(run, n) for run in runs]
+            bits = _mean(row.get("bits_per_byte") for row in found if row is not None)
+            loss = mean_loss(runs, n)
+            cells.append("table ends" if ends(runs, n) else NONE if loss is None else f"{_exp(loss)} / {'?' if bits is None else f'{bits:.3f}'}")
+        rows.append([label, *cells])
+    return ["encoding", *_times(results)], rows
 
 
-def _mean_of(values: Iterable[float | None]) -> float | None:
-    found = list(values)
-    return None if not found or any(v is None for v in found) else sum(v for v in found if v is not None) / len(found)
+def protocol_loss_table(results: Results) -> Table:
+    """Three ways to measure side by side: the same last tokens, windows without overlap, windows that slide."""
+    ways = {"loss_by_length": "same last tokens", "disjoint": "windows without overlap", "sliding": "sliding by half a window"}
+    rows = []
+    for label, runs in by_name(plain(results)).items():
+        for field, said in ways.items():
+            if any(run.get(field) for run in runs):
+                rows.append([label, said, *[_loss(mean_loss(runs, n, field), ends(runs, n)) for n in lengths(results)]])
+    return ["encoding", "protocol", *_times(results)], rows
 
 
-def task_table(results: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Loss of each task at each length beside chance, and the share of right answers."""
-    columns = lengths(results)
+def strategy_table(results: Results) -> Table:
+    """Each strategy's gain beyond the trained length, beside what a short text pays when it is set for the longest."""
+    far = [n for n in lengths(results) if n > trained(results)]
+    rows = []
+    for label, runs in by_name(helped(results)).items():
+        if len(runs) > 1:
+            costs = _mean(None if found is None else found["cost"] for found in (cost(run, results) for run in runs))
+            means = [_mean(gains(run, results).get(n, {}).get("gain") for run in runs) for n in far]
+            rows.append([label, "mean", *[NONE if v is None else f"{v:+.3f}" for v in (costs, *means)]])
+        for run in runs:
+            found = [cost(run, results), *[gains(run, results).get(n) for n in far]]
+            rows.append([label, str(run["seed"]), *[NONE if one is None else _with_interval(one, sign="+") for one in found]])
+    return ["strategy", "seed", f"cost at {base(results)}, set for {lengths(results)[-1]}", *[f"gain at {n}" for n in far]], rows
+
+
+def attention_table(results: Results) -> Table:
+    """How far heads look, as means over the heads of each run."""
     rows = []
     for run in results["runs"]:
-        for task, found in (run.get("tasks") or {}).items():
-            chance = found[0]["chance"]
-            cells = ["table ends" if row["loss"] is None else f"{row['loss']:.2f} ({row['accuracy']:.0%})" for row in found]
-            rows.append([task, run["encoding"], str(run["seed"]), f"{chance:.2f}", *cells])
-    return ["task", "encoding", "seed", "chance", *map(str, columns)], sorted(rows)
+        for one in run.get("attention") or []:
+            heads = one["heads"]
+            far, keys, sink = (_mean(h[field] for h in heads) or 0.0 for field in ("mean", "entropy", "sink"))
+            rows.append([name(run), str(run["seed"]), str(one["length"]), f"{far:.1f}", f"{math.exp(keys):.1f}", f"{sink:.1%}"])
+    return ["encoding", "seed", "tokens", "mean distance, tokens", "keys looked at", "share of the first token"], rows
 
 
-def cost_table(results: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+def task_table(results: Results) -> Table:
+    """Loss of the answers and the share of right ones, task by task, beside chance."""
+    found: dict[str, list[Run]] = {}
+    for run in results["runs"]:
+        for task in run.get("tasks") or {}:
+            found.setdefault(task, []).append(run)
+    rows = []
+    for task, runs in sorted(found.items()):
+        known = {row["length"]: row["chance"] for run in runs for row in run["tasks"][task]}
+        rows.append([task, "chance", "", *[f"{known[n]:.2f}" if n in known else NONE for n in lengths(results)]])
+        for run in sorted(runs, key=lambda run: (whose(run), run["seed"])):
+            scored = {row["length"]: row for row in run["tasks"][task]}
+            cells = [NONE if n not in scored else _score(scored[n]) for n in lengths(results)]
+            rows.append([task, whose(run), str(run["seed"]), *cells])
+    return ["task", "encoding", "seed", *_times(results)], rows
+
+
+def cost_table(results: Results) -> Table:
     """Parameters, speed and memory of each training."""
+    base_speed = {(run["seed"], run.get("from")): run.get("train_tokens_per_s") for run in plain(results) if run["encoding"] == "nope"}
     rows = []
-    plain = [run for run in texts(results) if run["strategy"] == "none"]
-    base = {run["seed"]: run["train_tokens_per_s"] for run in plain if run["encoding"] == "nope"}
-    for run in plain:
-        ratio = f"{run['train_tokens_per_s'] / base[run['seed']]:.2f}" if run["seed"] in base else ""
-        rows.append([run["encoding"], str(run["seed"]), f"{run['parameters']:,}", f"{run['train_tokens_per_s']:,.0f}", ratio, f"{run['peak_mb']:.0f}"])
-    return ["encoding", "seed", "parameters", "tokens a second", "of nope's", "peak MB"], rows
+    for run in plain(results):
+        speed, of = run.get("train_tokens_per_s"), base_speed.get((run["seed"], run.get("from")))
+        ratio = f"{speed / of:.2f}" if speed and of else NONE
+        numbers = [f"{value:,.0f}" if value is not None else NONE for value in (run.get("parameters"), speed)]
+        rows.append([whose(run), str(run["seed"]), *numbers, ratio, f"{run['peak_mb']:,.0f}" if run.get("peak_mb") else NONE])
+    return ["encoding", "seed", "parameters", "tokens a second", "of nope's", "peak memory, MB"], rows
 
 
-def published_table(results: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """ALiBi's table 2 beside ours: perplexity over perplexity at the trained length, windows that do not overlap."""
-    trained = results["provenance"]["protocol"]["plan"]["shape"]["length"]
-    times = (1, 2, 5, 17)
-    ours = sorted({n / trained for n in lengths(results)})
-    head = ["encoding", *[f"published {t}x" for t in times], *[f"ours {t:g}x" for t in ours]]
+def published_table(results: Results) -> Table:
+    """ALiBi's table 2 beside ours: perplexity over perplexity at the trained length, windows without overlap."""
+    short, far = base(results), [n for n in lengths(results) if n != base(results)]
+    head = ["encoding", *[f"published {n / TRAINED:.2g}x" for n in SHOWN], *[f"ours {n / trained(results):g}x" for n in far]]
     rows = []
-    for encoding, row in PUBLISHED.items():
-        runs = [run for run in texts(results) if run["encoding"] == encoding and run["strategy"] == "none" and run.get("disjoint")]
-        cells = []
-        first = mean_loss(runs, trained, "disjoint") if runs else None
-        for t in ours:
-            value = mean_loss(runs, int(t * trained), "disjoint") if runs else None
-            cells.append("" if value is None or first is None else f"{2.718281828459045 ** (value - first):.2f}")
-        rows.append([encoding, *[f"{row[t] / row[1]:.2f}" for t in times], *cells])
+    for encoding, column in TABLE.items():
+        known = [f"{column[n] / column[TRAINED]:.2f}" for n in SHOWN]
+        mine = by_name(run for run in plain(results) if run["encoding"] == encoding) or {encoding: []}
+        for label, runs in mine.items():
+            first = mean_loss(runs, short, "disjoint")
+            losses = [mean_loss(runs, n, "disjoint") for n in far]
+            rows.append([label, *known, *[NONE if v is None or first is None else _exp(v - first) for v in losses]])
     return head, rows
 
 
-def answer(results: dict[str, Any]) -> str:
-    """The answer in two sentences."""
-    columns = lengths(results)
-    trained, longest = results["provenance"]["protocol"]["plan"]["shape"]["length"], max(columns)
-    change = {}
-    for label, runs in by_name(run for run in texts(results) if run["strategy"] == "none").items():
-        first, last = mean_loss(runs, columns[0]), mean_loss(runs, longest)
-        if first and last:
-            change[label] = last / first - 1
-    if not change:
-        return "No trial has been finished yet."
-    ordered = sorted(change, key=lambda label: change[label])
-    best, worst = ordered[0], ordered[-1]
-    times = f"{longest / trained:g} times the trained {trained} tokens"
-    said = f"At {times}, {best} loses {change[best]:+.1%} against a short text, and {worst} {change[worst]:+.1%}."
-    strategies = [run for run in texts(results) if run["strategy"] != "none"]
-    if strategies:
-        groups = by_name(strategies)
-        best_name = min(groups, key=lambda label: mean_loss(groups[label], longest) or 99.0)
-        encoding = groups[best_name][0]["encoding"]
-        before = mean_loss([run for run in texts(results) if run["encoding"] == encoding and run["strategy"] == "none"], longest)
-        after = mean_loss(groups[best_name], longest)
-        if before is not None and after is not None:
-            strategy = groups[best_name][0]["strategy"]
-            said += f" Of what can be done to {encoding} without training, {strategy} is best there: a loss of {after:.3f} instead of {before:.3f}."
-    return said
+def lost_table(results: Results) -> Table:
+    """Trials that failed or are missing."""
+    rows = [[whose(one), str(one["seed"]), str(one.get("data", "text")), why] for one, why in lost(results)]
+    return ["encoding", "seed", "data", "what happened"], rows
 
 
-def markdown(head: list[str], rows: list[list[str]]) -> str:
-    """A table to paste."""
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+def provenance_table(about: dict[str, Any]) -> Table:
+    """What was done, with what, on what."""
+    plan, text = about["protocol"]["plan"], about["protocol"]["text"]
+    rows = [
+        ["text", f"{text['source']}: {text['train_tokens']:,} tokens to train, {text['test_files']} test files; sha256 {text['sha256'][:16]}"],
+        ["tokens", str(plan.get("tokenizer", ""))],
+        ["model", ", ".join(f"{key} {value}" for key, value in plan["shape"].items())],
+        ["training", f"{plan['steps']} steps of {plan['rows']} x {plan['shape']['length']} tokens; seeds {', '.join(map(str, plan['seeds']))}"],
+        ["order", "every encoding reads the same batches in the same order, and starts from the same weights outside the encoding"],
+        ["scored", f"the last {about['protocol']['targets']} tokens of {plan.get('windows', '?')} test windows; means over tokens"],
+        ["intervals", str(about["protocol"].get("intervals", ""))],
+        ["made", f"{about.get('date', '?')}, {about.get('cores', '?')} cores, {about.get('system', '?')} {about.get('machine', '')}"],
+        ["versions", f"Python {about.get('python', '?')}, " + ", ".join(f"{key} {value}" for key, value in about.get("versions", {}).items())],
+    ]
+    return ["", ""], rows
+
+
+# -- cells --------------------------------------------------------------------------------------------------------------------
+
+
+def _times(results: Results) -> list[str]:
+    return [f"{n} ({n / trained(results):g}x)" for n in lengths(results)]
+
+
+def _loss(value: float | None, ended: bool, first: float | None = None) -> str:
+    if value is None:
+        return "table ends" if ended else NONE
+    return f"{value:.3f}" + (f" ({value / first - 1:+.1%})" if first else "")
+
+
+def _with_interval(row: dict[str, Any], sign: str = "") -> str:
+    value = next(row[field] for field in ("loss", "gain", "cost") if field in row)
+    if value is None:
+        return str(row.get("note", "table ends"))
+    low, high = row.get("low"), row.get("high")
+    return f"{value:{sign}.3f}" + ("" if low is None or high is None else f" [{low:{sign}.3f}, {high:{sign}.3f}]")
+
+
+def _score(row: dict[str, Any]) -> str:
+    return str(row.get("note", "table ends")) if row["loss"] is None else f"{row['loss']:.2f} ({row['accuracy']:.0%})"
+
+
+def _exp(loss: float) -> str:
+    return f"{math.exp(loss):,.2f}" if loss < 20 else f"e^{loss:.0f}"
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    found = list(values)
+    return None if not found or any(v is None for v in found) else sum(v for v in found if v is not None) / len(found)
