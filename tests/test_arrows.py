@@ -32,7 +32,7 @@ ARROWS: dict[str, set[str]] = {
     "attention": LIBRARY,
     "testing": LIBRARY | {"attention"},
     "portrait": LIBRARY | {"attention"},
-    "bench": LIBRARY | {"attention", "results"},
+    "bench": LIBRARY | {"attention", "results", "lab", "diagnose"},
     "dialects": {"pages", "rotation", "scaling", "spectrum"},
     "analysis": {"dialects", "scaling", "spectrum"},
     "checkpoints": LIBRARY | {"attention", "results", "dialects"},

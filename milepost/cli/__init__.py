@@ -22,6 +22,8 @@ BENCH = {
     "rope": bench.bench_rope_command,
     "attention": bench.bench_attention_command,
     "decode": bench.bench_decode_command,
+    "train": bench.bench_train_command,
+    "evaluate": bench.bench_evaluate_command,
     "all": bench.bench_all_command,
 }
 

@@ -112,6 +112,52 @@ def bench_all_command(
         print_json(result)
 
 
+@teaching
+def bench_train_command(
+    profile: Annotated[str, typer.Option(help="The lab's size word: tiny, quick, standard or full.")] = "standard",
+    rounds: Rounds = 7,
+    as_json: Json = False,
+) -> None:
+    """Training throughput of the lab's model with alibi, rope, t5 and kerple, as ratios to the same model with no position.
+
+    Example: `milepost bench train --profile quick --json`
+    """
+    from milepost.bench.training import bench_train
+
+    with telling() as tell:
+        result = bench_train(profile, rounds=rounds, tell=tell)
+    _show_rows(result, as_json, {"encoding": "encoding", "tokens_per_s": "tokens a second", "ratio": "of nope's"})
+
+
+@teaching
+def bench_evaluate_command(
+    profile: Annotated[str, typer.Option(help="The lab's size word: tiny, quick, standard or full.")] = "standard",
+    rounds: Rounds = 5,
+    as_json: Json = False,
+) -> None:
+    """Loss at every amount of context: one long pass against sliding windows run once for each length.
+
+    Example: `milepost bench evaluate --profile quick --json`
+    """
+    from milepost.bench.evaluating import bench_evaluate
+
+    with telling() as tell:
+        result = bench_evaluate(profile, rounds=rounds, tell=tell)
+    _show_rows(result, as_json, {"way": "way", "seconds": "seconds", "ratio": "time / one long pass"})
+
+
+def _show_rows(result: dict[str, Any], as_json: bool, columns: dict[str, str]) -> None:
+    from rich.console import Console
+
+    from milepost.report import tables
+
+    if as_json:
+        print_json(result["rows"])
+        return
+    rows = [[f"{row[name]:,.2f}" if isinstance(row[name], float) else str(row[name]) for name in columns] for row in result["rows"]]
+    Console().print(tables.plain(list(columns.values()), rows))
+
+
 def _show_bench(result: dict[str, Any], as_json: bool) -> None:
     from rich.console import Console
 

@@ -14,6 +14,9 @@ from milepost.cli.shared import Json, aside, print_json, read_length, teaching
 if TYPE_CHECKING:
     from milepost.lab.plan import Trial
 
+WIDE = 120
+"""Columns of a terminal from which intervals have room in a table."""
+
 
 def _words(text: str) -> list[str]:
     """A list separated by commas, but for those inside brackets: specs hold commas too."""
@@ -53,13 +56,10 @@ def lab_command(
 
     Example: `milepost lab --profile quick --out runs/demo` or `milepost lab --encodings "rope(base=500.0),alibi" --lengths 1x,4x --out runs/mine`
     """
-    from rich.console import Console
-
     from milepost.lab.plan import make
     from milepost.lab.sweep import sweep
     from milepost.lab.tasks import TASKS
     from milepost.report import lab as report
-    from milepost.report import lab_tables, tables
 
     chosen = list(TASKS) if tasks.strip() == "all" else _words(tasks)
     plan = make(
@@ -72,16 +72,30 @@ def lab_command(
     if as_json:
         print_json(results)
     else:
-        console = Console()
-        console.print(tables.plain(*lab_tables.length_table(results), title="loss, nats a token"))
-        if any(run["strategy"] != "none" for run in results["runs"]):
-            console.print(tables.plain(*lab_tables.strategy_table(results), title="strategies, nats gained"))
-        console.print(lab_tables.answer(results))
+        _tell(results)
     aside().print(f"open {written[0]}", soft_wrap=True)
     lost = len(results["failed"]) + sum(1 for run in results["runs"] if run.get("failed"))
     if lost:
         aside().print(f"{lost} of {len(plan.trials())} trials failed; the report says why", soft_wrap=True)
         raise typer.Exit(1)
+
+
+def _tell(results: dict[str, Any]) -> None:
+    """The tables of a run, its answer, and what to know before believing it."""
+    from rich.console import Console
+
+    from milepost.report import lab_tables, tables
+    from milepost.report.lab_answer import answer, notes
+    from milepost.report.lab_runs import helped
+
+    console = Console()
+    console.print(tables.plain(*lab_tables.length_table(results), title="loss, nats a token (change against the trained length)"))
+    if helped(results):
+        shown = lab_tables.strategy_table(results, intervals=console.width >= WIDE)
+        console.print(tables.plain(*shown, title="strategies: nats a short text pays, and nats gained beyond the trained length"))
+    console.print(answer(results), markup=False)
+    for note in notes(results):
+        console.print(note, markup=False, style="dim")
 
 
 def _seeds(text: str) -> list[int]:
@@ -155,19 +169,21 @@ def compare_command(
     out: Annotated[Path | None, typer.Option(help="Folder for a report of all of them.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Several lab runs in one table.
+    """Several lab runs in one table and one report. Exit 2 with the reason where they can't be compared.
 
-    Example: `milepost compare runs/demo runs/mine`
+    Runs can be compared when they scored the same tokens: the same text, lengths and trained length. An encoding that several of them
+    hold is told apart by the folder's name.
+
+    Example: `milepost compare runs/demo runs/mine --out runs/both`
     """
-    from rich.console import Console
-
     from milepost.report import lab as report
-    from milepost.report import lab_tables, tables
 
-    joined = report.joined({str(folder): report.load(folder) for folder in folders})
+    joined = report.joined(report.load_all(folders))
     if out is not None:
+        if (out / "results.json").exists():
+            raise ValueError(f"--out {out} holds a run of its own, whose report would be lost; choose another folder")
         aside().print(f"open {report.save(joined, out)[0]}", soft_wrap=True)
     if as_json:
         print_json(joined)
-        return
-    Console().print(tables.plain(*lab_tables.length_table(joined), title="loss, nats a token"))
+    else:
+        _tell(joined)

@@ -47,6 +47,8 @@ def edges_for(length: int) -> tuple[int, ...]:
 def statistics(q: Tensor, k: Tensor, enc: Encoding, layer: int, *, first: int = 0, scale: float | None = None) -> list[HeadStatistics]:
     """Of transformed queries and keys (B H L D), causal; queries before ``first`` are not counted."""
     B, H, L, D = q.shape
+    if not 0 <= first < L:
+        raise ValueError(f"queries are counted from `first` on, which is from 0 to {L - 1}, got {first}")
     edges = edges_for(L)
     bins = torch.zeros(H, len(edges) - 1, dtype=torch.float64)
     total, entropy, sink = (torch.zeros(H, dtype=torch.float64) for _ in range(3))

@@ -25,14 +25,17 @@ class Mean:
     tokens: int
 
 
-def mean(losses: Numbers, files: Numbers, *, seed: int = 0) -> Mean:
-    """The mean of losses (windows x tokens), whose windows are from ``files`` (windows)."""
-    sums, counts = _by_file(losses, files)
-    value = float(sums.sum() / counts.sum())
+def mean(losses: Numbers, files: Numbers, *, counts: Numbers | None = None, seed: int = 0) -> Mean:
+    """The mean of losses (windows x tokens), whose windows are from ``files`` (windows).
+
+    With ``counts``, losses (windows) are sums over so many tokens each: for windows that do not score equally many.
+    """
+    sums, tokens = _by_file(losses, files, counts)
+    value, total = float(sums.sum() / tokens.sum()), int(tokens.sum())
     if len(sums) < 2:
-        return Mean(value, None, None, int(counts.sum()))
-    low, high = _spread(sums, counts, seed)
-    return Mean(value, low, high, int(counts.sum()))
+        return Mean(value, None, None, total)
+    low, high = _spread(sums, tokens, seed)
+    return Mean(value, low, high, total)
 
 
 def difference(a: Numbers, b: Numbers, files: Numbers, *, seed: int = 0) -> Mean:
@@ -42,15 +45,18 @@ def difference(a: Numbers, b: Numbers, files: Numbers, *, seed: int = 0) -> Mean
     return mean(b - a, files, seed=seed)
 
 
-def _by_file(losses: Numbers, files: Numbers) -> tuple[Numbers, Numbers]:
+def _by_file(losses: Numbers, files: Numbers, counts: Numbers | None) -> tuple[Numbers, Numbers]:
+    """The sum and the number of losses of each file."""
     rows = losses.reshape(len(losses), -1)
     if len(rows) != len(files) or rows.size == 0:
         raise ValueError(f"{len(rows)} windows of losses, and {len(files)} names of files")
+    if counts is not None and (counts.shape != files.shape or rows.shape[1] != 1 or counts.sum() < 1):
+        raise ValueError(f"counts want one sum of losses a window, got losses of {losses.shape} and counts of {counts.shape}")
     known, place = np.unique(files, return_inverse=True)
-    sums, counts = np.zeros(len(known)), np.zeros(len(known))
+    sums, tokens = np.zeros(len(known)), np.zeros(len(known))
     np.add.at(sums, place, rows.sum(1))
-    np.add.at(counts, place, rows.shape[1])
-    return sums, counts
+    np.add.at(tokens, place, rows.shape[1] if counts is None else counts)
+    return sums, tokens
 
 
 def _spread(sums: Numbers, counts: Numbers, seed: int) -> tuple[float, float]:

@@ -4,7 +4,7 @@
     disjoint        windows that do not overlap; the first tokens of each have hardly any context
     sliding         windows that overlap; each scores only what the one before did not, with at least length - stride of context
 
-Nats a token. Each token is scored once under each protocol.
+Nats a token. Each token is scored once under each protocol. Everything runs where the model is, unless ``device`` says otherwise.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 Model = Callable[[Tensor], Tensor]
 Numbers = np.ndarray[Any, Any]
-AT_ONCE = 1 << 14
+Device = torch.device | str | None
+AT_ONCE = 1 << 13
 """Tokens in one call of the model."""
 
 
 @torch.no_grad()
-def token_losses(model: Model, windows: Numbers, device: torch.device | str = "cpu") -> Numbers:
+def token_losses(model: Model, windows: Numbers, device: Device = None) -> Numbers:
     """Losses (windows x length) of windows of tokens (windows x length + 1): each predicts the next."""
+    device = home(model) if device is None else device
     rows = max(1, AT_ONCE // windows.shape[1])
     done = []
     for first in range(0, len(windows), rows):
@@ -36,14 +38,20 @@ def token_losses(model: Model, windows: Numbers, device: torch.device | str = "c
     return np.concatenate(done)
 
 
-def same_targets(model: Model, windows: Numbers, length: int, targets: int, device: torch.device | str = "cpu") -> Numbers:
+def home(model: Model) -> torch.device:
+    """Where a model is: its first parameter's device, or the CPU for a callable without any."""
+    parameter = next(model.parameters(), None) if isinstance(model, nn.Module) else None
+    return torch.device("cpu") if parameter is None else parameter.device
+
+
+def same_targets(model: Model, windows: Numbers, length: int, targets: int, device: Device = None) -> Numbers:
     """Losses (windows x targets) of the last ``targets`` tokens of each window, read with ``length`` tokens in all."""
     if not 1 <= targets <= length < windows.shape[1]:
         raise ValueError(f"the last {targets} of {length} tokens can't be scored in windows of {windows.shape[1] - 1}")
     return token_losses(model, windows[:, -(length + 1) :], device)[:, -targets:]
 
 
-def disjoint(model: Model, text: Numbers, length: int, device: torch.device | str = "cpu") -> Numbers:
+def disjoint(model: Model, text: Numbers, length: int, device: Device = None) -> Numbers:
     """Losses (windows x length) of one text in windows that do not overlap; a last piece that is shorter is left out."""
     count = (len(text) - 1) // length
     if count < 1:
@@ -52,8 +60,8 @@ def disjoint(model: Model, text: Numbers, length: int, device: torch.device | st
     return token_losses(model, cut, device)
 
 
-def sliding(model: Model, text: Numbers, length: int, stride: int, device: torch.device | str = "cpu") -> Numbers:
-    """Losses (tokens,) of one text in windows of ``length`` that advance by ``stride``, each token scored once."""
+def sliding(model: Model, text: Numbers, length: int, stride: int, device: Device = None) -> Numbers:
+    """Losses (tokens,) of one text in windows of ``length`` that advance by ``stride``; a last piece shorter than a stride is left out."""
     if not 1 <= stride <= length:
         raise ValueError(f"a stride is from 1 to the length {length}, got {stride}")
     ends = list(range(length, len(text), stride))
@@ -71,7 +79,7 @@ def buckets(length: int, trained: int, pieces: int = 4) -> list[tuple[int, int]]
 
 
 def by_position(
-    model: Model, windows: Numbers, edges: Sequence[tuple[int, int]], *, length_dependent: bool = False, device: torch.device | str = "cpu"
+    model: Model, windows: Numbers, edges: Sequence[tuple[int, int]], *, length_dependent: bool = False, device: Device = None
 ) -> list[Numbers]:
     """Losses (windows x tokens) at the positions of each bucket: one pass over all, or, where the length matters, one for each bucket's end."""
     if not length_dependent:

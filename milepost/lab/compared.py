@@ -1,6 +1,7 @@
 """Compared: two runs on the very same targets, as the mean of their differences, file by file.
 
-Strategies are set against the same model without one, encodings against no position at all (or the first that there is).
+Strategies are set against the same model without one, encodings against no position at all (or the first that there is). A negative
+difference is a gain.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ def comparisons(runs: list[Run]) -> list[dict[str, Any]]:
 
 
 def _against(run: Run, runs: list[Run]) -> Run | None:
-    plain = [other for other in runs if other["seed"] == run["seed"] and other["strategy"] == "none" and other is not run]
+    """What a run is set against; None for what the others are set against."""
+    plain = [other for other in runs if other["seed"] == run["seed"] and other["strategy"] == "none"]
     if run["strategy"] != "none":
         return next((other for other in plain if other["encoding"] == run["encoding"]), None)
-    return next((other for other in plain if other["encoding"] == "nope"), plain[0] if plain and run["encoding"] != "nope" else None)
+    base = next((other for other in plain if other["encoding"] == "nope"), plain[0])
+    return None if base is run else base

@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import os
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+Numbers = np.ndarray[Any, Any]
 TESTED = 8
 """One file in so many is for testing."""
 SMALLEST = 2000
@@ -25,20 +26,26 @@ SKIPPED = ("site-packages", "dist-packages", "__pycache__", "idlelib", "lib2to3"
 
 @dataclass(frozen=True)
 class Corpus:
-    """Tokens of the training files in one row, and of each test file; ``digest`` names the very bytes."""
+    """Tokens of the training files in one row, and of each test file; ``digest`` names the very bytes, a tokenizer's too.
 
-    train: np.ndarray[Any, Any]
-    test: tuple[np.ndarray[Any, Any], ...]
+    ``bytes_per_token`` is that of the test files, which turns nats a token into bits a byte.
+    """
+
+    train: Numbers
+    test: tuple[Numbers, ...]
     names: tuple[str, ...]
     vocabulary: int
     digest: str
     source: str
+    tokenizer: str = "bytes"
     bytes_per_token: float = 1.0
+    left_out: int = 0
 
     def describe(self) -> dict[str, Any]:
         """What a result says about its text."""
-        sizes = {"train_tokens": len(self.train), "test_tokens": sum(map(len, self.test)), "test_files": len(self.test)}
-        return {"source": self.source, "sha256": self.digest, "vocabulary": self.vocabulary, "bytes_per_token": self.bytes_per_token, **sizes}
+        sizes = {"train_tokens": len(self.train), "test_tokens": sum(map(len, self.test)), "test_files": len(self.test), "binary_files_left_out": self.left_out}
+        about = {"source": self.source, "sha256": self.digest, "tokenizer": self.tokenizer, "vocabulary": self.vocabulary}
+        return {**about, "bytes_per_token": self.bytes_per_token, **sizes}
 
 
 def standard_library() -> list[Path]:
@@ -51,55 +58,65 @@ def standard_library() -> list[Path]:
     return sorted(path for path in found if path.stat().st_size > SMALLEST)
 
 
-def read(text: str | Path | None = None, tokenizer: str = "bytes", *, longest: int) -> Corpus:
+def read(text: str | Path | None = None, tokenizer: str = "bytes", *, longest: int, trained: int = 1) -> Corpus:
     """The corpus of a file or folder (by default the standard library), with test files of at least ``longest`` + 1 tokens."""
-    files, source = _files(text)
-    encode, vocabulary = _tokenizer(tokenizer)
-    parts = {name: encode(content) for name, content in files.items()}
-    digest = hashlib.sha256(b"".join(name.encode() + b"\0" + content + b"\0" for name, content in files.items())).hexdigest()
-    for_test = {name for name in parts if int(hashlib.sha256(name.encode()).hexdigest(), 16) % TESTED == 0}
-    if len(parts) < 2 * TESTED:  # few files: the last part of each is for testing
-        train = [tokens[: len(tokens) * 7 // 8] for tokens in parts.values()]
-        test = {name: tokens[len(tokens) * 7 // 8 :] for name, tokens in parts.items()}
+    files, source, left_out = _files(text)
+    encode, vocabulary, about = _tokenizer(tokenizer)
+    names = [name for name in files if _number(name) % TESTED == 0]
+    if len(files) < 2 * TESTED or not names or len(names) == len(files):  # few files: the last part of each is for testing
+        train = [content[: len(content) * 7 // 8] for content in files.values()]
+        test = {name: content[len(content) * 7 // 8 :] for name, content in files.items()}
     else:
-        train = [tokens for name, tokens in parts.items() if name not in for_test]
-        test = {name: parts[name] for name in parts if name in for_test}
-    long = {name: tokens for name, tokens in test.items() if len(tokens) > longest}
-    total = sum(map(len, parts.values()))
+        train = [content for name, content in files.items() if name not in names]
+        test = {name: files[name] for name in names}
+    tokens = {name: encode(content) for name, content in test.items()}
+    long = {name: row for name, row in tokens.items() if len(row) > longest}
     if not long:
-        most = max(map(len, test.values()), default=0)
+        most = max(map(len, tokens.values()))
         raise ValueError(f"{source}: the longest test text has {most} tokens, and {longest + 1} are needed to test {longest}; give more text, or test shorter")
-    row = np.concatenate(train) if train else np.zeros(0, dtype=np.int64)
-    if len(row) <= longest:
-        raise ValueError(f"{source} has {len(row)} tokens to train on, which is too little text; give a larger file or folder")
-    size = sum(map(len, files.values()))
-    return Corpus(row, tuple(long.values()), tuple(long), vocabulary, digest, source, size / total)
+    row = np.concatenate([encode(content) for content in train])
+    if len(row) <= max(longest, trained):
+        raise ValueError(f"{source} has {len(row)} tokens to train on, and more than {max(longest, trained)} are needed; give a larger file or folder")
+    digest = hashlib.sha256(b"".join(name.encode() + b"\0" + content + b"\0" for name, content in files.items()) + about).hexdigest()
+    ratio = sum(len(test[name]) for name in long) / sum(map(len, long.values()))
+    return Corpus(row, tuple(long.values()), tuple(long), vocabulary, digest, source, Path(tokenizer).name, ratio, left_out)
 
 
-def _files(text: str | Path | None) -> tuple[dict[str, bytes], str]:
+def vocabulary(tokenizer: str = "bytes") -> int:
+    """How many tokens a tokenizer knows."""
+    return _tokenizer(tokenizer)[1]
+
+
+def _number(name: str) -> int:
+    return int(hashlib.sha256(name.encode()).hexdigest(), 16)
+
+
+def _files(text: str | Path | None) -> tuple[dict[str, bytes], str, int]:
+    """Names and bytes of the text files, what to call them, and how many were binary."""
     if text is None:
         home = Path(sysconfig.get_paths()["stdlib"])
-        return {str(path.relative_to(home)): path.read_bytes() for path in standard_library()}, "the sources of Python's standard library"
+        return {path.relative_to(home).as_posix(): path.read_bytes() for path in standard_library()}, "the sources of Python's standard library", 0
     path = Path(text)
     try:
         if not path.exists():
             raise ValueError(f"there is no text at {path}")
         paths = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
-        found = {str(p.relative_to(path)) if p != path else p.name: p.read_bytes() for p in paths}
+        found = {p.relative_to(path).as_posix() if p != path else p.name: p.read_bytes() for p in paths}
     except OSError as error:
-        raise ValueError(f"can't read {path}: {error.strerror or error}") from None
+        raise ValueError(f"can't read {error.filename or path}: {error.strerror or error}") from None
     found = {name: content for name, content in found.items() if content}
     if not found:
         raise ValueError(f"{path} holds no text: it is empty")
     whole = {name: content for name, content in found.items() if b"\0" not in content[:8192]}
     if not whole:
         raise ValueError(f"{path} holds binary data, not text: {next(iter(found))} has NUL bytes")
-    return whole, str(path.name)
+    return whole, path.name, len(found) - len(whole)
 
 
-def _tokenizer(name: str) -> tuple[Any, int]:
+def _tokenizer(name: str) -> tuple[Callable[[bytes], Numbers], int, bytes]:
+    """What turns bytes into tokens, how many tokens there are, and the bytes of the tokenizer's own file."""
     if name == "bytes":
-        return lambda content: np.frombuffer(content, dtype=np.uint8).astype(np.int64), 256
+        return lambda content: np.frombuffer(content, dtype=np.uint8).astype(np.int64), 256, b""
     path = Path(name)
     if not path.is_file():
         raise ValueError(f"--tokenizer is bytes, or a tokenizer.json file; there is no file {name}")
@@ -111,18 +128,18 @@ def _tokenizer(name: str) -> tuple[Any, int]:
         raise ValueError("a tokenizer file needs the tokenizers package: pip install 'milepost[hf]'") from None
     except Exception as error:
         raise ValueError(f"{path} is no tokenizer.json: {str(error).splitlines()[0][:120]}") from None
-    return lambda content: np.array(made.encode(content.decode("utf-8", "replace")).ids, dtype=np.int64), made.get_vocab_size()
+    return lambda content: np.array(made.encode(content.decode("utf-8", "replace"), add_special_tokens=False).ids, dtype=np.int64), made.get_vocab_size(), path.read_bytes()
 
 
-def batch(row: np.ndarray[Any, Any], length: int, rows: int, seed: int, step: int) -> np.ndarray[Any, Any]:
+def batch(row: Numbers, length: int, rows: int, seed: int, step: int) -> Numbers:
     """``rows`` stretches of ``length`` + 1 tokens for one step: the same for every model of this seed."""
     places = np.random.default_rng((seed, step)).integers(0, len(row) - length, rows)
     return np.stack([row[p : p + length + 1] for p in places])
 
 
-def windows(test: Sequence[np.ndarray[Any, Any]], length: int, most: int) -> list[tuple[int, np.ndarray[Any, Any]]]:
+def windows(test: Sequence[Numbers], length: int, most: int) -> list[tuple[int, Numbers]]:
     """Stretches of ``length`` + 1 tokens of the test files, (file, tokens), spread over the files, at most ``most``."""
-    found: list[tuple[int, np.ndarray[Any, Any]]] = []
+    found: list[tuple[int, Numbers]] = []
     depth = 0
     while len(found) < most:
         more = [(n, tokens[depth * (length + 1) : (depth + 1) * (length + 1)]) for n, tokens in enumerate(test) if len(tokens) >= (depth + 1) * (length + 1)]

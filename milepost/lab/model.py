@@ -157,7 +157,7 @@ class Decoder(nn.Module):
 
     def _embedded(self, ids: Tensor, at: Layout, goes_on: bool = False) -> Tensor:
         enc = self.encodings[0]
-        if enc.length_dependent and "embed" in enc.points and not waits(enc):
+        if enc.length_dependent and "embed" in enc.points:
             if goes_on:
                 raise ValueError(f"{enc!r} embeds by the length of the whole text, which a text that goes on has not; read it without caches")
             enc = enc.at(int(at.index.max()) + 1)

@@ -7,12 +7,16 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from milepost.lab import strategies
+from milepost.lab import corpus, strategies
 from milepost.lab.model import Decoder, Shape
+from milepost.lab.strangers import import_named
 
 SCHEMA = 1
+SHORTEST = 8
+"""Tokens: the shortest length to train at, and to ask a task at."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that decides the numbers of a run."""
+    """Everything that decides the numbers of a run. ``threads`` of a trial (they decide the last bits) and ``digest`` of the text are set as it begins."""
 
     profile: str
     shape: Shape
@@ -75,7 +79,14 @@ class Plan:
     tasks: tuple[str, ...] = ()
     text: str | None = None
     tokenizer: str = "bytes"
+    threads: int = 1
+    digest: str = ""
     schema: int = field(default=SCHEMA)
+
+    @property
+    def longest(self) -> int:
+        """The longest text that is tested."""
+        return max(self.lengths)
 
     @property
     def targets(self) -> int:
@@ -85,6 +96,14 @@ class Plan:
     def trials(self) -> list[Trial]:
         """Every model to train."""
         return [Trial(enc, seed, data) for data in ("text", *self.tasks) for seed in self.seeds for enc in self.encodings]
+
+    def trial(self, key: str) -> Trial:
+        """The trial of a key."""
+        return next(trial for trial in self.trials() if trial.key == key)
+
+    def read(self) -> corpus.Corpus:
+        """The text that models are trained and tested on."""
+        return corpus.read(self.text, self.tokenizer, longest=self.longest, trained=self.shape.length)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -117,18 +136,23 @@ def make(
     if tune < 0:
         raise ValueError(f"--tune is a number of steps, at least 0, got {tune}")
     trained = size.length if train_length is None else train_length
-    if trained < 8:
-        raise ValueError(f"the trained length must be at least 8 tokens, got {trained}")
-    shape = Shape(256, size.layers, size.width, size.heads, trained)
+    if trained < SHORTEST:
+        raise ValueError(f"the trained length must be at least {SHORTEST} tokens, got {trained}")
+    shape = Shape(max(256, corpus.vocabulary(tokenizer)), size.layers, size.width, size.heads, trained)  # tasks are written in bytes
     chosen = tuple(dict.fromkeys(encodings or size.encodings))
+    import_named(chosen)
     for spec in chosen:
         Decoder(replace(shape, layers=1), spec)  # unknown names, wrong arguments: said now
     numbers = tuple(seeds) or tuple(range(size.seeds))
     if len(set(numbers)) < len(numbers) or min(numbers) < 0:
         raise ValueError(f"seeds are different whole numbers, at least 0, got {list(numbers)}")
     asked = read_lengths(lengths, trained)
+    if tasks and min(asked) < SHORTEST:
+        raise ValueError(f"tasks are asked at lengths of at least {SHORTEST} tokens, got {min(asked)}")
+    text = None if text is None else str(Path(text).resolve())  # trials may run elsewhere
+    tokenizer = "bytes" if tokenizer == "bytes" else str(Path(tokenizer).resolve())
     named = tuple(dict.fromkeys(("none", *strategy_names)))
-    return Plan(profile, shape, size.steps, size.rows, asked, size.windows, numbers, chosen, named, tune, tuple(tasks), text, tokenizer)
+    return Plan(profile, shape, size.steps, size.rows, asked, size.windows, numbers, chosen, named, tune, tuple(dict.fromkeys(tasks)), text, tokenizer)
 
 
 def read_lengths(text: str, trained: int) -> tuple[int, ...]:

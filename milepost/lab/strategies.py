@@ -1,12 +1,24 @@
 """Strategies: what can be done to a trained RoPE model at test time, without training it again.
 
-Each maps the model's rope and a length to the spec that serves it. Up to the trained length the scalings leave it as it is.
+    none            nothing
+    base            a larger base, such that as many pairs turn full circle as in training
+    linear, ntk     the scalings of these names, by length / trained
+    dynamic         dynamic NTK: the text's own length decides
+    yarn            YaRN, by length / trained
+    self-extend     near tokens as they are, far ones in groups, as large as the length needs
+    rerope          distances that stop growing at a window
+
+Each maps the model's rope and a length to the spec that serves it. Up to the trained length all of them leave the model as it is.
 """
 
 from __future__ import annotations
 
+from itertools import count
+
 from milepost.encodings.rope import RoPE
 from milepost.lab.model import Shape
+from milepost.maps.rerope import ReRoPE
+from milepost.maps.self_extend import SelfExtend
 from milepost.scaling import Scaling
 from milepost.scaling.dynamic import Dynamic
 from milepost.scaling.larger_base import LargerBase
@@ -25,39 +37,33 @@ def applies(spec: str, shape: Shape) -> bool:
 
 def served(spec: str, strategy: str, shape: Shape, length: int) -> str:
     """The spec that serves ``length`` tokens by a strategy."""
-    rope = shape.build(spec)
+    rope, trained = shape.build(spec), shape.length
     if not isinstance(rope, RoPE) or rope.scaling is not None:
         raise ValueError(f"strategies are for a RoPE without a scaling, got {spec}")
-    trained = shape.length
     if strategy not in NAMES:
         raise ValueError(f"unknown strategy {strategy!r}; there are {', '.join(NAMES)}")
-    if strategy == "none" or (length <= trained and strategy not in ("self-extend", "rerope")):
+    if strategy == "none" or length <= trained:
         return repr(rope)
-    if strategy in ("self-extend", "rerope"):
-        return _mapped(rope, strategy, trained, length)
-    factor = length / trained
-    made: dict[str, Scaling] = {
-        "base": LargerBase(LargerBase.needed(max(length, trained), trained=trained, base=rope.base)) if trained > 6 else NTK(factor),
-        "linear": Linear(factor),
-        "ntk": NTK(factor),
-        "dynamic": Dynamic(trained),
-        "yarn": YaRN(factor, trained),
-    }
-    return repr(_with(rope, made[strategy]))
-
-
-def _with(rope: RoPE, scaling: Scaling) -> RoPE:
-    return RoPE(rope.head_dim or 0, rope.base, rope.pairing, rope.rotary, rope.partial, scaling)
-
-
-def _mapped(rope: RoPE, strategy: str, trained: int, length: int) -> str:
-    """Position maps with windows that keep every relative position inside the trained length."""
-    window = max(2, trained // 2)
     if strategy == "rerope":
-        return f"rerope(rope={rope!r}, window={window})"
-    room = trained - window
-    group = max(1, -(-max(0, length - window) // max(1, room - 1)))
-    return f"self_extend(rope={rope!r}, group={group}, window={window})"
+        return repr(ReRoPE(rope, window=trained // 2))
+    if strategy == "self-extend":
+        return repr(_extended(rope, trained, length))
+    return repr(RoPE(rope.head_dim or 0, rope.base, rope.pairing, rope.rotary, rope.partial, _scaling(strategy, rope, trained, length)))
+
+
+def _scaling(strategy: str, rope: RoPE, trained: int, length: int) -> Scaling:
+    if strategy == "base":
+        return LargerBase(LargerBase.needed(length, trained=trained, base=rope.base))
+    if strategy == "dynamic":
+        return Dynamic(trained)
+    factor = length / trained
+    return {"linear": Linear(factor), "ntk": NTK(factor), "yarn": YaRN(factor, trained)}[strategy]
+
+
+def _extended(rope: RoPE, trained: int, length: int) -> SelfExtend:
+    """The smallest groups that keep every relative position inside the trained length."""
+    tried = (SelfExtend(rope, group=group, window=trained // 2) for group in count(1))
+    return next(enc for enc in tried if enc.reach(length) < trained)
 
 
 __all__ = ["NAMES", "applies", "served"]

@@ -1,7 +1,7 @@
 """Training: one model on stretches of text, the same stretches in the same order for every encoding.
 
-AdamW, a short warm-up, then a cosine down to a tenth. The state is written whole every so often, so that a killed run goes on
-from there and ends with the very same numbers.
+AdamW, a short warm-up, then a cosine down to a tenth. The state is written whole every so often and at the end, so that a killed run
+goes on from there and ends with the very same numbers.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from milepost.lab import peak
 from milepost.lab.corpus import batch
 from milepost.lab.model import Decoder
 
 Numbers = np.ndarray[Any, Any]
+PATIENCE = 60.0
+"""Seconds after which the state is written even if no round number of steps is reached."""
 
 
 class Diverged(RuntimeError):  # noqa: N818 (a result, which is recorded)
@@ -37,7 +40,11 @@ class Recipe:
     length: int
     rate: float = 3e-3
     seed: int = 0
-    save_every: int = 100
+
+    @property
+    def save_every(self) -> int:
+        """Steps between two writings of the state."""
+        return max(1, min(100, self.steps // 10))
 
     def rate_at(self, step: int) -> float:
         """The learning rate of a step."""
@@ -62,27 +69,30 @@ def train(
 ) -> dict[str, Any]:
     """Train a model in place; ``state`` is the file that a killed run goes on from. Tells (step, loss, tokens a second).
 
-    Runs on what accelerate finds: the CPU, a GPU in bfloat16, or as many as `accelerate launch` was told of.
+    Runs on what accelerate finds: the CPU, a GPU in bfloat16, or as many as `accelerate launch` was told of, which share each step's rows.
     """
-    from accelerate import Accelerator
-
-    accelerator = Accelerator(mixed_precision="bf16" if torch.cuda.is_available() else "no")
+    accelerator = _accelerator()
+    if recipe.rows % accelerator.num_processes:
+        raise ValueError(f"{recipe.rows} rows a step can't be shared evenly by {accelerator.num_processes} processes")
+    peak.begin()
     decay = [p for p in model.parameters() if p.dim() > 1]
     rest = [p for p in model.parameters() if p.dim() <= 1]
     optimizer = torch.optim.AdamW([{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}], lr=recipe.rate, betas=(0.9, 0.95))
     ready, optimizer = accelerator.prepare(model, optimizer)
-    first, spent, losses = _resume(state, model, optimizer)
+    first, spent, losses = _resume(state, model, optimizer, accelerator.device)
     share = slice(accelerator.process_index, None, accelerator.num_processes)
     model.train()
-    begun = time.perf_counter()
+    begun = kept = time.perf_counter()
     for step in range(first, recipe.steps):
         for group in optimizer.param_groups:
             group["lr"] = recipe.rate_at(step)
         tokens, counted = batches(step)
         ids = torch.from_numpy(tokens[share]).to(accelerator.device)
         wanted = ids[:, 1:] if counted is None else ids[:, 1:].masked_fill(~torch.from_numpy(counted[share]).to(ids.device), -100)
-        loss = F.cross_entropy(ready(ids[:, :-1]).flatten(0, 1), wanted.flatten())
-        value = loss.item()
+        scored = tokens[:, 1:].size if counted is None else int(counted.sum())
+        lost = F.cross_entropy(ready(ids[:, :-1]).float().flatten(0, 1), wanted.flatten(), reduction="sum")
+        loss = lost * (accelerator.num_processes / scored)  # gradients are averaged over processes: this gives the mean over all tokens
+        value = float(accelerator.reduce(loss.detach(), "mean"))
         if not math.isfinite(value):
             raise Diverged(f"the loss at step {step} is {value}")
         optimizer.zero_grad(set_to_none=True)
@@ -90,14 +100,27 @@ def train(
         accelerator.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         losses.append(value)
-        passed = spent + time.perf_counter() - begun
+        now = time.perf_counter()
+        passed = spent + now - begun
         tell(step + 1, value, (step + 1) * recipe.rows * recipe.length / passed)
-        if state is not None and (step + 1) % recipe.save_every == 0 and step + 1 < recipe.steps and accelerator.is_main_process:
+        due = (step + 1) % recipe.save_every == 0 or step + 1 == recipe.steps or now - kept > PATIENCE
+        if state is not None and due and accelerator.is_main_process:
             _keep(state, model, optimizer, step + 1, passed, losses)
+            kept = time.perf_counter()
+    if first >= recipe.steps:
+        tell(recipe.steps, losses[-1], recipe.steps * recipe.rows * recipe.length / spent)  # it was killed after the last step
     model.eval()
-    spent += time.perf_counter() - begun
     tokens_read = recipe.steps * recipe.rows * recipe.length
-    return {"tokens": tokens_read, "tokens_per_s": tokens_read / max(spent, 1e-9), "losses": losses}
+    spent += time.perf_counter() - begun
+    return {"tokens": tokens_read, "tokens_per_s": tokens_read / max(spent, 1e-9), "losses": losses, "peak_mb": peak.peak_mb()}
+
+
+def _accelerator() -> Any:
+    """The CPU, or GPUs in bfloat16 where they have it."""
+    from accelerate import Accelerator
+
+    gpu = torch.cuda.is_available()
+    return Accelerator(cpu=not gpu, mixed_precision="bf16" if gpu and torch.cuda.is_bf16_supported() else "no")
 
 
 def _keep(state: Path, model: Decoder, optimizer: Any, step: int, spent: float, losses: list[float]) -> None:
@@ -110,11 +133,11 @@ def _keep(state: Path, model: Decoder, optimizer: Any, step: int, spent: float, 
         temporary.unlink(missing_ok=True)
 
 
-def _resume(state: Path | None, model: Decoder, optimizer: Any) -> tuple[int, float, list[float]]:
+def _resume(state: Path | None, model: Decoder, optimizer: Any, device: torch.device) -> tuple[int, float, list[float]]:
     """The step to go on from, the time spent so far, and the losses."""
     if state is None or not state.exists():
         return 0, 0.0, []
-    held = torch.load(state, weights_only=True)
+    held = torch.load(state, map_location=device, weights_only=True)
     model.load_state_dict(held["model"])
     optimizer.load_state_dict(held["optimizer"])
     return int(held["step"]), float(held["spent"]), list(held["losses"])

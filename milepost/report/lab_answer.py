@@ -72,6 +72,8 @@ def _losses(results: Results, length: int) -> list[tuple[float, str]]:
 
 
 def _moves(change: float) -> str:
+    if abs(change) < 0.0005:
+        return "stays the same"
     return f"rises by {change:.1%}" if change >= 0 else f"falls by {-change:.1%}"
 
 

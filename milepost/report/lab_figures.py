@@ -86,10 +86,11 @@ def strategies(results: Results) -> Any:
         error = {"type": "data", "symmetric": False, "arrayminus": down, "array": up, "thickness": 1.5, "width": 3}
         fig.add_scatter(
             x=x, y=y, error_x=error, mode="markers", name=label, legendgroup=label, text=said, hovertemplate="%{text}<br>%{x:+.3f} nats<extra></extra>",
-            marker={"color": COLOURS[(3, 0, 2, 4, 1)[number % 5]], "symbol": "x" if number == 0 else "circle", "size": 8}, meta={"label": label, "kind": "length"},
+            marker={"color": COLOURS[(3, 0, 2, 4, 1)[number % 5]], "symbol": "x" if number == 0 else "circle", "size": 8},
+            meta={"label": label, "kind": "length"},
         )  # fmt: skip
     fig.add_vline(0, line_dash="dot", line_color=GREY)
-    fig.update_xaxes(title_text="nats a token gained (left of 0: lost)")
+    fig.update_xaxes(title_text="nats a token gained (left of 0: lost)", exponentformat="power")
     names = [html.escape(label) for label in groups]
     fig.update_yaxes(title_text="strategy", tickvals=list(range(len(names))), ticktext=names, range=[len(names) - 0.5, -0.5], automargin=True)
     fig.update_layout(height=180 + 80 * len(names))
@@ -110,13 +111,14 @@ def attention(results: Results) -> Any:
     fig = _empty("Share of attention by distance")
     found = [(run, one) for run in results["runs"] for one in run.get("attention") or []]
     seeds = len({run["seed"] for run, _ in found}) > 1
-    found.sort(key=lambda pair: pair[1]["length"] != max(one["length"] for _, one in found))  # the longest first
+    longest = max(one["length"] for _, one in found)
+    found.sort(key=lambda pair: pair[1]["length"] != longest)  # the longest first
     most = max(share for _, one in found for head in one["heads"] for share in head["distance"])
     for run, one in found:
         heads, edges = one["heads"], one["heads"][0]["edges"]
         columns = [str(a) if e - a == 1 else f"{a}-{e - 1}" for a, e in itertools.pairwise(edges)]
         rows = [f"{head['layer']}, {head['head']}" for head in heads]
-        label = f"{name(run)}{f', seed {run["seed"]}' if seeds else ''}, {one['length']} tokens"
+        label = f"{name(run)}, {one['length']} tokens" + (f", seed {run['seed']}" if seeds else "")
         said = [[f"mean distance {h['mean']:.1f}, looks at {math.exp(h['entropy']):.1f} keys, first token {h['sink']:.1%}"] * len(columns) for h in heads]
         fig.add_heatmap(
             z=[head["distance"] for head in heads], x=columns, y=rows, text=said, zmin=0, zmax=most, colorscale="Viridis", visible=not fig.data,
@@ -210,5 +212,3 @@ def _mark_trained(fig: Any, results: Results, *, log: bool = False) -> None:
 def _lengths_axis(fig: Any, results: Results, title: str) -> None:
     known = lengths(results)
     fig.update_xaxes(type="log", title_text=title, tickvals=known, ticktext=[str(n) for n in known])
-
-

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,15 @@ def load(folder: str | Path) -> Results:
     except OSError as error:
         raise ValueError(f"{file} can't be read: {error.strerror or error}") from None
     return check(found, str(file))
+
+
+def load_all(folders: Sequence[str | Path]) -> dict[str, Results]:
+    """The results of several folders by name; a folder given twice is refused."""
+    paths = [Path(folder).resolve() for folder in folders]
+    for folder, path in zip(folders, paths, strict=True):
+        if paths.count(path) > 1:
+            raise ValueError(f"{folder} is given twice")
+    return {str(folder): load(folder) for folder in folders}
 
 
 def check(found: Any, name: str) -> Results:
@@ -104,9 +114,6 @@ def _what(one: dict[str, Any]) -> tuple[str, str]:
 def _marks(folders: list[str]) -> list[str]:
     """The shortest ends of the paths that tell them apart."""
     paths = [Path(folder).resolve().parts for folder in folders]
-    if len(set(paths)) < len(paths):
-        twice = next(folder for folder, path in zip(folders, paths, strict=True) if paths.count(path) > 1)
-        raise ValueError(f"{twice} is given twice")
     depth = 1
     while len({path[-depth:] for path in paths}) < len(paths):
         depth += 1

@@ -75,7 +75,7 @@ def protocol_loss_table(results: Results) -> Table:
     return ["encoding", "protocol", *_times(results)], rows
 
 
-def strategy_table(results: Results) -> Table:
+def strategy_table(results: Results, *, intervals: bool = True) -> Table:
     """Each strategy's gain beyond the trained length, beside what a short text pays when it is set for the longest."""
     far = [n for n in lengths(results) if n > trained(results)]
     rows = []
@@ -86,7 +86,7 @@ def strategy_table(results: Results) -> Table:
             rows.append([label, "mean", *[NONE if v is None else f"{v:+.3f}" for v in (costs, *means)]])
         for run in runs:
             found = [cost(run, results), *[gains(run, results).get(n) for n in far]]
-            rows.append([label, str(run["seed"]), *[NONE if one is None else _with_interval(one, sign="+") for one in found]])
+            rows.append([label, str(run["seed"]), *[NONE if one is None else _with_interval(one, sign="+", shown=intervals) for one in found]])
     return ["strategy", "seed", f"cost at {base(results)}, set for {lengths(results)[-1]}", *[f"gain at {n}" for n in far]], rows
 
 
@@ -181,12 +181,12 @@ def _loss(value: float | None, ended: bool, first: float | None = None) -> str:
     return f"{value:.3f}" + (f" ({value / first - 1:+.1%})" if first else "")
 
 
-def _with_interval(row: dict[str, Any], sign: str = "") -> str:
+def _with_interval(row: dict[str, Any], sign: str = "", shown: bool = True) -> str:
     value = next(row[field] for field in ("loss", "gain", "cost") if field in row)
     if value is None:
         return str(row.get("note", "table ends"))
     low, high = row.get("low"), row.get("high")
-    return f"{value:{sign}.3f}" + ("" if low is None or high is None else f" [{low:{sign}.3f}, {high:{sign}.3f}]")
+    return f"{value:{sign}.3f}" + ("" if low is None or high is None or not shown else f" [{low:{sign}.3f}, {high:{sign}.3f}]")
 
 
 def _score(row: dict[str, Any]) -> str:
