@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from milepost.cli import app
 from milepost.encodings import NAMES
+from milepost.maps import NAMES as MAPS
 
 TINY = ["--heads", "2", "--length", "64", "--head-dim", "16", "--rounds", "1"]
 SMALL = ["--heads", "2", "--head-dim", "8", "--width", "8", "--length", "16"]
@@ -110,7 +111,7 @@ def test_list_prints_json_alone_with_every_encoding():
     done = run("list", "--json")
     assert done.returncode == 0 and not done.stderr
     rows = json.loads(done.stdout)
-    assert [row["name"] for row in rows] == list(NAMES)
+    assert [row["name"] for row in rows] == [*NAMES, *MAPS]
     for row in rows:
         assert {"name", "points", "properties", "reference"} <= set(row)
         assert isinstance(row["points"], list) and isinstance(row["properties"], dict)
@@ -173,7 +174,7 @@ def test_show_draws_all_encodings_on_one_page(tmp_path):
     out = tmp_path / "all.html"
     done = quick("show", "--all", "--out", str(out), *SMALL)
     assert done.exit_code == 0, done.output
-    assert out.read_text(encoding="utf-8").count("<section>") == len(NAMES)
+    assert out.read_text(encoding="utf-8").count("<section>") == len(NAMES) + len(MAPS)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,8 +1,11 @@
-"""bench all: rope, attention, decode and memory, one after another, in one document that is whole after every part."""
+"""bench all: rope, attention, decode and memory, part by part, in one document that is whole after every part.
+
+Each part is one run, its contestants interleaved. A killed benchmark goes on with the parts that are missing; one part can be done again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,22 +16,46 @@ from milepost.bench.rope import bench_rope
 from milepost.results import provenance
 
 PLAIN = ("rope", *TOEPLITZ)
+Tell = Callable[[str], None]
 
 
-def bench_everything(tell: Callable[[str], None] = lambda text: None) -> Iterator[dict[str, Any]]:
-    """What is known after each part: ``rope`` (rows of `bench rope`), ``rows`` (of attention, decode and memory), ``provenance``."""
+def parts(tell: Tell) -> dict[str, Callable[[], list[dict[str, Any]]]]:
+    """Every part by its name, in the order of the document."""
     attention = partial(bench_attention, tell=tell)
-    parts: list[Callable[[], dict[str, Any]]] = [
-        lambda: attention((4096,), PLAIN, passes=("forward",), rounds=4),
-        lambda: bench_decode(tell=tell),
-        lambda: attention((4096,), PLAIN, passes=("training",), rounds=2),
-        lambda: attention((16384,), PLAIN, passes=("forward",)),
-        lambda: attention((16384,), TOEPLITZ, passes=("training",), rounds=0, ours_only=True),  # memory alone
-        lambda: {"rows": bench_memory(tell=tell)},
-        lambda: attention((4096,), CONTENT, passes=("forward",), rounds=2),
-    ]
-    about = provenance(heads=8, head_dim=64, dtype="float32", causal=True, device="cpu")
-    rope, rows = bench_rope(tell=tell)["rows"], []
-    for part in parts:
-        rows += part()["rows"]
-        yield {"rope": rope, "rows": list(rows), "provenance": about}
+    return {
+        "rotation": lambda: list(bench_rope(tell=tell)["rows"]),
+        "forward-4096": lambda: list(attention((4096,), PLAIN, passes=("forward",), rounds=4)["rows"]),
+        "decode-16384": lambda: list(bench_decode(tell=tell)["rows"]),
+        "training-4096": lambda: list(attention((4096,), PLAIN, passes=("training",), rounds=2)["rows"]),
+        "forward-16384": lambda: list(attention((16384,), PLAIN, passes=("forward",))["rows"]),
+        "training-memory-16384": lambda: list(attention((16384,), TOEPLITZ, passes=("training",), rounds=0, ours_only=True)["rows"]),
+        "memory-65536": lambda: list(bench_memory(tell=tell)),
+        "content-4096": lambda: list(attention((4096,), CONTENT, passes=("forward",), rounds=2)["rows"]),
+    }
+
+
+def bench_everything(known: dict[str, Any] | None = None, again: Sequence[str] = (), tell: Tell = lambda text: None) -> Iterator[dict[str, Any]]:
+    """What is known after each part: ``parts`` by name, each with ``rows`` and ``provenance``; ``rope`` and ``rows`` are these put together.
+
+    Parts that ``known`` holds are kept, but for those named in ``again``.
+    """
+    every = parts(tell)
+    for name in again:
+        if name not in every:
+            raise ValueError(f"unknown part {name!r}; there are {', '.join(every)}")
+    held = dict((known or {}).get("parts", {}))
+    for name, run in every.items():
+        if name not in held or name in again:
+            about = provenance(heads=8, head_dim=64, dtype="float32", causal=True, device="cpu")
+            held[name] = {"rows": run(), "provenance": about}
+            yield together(held, list(every))
+    if held:
+        yield together(held, list(every))
+
+
+def together(held: dict[str, Any], order: Sequence[str]) -> dict[str, Any]:
+    """The document of these parts."""
+    found = {name: held[name] for name in order if name in held}
+    rows = [row for name, part in found.items() if name != "rotation" for row in part["rows"]]
+    first = next(iter(found.values()))
+    return {"rope": found["rotation"]["rows"] if "rotation" in found else [], "rows": rows, "parts": found, "provenance": first["provenance"]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from milepost.cli import bench, encodings, lab, ropes
+from milepost.cli import bench, choose, encodings, lab, ropes
 
 COMMANDS = {
     "list": encodings.list_command,
@@ -17,6 +17,7 @@ COMMANDS = {
     "lab": lab.lab_command,
     "report": lab.report_command,
     "compare": lab.compare_command,
+    "choose": choose.choose_command,
 }
 BENCH = {
     "rope": bench.bench_rope_command,

@@ -93,18 +93,28 @@ def bench_decode_command(
 @teaching
 def bench_all_command(
     out: Annotated[Path, typer.Option(help="Folder for bench.json, bench.md and the figures.")] = Path("docs/bench"),
+    resume: Annotated[bool, typer.Option("--resume", help="Keep the parts that bench.json holds, and do those that are missing.")] = False,
+    again: Annotated[list[str] | None, typer.Option("--again", help="With --resume: do this part again.")] = None,
     as_json: Json = False,
 ) -> None:
     """Every benchmark at its full size, written as data, a Markdown table and a figure.
 
-    Example: `milepost bench all --out docs/bench`
+    Example: `milepost bench all --out docs/bench` or `milepost bench all --resume --again decode-16384`
     """
+    import json
+
     from milepost.bench.everything import bench_everything
     from milepost.report.bench import save
 
     out.mkdir(parents=True, exist_ok=True)  # before the long run, not after it
+    known: dict[str, Any] = {}
+    if resume and (out / "bench.json").exists():
+        try:
+            known = json.loads((out / "bench.json").read_text(encoding="utf-8"))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{out / 'bench.json'} can't be read ({error}); run without --resume") from None
     with telling() as tell:
-        for result in bench_everything(tell=tell):  # a killed run keeps the parts that it finished
+        for result in bench_everything(known, again or (), tell=tell):  # a killed run keeps the parts that it finished
             files = save(result, out)
     for file in files:
         aside().print(f"wrote {file}", soft_wrap=True)

@@ -78,9 +78,7 @@ def buckets(length: int, trained: int, pieces: int = 4) -> list[tuple[int, int]]
     return [(a, min(a + size, length)) for a in range(0, length, size)]
 
 
-def by_position(
-    model: Model, windows: Numbers, edges: Sequence[tuple[int, int]], *, length_dependent: bool = False, device: Device = None
-) -> list[Numbers]:
+def by_position(model: Model, windows: Numbers, edges: Sequence[tuple[int, int]], *, length_dependent: bool = False, device: Device = None) -> list[Numbers]:
     """Losses (windows x tokens) at the positions of each bucket: one pass over all, or, where the length matters, one for each bucket's end."""
     if not length_dependent:
         lost = token_losses(model, windows[:, : edges[-1][1] + 1], device)

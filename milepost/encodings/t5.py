@@ -21,7 +21,6 @@ Used by: T5, mT5, Flan-T5, UL2, LongT5
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import Literal
 
 import torch
@@ -34,7 +33,15 @@ def edges(buckets: int, max_distance: int) -> tuple[int, ...]:
     """The first distance of buckets 1, 2, ...: n is in bucket E + t from (n/E)^K >= (max_distance/E)^t on, K = N - E."""
     exact = buckets // 2
     rest = buckets - exact
-    later = [bisect_left(range(max_distance + 1), True, key=lambda n: n**rest * exact**t >= max_distance**t * exact**rest) for t in range(1, rest)]
+    later = []
+    for t in range(1, rest):
+        wanted = max_distance**t * exact ** (rest - t)
+        n = int(exact * (max_distance / exact) ** (t / rest))  # a guess, put right in whole numbers
+        while n > 0 and (n - 1) ** rest >= wanted:
+            n -= 1
+        while n**rest < wanted:
+            n += 1
+        later.append(n)
     return (*range(1, exact + 1), *later)
 
 

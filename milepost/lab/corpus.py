@@ -128,7 +128,11 @@ def _tokenizer(name: str) -> tuple[Callable[[bytes], Numbers], int, bytes]:
         raise ValueError("a tokenizer file needs the tokenizers package: pip install 'milepost[hf]'") from None
     except Exception as error:
         raise ValueError(f"{path} is no tokenizer.json: {str(error).splitlines()[0][:120]}") from None
-    return lambda content: np.array(made.encode(content.decode("utf-8", "replace"), add_special_tokens=False).ids, dtype=np.int64), made.get_vocab_size(), path.read_bytes()
+    return (
+        lambda content: np.array(made.encode(content.decode("utf-8", "replace"), add_special_tokens=False).ids, dtype=np.int64),
+        made.get_vocab_size(),
+        path.read_bytes(),
+    )
 
 
 def batch(row: Numbers, length: int, rows: int, seed: int, step: int) -> Numbers:

@@ -35,15 +35,21 @@ class Profile:
 
 
 BASIC = ("nope", "sinusoidal", "learned", "t5", "alibi", "rope")
-EVERY = (
-    "nope", "integer", "binary", "sinusoidal", "sinusoidal(concat=True)", "learned", "shaw", "transformer_xl", "t5", "deberta", "alibi", "rope", "rope + alibi",
-)  # fmt: skip
+
+
+def every(width: int) -> tuple[str, ...]:
+    """What the larger profiles compare; a concatenated code takes a quarter of the embedding's channels."""
+    concatenated = f'sinusoidal(width={width // 4}, how="concat")'
+    codes = ("nope", "integer", "binary", "sinusoidal", concatenated, "learned")
+    return (*codes, "shaw", "transformer_xl", "t5", "deberta", "alibi", "rope", "rope + alibi")
+
+
 USUAL = ("none", "linear", "ntk", "dynamic", "yarn")
 PROFILES = {
     "tiny": Profile(1, 32, 2, 16, 20, 8, 12, 1, ("nope", "alibi", "rope")),
     "quick": Profile(2, 96, 4, 64, 300, 32, 48, 1, BASIC),
-    "standard": Profile(4, 144, 4, 128, 500, 32, 48, 3, EVERY),
-    "full": Profile(8, 384, 6, 512, 5000, 32, 96, 3, EVERY),
+    "standard": Profile(4, 144, 4, 128, 500, 32, 48, 3, every(144)),
+    "full": Profile(8, 384, 6, 512, 5000, 32, 96, 3, every(384)),
 }
 
 

@@ -1,4 +1,4 @@
-"""Sweep: all trials of a plan, side by side in processes. The driver alone writes results.
+"""Sweep: all trials of a plan, side by side. The driver alone writes results.
 
     OUT/plan.json                 what was asked for
     OUT/trials/KEY/               a trial's model, and the state that a killed one goes on from
@@ -10,23 +10,22 @@ Killed at any moment, a run with `resume` does what is missing, and ends with th
 
 from __future__ import annotations
 
+import fcntl
 import json
-import os
-import queue
-import subprocess
-import sys
-import threading
+import shutil
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from milepost.lab import corpus
+from milepost.lab import on_ray, processes, together
 from milepost.lab.compared import comparisons
+from milepost.lab.corpus import Corpus
 from milepost.lab.plan import SCHEMA, Plan, Trial
 from milepost.results import provenance, write_json
 
-News = dict[str, Any]
-Tell = Callable[[Trial, News], None]
+Tell = Callable[[Trial, dict[str, Any]], None]
 
 
 def sweep(
@@ -37,51 +36,96 @@ def sweep(
     out = Path(out)
     if engine not in ("local", "ray"):
         raise ValueError(f"engine is local or ray, got {engine!r}")
-    text = corpus.read(plan.text, plan.tokenizer, longest=max(plan.lengths)).describe()  # what is wrong with the text is said before training
-    prepare(plan, out, resume)
-    todo = [trial for trial in plan.trials() if not (out / "trials" / trial.key / "result.json").exists()]
-    failed: dict[str, str] = {}
-    if engine == "ray":
-        from milepost.lab.on_ray import run_all
-
-        done = run_all(plan, todo, out, address, tell)
+    side = processes.side_by_side(len(plan.trials()), workers)
+    text = plan.read()  # what is wrong with the text is said before training
+    plan = replace(plan, digest=text.digest, threads=processes.cores() // side if engine == "local" and not together.launched() else 1)
+    if together.launched():
+        if together.is_main():
+            prepare(plan, out, resume)
+        together.wait()
+        plan = prepare(plan, out, True)
     else:
-        done = _run_all(plan, todo, out, workers, tell)
-    for trial, result in done:
-        if "failed" in result:
-            failed[trial.key] = result["failed"]
+        plan = prepare(plan, out, resume)
+    with alone(out):
+        todo = [trial for trial in plan.trials() if not (out / "trials" / trial.key / "result.json").exists()]
+        if together.launched():
+            done = together.run_all(plan, todo, out, tell)
+        elif engine == "ray":
+            done = on_ray.run_all(plan, todo, out, workers, address, tell)
         else:
-            write_json(out / "trials" / trial.key / "result.json", result)
-        write_json(out / "results.json", gather(plan, out, text, failed))
+            done = processes.run_all(plan, todo, out, workers, tell)
+        return _collect(plan, out, text, done)
+
+
+def _collect(plan: Plan, out: Path, text: Corpus, done: Any) -> dict[str, Any]:
+    """Write what trials give as they finish, and results.json anew each time."""
+    failed: dict[str, str] = {}
     results = gather(plan, out, text, failed)
     write_json(out / "results.json", results)
+    with closing(done):
+        for trial, result in done:
+            home = out / "trials" / trial.key
+            if "failed" in result:
+                failed[trial.key] = result["failed"]
+            else:
+                write_json(home / "result.json", result)
+                for file in (*home.glob("*.pt"), home / "news.json", *home.glob(".*.tmp")):
+                    file.unlink(missing_ok=True)  # it will not be gone on from
+            results = gather(plan, out, text, failed)
+            write_json(out / "results.json", results)
     return results
 
 
-def prepare(plan: Plan, out: Path, resume: bool) -> None:
-    """Make the folder, or find it to be of the same plan; what can't be written is said before training."""
+def prepare(plan: Plan, out: Path, resume: bool) -> Plan:
+    """Make the folder, or find it to be of the same plan; what can't be written is said before training. The plan as the folder has it."""
     asked = plan.to_json()
     if (out / "plan.json").exists():
         try:
-            held = json.loads((out / "plan.json").read_text())
-        except (OSError, json.JSONDecodeError) as error:
-            raise ValueError(f"{out / 'plan.json'} can't be read ({error}); choose another --out") from None
+            held = json.loads((out / "plan.json").read_text(encoding="utf-8"))
+            asked["threads"] = held["threads"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{out / 'plan.json'} can't be read ({type(error).__name__}: {error}); choose another --out") from None
         if not resume:
             raise ValueError(f"{out} holds results already; go on with --resume, or choose another --out")
         if held != asked:
             changed = sorted(name for name in held.keys() | asked.keys() if held.get(name) != asked.get(name))
-            raise ValueError(f"{out} holds results of another plan ({', '.join(changed)} differ); ask for the same as then, or choose another --out")
-        return
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            said = "the text that it read" if changed == ["digest"] else ", ".join(changed)
+            raise ValueError(f"{out} holds results of another plan ({said} changed since); ask for the same as then, or choose another --out")
+    elif out.exists() and (not out.is_dir() or any(not file.name.endswith(".tmp") for file in out.iterdir())):
         raise ValueError(f"{out} is there already, and is no lab run; choose another --out")
     try:
-        (out / "trials").mkdir(parents=True, exist_ok=True)
+        out.mkdir(parents=True, exist_ok=True)
+        _room(plan, out)
         write_json(out / "plan.json", asked)
+        (out / "trials").mkdir(exist_ok=True)
     except OSError as error:
         raise ValueError(f"can't write into {out}: {error.strerror or error}") from None
+    return Plan.from_json(asked)
 
 
-def gather(plan: Plan, out: Path, text: dict[str, Any], failed: dict[str, str]) -> dict[str, Any]:
+def _room(plan: Plan, out: Path) -> None:
+    """Refuse a disk that can't hold the models and the states of those in training."""
+    size = 4 * (12 * plan.shape.layers * plan.shape.width**2 + (2 * plan.shape.vocabulary + plan.shape.length) * plan.shape.width)
+    needed, free = size * (len(plan.trials()) + 6 * processes.cores()), shutil.disk_usage(out).free
+    if free < needed:
+        raise ValueError(f"the disk of {out} has {free / 2**20:.0f} MB left, and this run may need {needed / 2**20:.0f} MB; make room, or choose another --out")
+
+
+@contextmanager
+def alone(out: Path) -> Iterator[None]:
+    """No other driver in this folder; the system lets go of it when this process ends in whatever way."""
+    if not together.is_main():
+        yield
+        return
+    with (out / ".driver").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"another `milepost lab` is at work in {out}; wait for it, or choose another --out") from None
+        yield
+
+
+def gather(plan: Plan, out: Path, text: Corpus, failed: dict[str, str]) -> dict[str, Any]:
     """Everything that is known: finished runs, and which trials are missing or failed."""
     runs: list[dict[str, Any]] = []
     missing, lost = [], []
@@ -89,81 +133,22 @@ def gather(plan: Plan, out: Path, text: dict[str, Any], failed: dict[str, str]) 
         file = out / "trials" / trial.key / "result.json"
         name = {"encoding": trial.encoding, "seed": trial.seed, "data": trial.data}
         if file.exists():
-            runs += json.loads(file.read_text())["runs"]
+            runs += json.loads(file.read_text(encoding="utf-8"))["runs"]
         elif trial.key in failed:
             lost.append({**name, "why": failed[trial.key]})
         else:
             missing.append(name)
-    compared = comparisons(runs)
-    protocol = {"plan": plan.to_json(), "text": text, "targets": plan.targets, "intervals": "95%, bootstrap over test files"}
-    return {"schema": SCHEMA, "runs": runs, "comparisons": compared, "missing": missing, "failed": lost, "provenance": provenance(**protocol)}
+    protocol = {"plan": plan.to_json(), "text": text.describe(), "targets": plan.targets, "intervals": "95%, bootstrap over test files", **_protocols(plan)}
+    return {"schema": SCHEMA, "runs": runs, "comparisons": comparisons(runs), "missing": missing, "failed": lost, "provenance": provenance(**protocol)}
 
 
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _run_all(plan: Plan, todo: list[Trial], out: Path, workers: int | None, tell: Tell) -> Iterator[tuple[Trial, dict[str, Any]]]:
-    """Finished trials as they come, from processes side by side: workers x threads at most the cores."""
-    if not todo:
-        return
-    side = max(1, min(len(todo), workers or cores()))
-    threads = max(1, cores() // side)
-    waiting: queue.Queue[Trial] = queue.Queue()
-    for trial in todo:
-        waiting.put(trial)
-    news: queue.Queue[tuple[Trial, News]] = queue.Queue()
-    running: set[subprocess.Popen[str]] = set()
-
-    def work() -> None:
-        while True:
-            try:
-                trial = waiting.get_nowait()
-            except queue.Empty:
-                return
-            news.put((trial, _one(trial, out, threads, news, running)))
-
-    hands = [threading.Thread(target=work, daemon=True) for _ in range(side)]
-    for hand in hands:
-        hand.start()
-    left = len(todo)
-    try:
-        while left:
-            trial, item = news.get()
-            if "result" in item or "failed" in item:
-                left -= 1
-                yield trial, item.get("result", item)
-            else:
-                tell(trial, item)
-    finally:
-        while not waiting.empty():
-            waiting.get_nowait()
-        for process in list(running):
-            process.kill()
-
-
-def _one(trial: Trial, out: Path, threads: int, news: queue.Queue[tuple[Trial, News]], running: set[subprocess.Popen[str]]) -> News:
-    """One trial in a process of its own: its last word is the result."""
-    env = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
-    command = [sys.executable, "-m", "milepost.lab.worker", str(out), trial.key, str(threads)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
-        running.add(process)
-        words: list[str] = []
-        reader = threading.Thread(target=lambda: words.extend(process.stderr or []), daemon=True)
-        reader.start()
-        last: News = {}
-        for line in process.stdout or []:
-            try:
-                last = json.loads(line)
-            except json.JSONDecodeError:
-                continue  # something else printed
-            if "result" not in last:
-                news.put((trial, last))
-        process.wait()
-        reader.join(timeout=5)
-        running.discard(process)
-    if "result" in last:
-        return last
-    said = next((w.strip() for w in reversed(words) if w.strip()), "")
-    return {"failed": f"its process ended with code {process.returncode}" + (f": {said[:300]}" if said else "")}
+def _protocols(plan: Plan) -> dict[str, str]:
+    """How each number was made, in a sentence."""
+    return {
+        "losses": "nats a token, token-weighted; perplexity is e^loss; bits per byte of the test text",
+        "loss_by_length": f"same targets: the last {plan.targets} tokens of each window, read with `length` tokens in all",
+        "loss_by_position": "one pass over the longest length; one for each bucket's end where the encoding depends on the length",
+        "disjoint": "windows of `length` without overlap, every token scored once",
+        "sliding": "windows of `length` that advance by `stride`, every token scored once",
+        "comparisons": "paired differences on the same targets, file by file; below 0 is a gain",
+    }

@@ -109,7 +109,7 @@ def train(
             kept = time.perf_counter()
     if first >= recipe.steps:
         tell(recipe.steps, losses[-1], recipe.steps * recipe.rows * recipe.length / spent)  # it was killed after the last step
-    model.eval()
+    accelerator.unwrap_model(ready, keep_fp32_wrapper=False).eval()  # measured in full precision, whatever it was trained in
     tokens_read = recipe.steps * recipe.rows * recipe.length
     spent += time.perf_counter() - begun
     return {"tokens": tokens_read, "tokens_per_s": tokens_read / max(spent, 1e-9), "losses": losses, "peak_mb": peak.peak_mb()}

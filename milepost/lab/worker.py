@@ -3,32 +3,44 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 from milepost.lab.plan import Plan
+from milepost.lab.strangers import import_named
 from milepost.lab.trial import run, threads
 
 PAUSE = 0.5
 """Seconds between two lines about steps."""
 
 
-def main(out: str, key: str, count: str) -> None:
-    """Run trial ``key`` of the plan in ``out`` with so many threads."""
-    threads(int(count))
-    plan = Plan.from_json(json.loads((Path(out) / "plan.json").read_text()))
-    trial = next(t for t in plan.trials() if t.key == key)
+def main(out: str, key: str) -> None:
+    """Run trial ``key`` of the plan in ``out``."""
+    threading.Thread(target=_end_with_the_driver, daemon=True).start()
+    plan = Plan.from_json(json.loads((Path(out) / "plan.json").read_text(encoding="utf-8")))
+    threads(plan.threads)
+    trial = plan.trial(key)
+    import_named([trial.encoding])
     told = [0.0]
 
     def tell(news: dict[str, Any]) -> None:
         if "step" in news and news["step"] != news["of"] and time.monotonic() - told[0] < PAUSE:
             return
         told[0] = time.monotonic()
-        print(json.dumps(news), flush=True)  # where the driver is gone, this is where the worker ends
+        print(json.dumps(news), flush=True)
 
     print(json.dumps({"result": run(plan, trial, Path(out) / "trials" / key, tell)}), flush=True)
+
+
+def _end_with_the_driver() -> None:
+    """Wait until standard input closes, which it does when the driver ends in whatever way; then nobody waits for this trial."""
+    while os.read(0, 1):
+        pass
+    os._exit(3)
 
 
 if __name__ == "__main__":

@@ -121,4 +121,4 @@ def _safe(words: str) -> str:
     return " ".join(words.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").split())
 
 
-__all__ = ["TITLE", "joined", "load", "load_all", "markdown", "save", "sections", "text"]
+__all__ = ["TITLE", "answer", "joined", "load", "load_all", "markdown", "notes", "save", "sections", "text"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from milepost.report.lab_read import differing
-from milepost.report.lab_runs import Results, base, by_name, ends, helped, lengths, lost, mean_loss, plain, trained, without
+from milepost.report.lab_runs import Results, base, by_name, ends, helped, lengths, lost, mean_loss, plain, trained, whose, without
 
 QUESTION = "Does a model still know where its tokens are, in texts longer than those it was trained on?"
 
@@ -45,7 +45,7 @@ def _what_helps(results: Results) -> str:
     for runs in by_name(helped(results)).values():
         before, after = mean_loss(without(runs[0], results), longest), mean_loss(runs, longest)
         if before is not None and after is not None and not runs[0].get("tuned_steps"):
-            found.append((after, before, runs[0]["encoding"], runs[0]["strategy"]))
+            found.append((after, before, whose(runs[0]), runs[0]["strategy"]))
     if not found:
         return ""
     after, before, encoding, strategy = min(found)

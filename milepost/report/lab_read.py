@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ def check(found: Any, name: str) -> Results:
     return dict(found)
 
 
-def _has(found: Any, fields: dict[str, type], name: str, place: str) -> None:
+def _has(found: Any, fields: Mapping[str, type], name: str, place: str) -> None:
     for field, kind in fields.items():
         value = found.get(field) if isinstance(found, dict) else None
         if not isinstance(value, (int, float) if kind is float else kind):
@@ -102,6 +102,10 @@ def joined(found: dict[str, Results]) -> Results:
     return whole
 
 
+def _marked(one: dict[str, Any], mark: str, shared: bool) -> dict[str, Any]:
+    return {**one, "run": mark, **({"from": mark} if shared else {})}
+
+
 def _all(results: Results) -> list[dict[str, Any]]:
     return [*results["runs"], *results["missing"], *results["failed"]]
 
@@ -121,9 +125,10 @@ def _marks(folders: list[str]) -> list[str]:
 
 
 def _comparable(first: str, a: Results, other: str, b: Results) -> None:
-    for what, mine, theirs in zip(("text", "tokenizer", "lengths", "trained length", "number of test windows"), _tested(a), _tested(b), strict=True):
+    what = ("another text", "another tokenizer", "other lengths", "another trained length", "another number of test windows")
+    for words, mine, theirs in zip(what, _tested(a), _tested(b), strict=True):
         if mine != theirs:
-            raise ValueError(f"{other} has another {what} than {first} ({theirs} and {mine}): their losses can't be compared")
+            raise ValueError(f"{other} has {words} than {first} ({theirs} and {mine}): their losses can't be compared")
 
 
 def _tested(results: Results) -> tuple[Any, ...]:

@@ -120,10 +120,10 @@ def task_table(results: Results) -> Table:
 
 def cost_table(results: Results) -> Table:
     """Parameters, speed and memory of each training."""
-    base_speed = {(run["seed"], run.get("from")): run.get("train_tokens_per_s") for run in plain(results) if run["encoding"] == "nope"}
+    base_speed = {(run["seed"], run.get("run")): run.get("train_tokens_per_s") for run in plain(results) if run["encoding"] == "nope"}
     rows = []
     for run in plain(results):
-        speed, of = run.get("train_tokens_per_s"), base_speed.get((run["seed"], run.get("from")))
+        speed, of = run.get("train_tokens_per_s"), base_speed.get((run["seed"], run.get("run")))
         ratio = f"{speed / of:.2f}" if speed and of else NONE
         numbers = [f"{value:,.0f}" if value is not None else NONE for value in (run.get("parameters"), speed)]
         rows.append([whose(run), str(run["seed"]), *numbers, ratio, f"{run['peak_mb']:,.0f}" if run.get("peak_mb") else NONE])

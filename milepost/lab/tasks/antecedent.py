@@ -30,9 +30,9 @@ def row(rng: np.random.Generator, length: int) -> tuple[Numbers, Numbers]:
             ids[place], ids[place + 1] = PRONOUN, last
             scored[place] = True
             free = place + 2
-    if not scored.any():
-        ids[-4:] = rng.choice(NAMES), ids[-3], PRONOUN, 0
-        ids[-1] = ids[-4]
+    if not scored.any():  # a short text without a pronoun: it ends with one
+        name, letter = rng.choice(NAMES), rng.choice(LETTERS)
+        ids[-4:] = name, letter, PRONOUN, name
         scored[-1] = True
     return ids, scored
 

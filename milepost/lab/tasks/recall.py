@@ -1,6 +1,6 @@
 """recall: a pair of key and value stands somewhere in the text; at its end the key is asked for. A passkey, for tiny models.
 
-x f #Kv e t ... b ?K -> v           the pair stands at a random depth, so distances go up to the length
+x f #Kv e t ... b ?K -> v           the pair stands at a set depth, or a random one, so that distances go up to the length
 """
 
 from __future__ import annotations

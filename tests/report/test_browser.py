@@ -1,0 +1,213 @@
+"""Pages opened in a real browser: every figure drawn, no error, no request that leaves the page, both colour schemes, a phone's width."""
+
+import json
+import shutil
+
+import pytest
+from playwright.sync_api import sync_playwright
+from typer.testing import CliRunner
+
+from milepost.cli import app
+from milepost.report import lab
+
+PHONE, DESK = 400, 1200
+OWNED = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    found = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
+    if found is None:
+        pytest.fail("these tests open pages in a browser, and found none: install Chromium (Debian: `apt-get install chromium`) or Google Chrome")
+    with sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Opened:
+    """A page in the browser, with all that it complained of or asked for."""
+
+    def __init__(self, browser, file, width=DESK, scheme="light"):
+        self.context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        self.page = self.context.new_page()
+        self.said, self.asked = [], []
+        self.page.on("console", lambda message: self.said.append(message.text) if message.type in ("error", "warning") else None)
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.goto(file.resolve().as_uri())
+        self.until("document.querySelectorAll('.js-plotly-plot').length > 0")
+        self.until("[...document.querySelectorAll('.js-plotly-plot')].every(one => one.querySelector('svg.main-svg'))")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.context.close()
+
+    def count(self, what):
+        return self.page.locator(what).count()
+
+    def ask(self, code):
+        return self.page.evaluate(code)
+
+    def until(self, code):
+        """Wait until it is so. (Playwright's own waiting evaluates text inside the page, which the page forbids.)"""
+        for _ in range(200):
+            if self.ask(code):
+                return
+            self.page.wait_for_timeout(50)
+        pytest.fail(f"after 10 seconds it is not so that {code}; the page said {self.said}")
+
+    def drawn(self):
+        """Of each figure, how many lines, points, bars or heat maps there are to see."""
+        marks = ".scatterlayer .trace, .heatmaplayer image, .barlayer .trace"
+        return self.ask(f"[...document.querySelectorAll('.js-plotly-plot')].map(one => one.querySelectorAll('{marks}').length)")
+
+    def visible(self, section):
+        """The labels that a section's first figure shows."""
+        code = f"[...new Set(document.querySelector('#{section} .figure').data.filter(t => t.visible !== false && t.name).map(t => t.meta.label))]"
+        return self.ask(code)
+
+    def check(self):
+        """Nothing wrong, nothing fetched, and no need to scroll sideways."""
+        assert self.said == []
+        assert self.asked and all(url.startswith(("file://", "data:", "blob:")) for url in self.asked)
+        assert len([url for url in self.asked if url.startswith("file://")]) == 1
+        assert self.ask("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+@pytest.fixture(scope="module")
+def report(made, tmp_path_factory):
+    results = made(
+        encodings=("nope", "learned", "alibi", "rope", OWNED), tasks={"recall": {"rope": 0.5, "nope": 2.1}, "index": {"rope": 0.7}},
+        failed=[{"encoding": OWNED, "seed": 1, "data": "text", "why": OWNED}], missing=[{"encoding": "shaw", "seed": 0, "data": "text"}],
+    )  # fmt: skip
+    folder = tmp_path_factory.mktemp("report")
+    return lab.save(results, folder)[0]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [PHONE, DESK])
+def test_the_lab_s_report_draws_everything_in_both_schemes_at_any_width(chromium, report, width, scheme):
+    with Opened(chromium, report, width, scheme) as seen:
+        seen.check()
+        marks = seen.drawn()
+        assert len(marks) == 7 and all(marks)
+        titles = seen.ask("[...document.querySelectorAll('section h2')].map(one => one.textContent)")
+        assert titles == [
+            "Loss by length", "Loss by position", "Strategies", "How far heads look", "Tasks", "Cost", "Beside what was published", "Failed or missing",
+            "Protocol and provenance",
+        ]  # fmt: skip
+        dark = scheme == "dark"
+        assert seen.ask("getComputedStyle(document.body).backgroundColor") == ("rgb(22, 22, 26)" if dark else "rgb(255, 255, 255)")
+        ink = seen.ask("getComputedStyle(document.querySelector('.xtitle')).fill")
+        assert ink == ("rgb(231, 231, 234)" if dark else "rgb(28, 28, 28)")
+
+
+def test_a_figure_follows_when_the_scheme_changes(chromium, report):
+    with Opened(chromium, report) as seen:
+        seen.page.emulate_media(color_scheme="dark")
+        seen.until("getComputedStyle(document.querySelector('.xtitle')).fill === 'rgb(231, 231, 234)'")
+        seen.check()
+
+
+def test_names_from_results_are_words_and_nothing_else(chromium, report):
+    with Opened(chromium, report) as seen:
+        assert seen.page.title() == "Train short, test long · milepost"
+        assert seen.count("img[src=x]") == 0
+        assert OWNED in seen.ask("document.querySelector('#part-0 .chips').textContent")
+        assert OWNED in seen.ask("document.querySelector('#part-7 table').textContent")
+
+
+def test_a_click_on_a_name_hides_its_lines_and_another_shows_them(chromium, report):
+    with Opened(chromium, report) as seen:
+        before, lines = seen.visible("part-0"), seen.drawn()[0]
+        button = seen.page.locator("#part-0 .chips button", has_text="alibi")
+        button.click()
+        assert set(before) - set(seen.visible("part-0")) == {"alibi"}
+        assert button.get_attribute("aria-pressed") == "false" and seen.drawn()[0] == lines - 4  # two seeds, each a line and a band
+        button.click()
+        assert seen.visible("part-0") == before and seen.drawn()[0] == lines
+        assert seen.visible("part-1") == before
+
+
+def test_a_double_click_shows_one_alone(chromium, report):
+    with Opened(chromium, report) as seen:
+        seen.page.locator("#part-0 .chips button", has_text="rope, yarn").dblclick()
+        assert seen.visible("part-0") == ["rope, yarn"]
+
+
+def test_buttons_show_all_none_one_kind_and_the_intervals(chromium, report):
+    with Opened(chromium, report, PHONE) as seen:
+        everything = seen.visible("part-0")
+
+        def press(words):
+            seen.page.get_by_role("button", name=words, exact=True).first.click()
+
+        press("strategies only")
+        assert seen.visible("part-0") == ["rope, linear", "rope, yarn"]
+        press("encodings only")
+        assert seen.visible("part-0") == ["nope", "learned", "alibi", "rope", OWNED]
+        press("none")
+        assert seen.visible("part-0") == [] and seen.drawn()[0] == 0
+        press("all")
+        assert seen.visible("part-0") == everything
+        lines = seen.drawn()[0]
+        press("intervals")
+        assert seen.visible("part-0") == everything and seen.drawn()[0] == lines // 2
+        seen.check()
+
+
+def test_one_name_hides_its_line_in_the_figures_of_every_task(chromium, report):
+    with Opened(chromium, report) as seen:
+        seen.page.locator("#part-4 .chips button", has_text="rope").click()
+        shown = "[...document.querySelectorAll('#part-4 .figure')].map(f => f.data.filter(t => t.visible !== false && t.name).map(t => t.meta.label))"
+        assert seen.ask(shown) == [["chance"], ["nope", "chance"]]
+
+
+def test_the_heat_map_of_another_encoding_is_chosen_from_a_list(chromium, report):
+    with Opened(chromium, report) as seen:
+        assert seen.visible("part-3") == ["nope, 128 tokens, seed 0"]
+        seen.page.select_option("#part-3 select", "alibi, 16 tokens, seed 1")
+        assert seen.visible("part-3") == ["alibi, 16 tokens, seed 1"]
+        assert seen.drawn()[3] == 1
+
+
+def test_wide_tables_scroll_inside_their_box(chromium, report):
+    with Opened(chromium, report, PHONE) as seen:
+        boxes = seen.ask("[...document.querySelectorAll('.wide')].filter(b => b.offsetParent).map(b => [b.scrollWidth, b.clientWidth])")
+        assert any(inner > outer for inner, outer in boxes) and all(outer <= PHONE for _, outer in boxes)
+        for fold in seen.page.locator("summary").all():
+            fold.click()
+        seen.check()
+
+
+def test_a_comparison_of_two_runs_is_drawn(made, chromium, tmp_path):
+    both = lab.joined({"runs/a": made(), "runs/b": made(encodings=("rope", "sinusoidal"))})
+    with Opened(chromium, lab.save(both, tmp_path)[0], PHONE) as seen:
+        seen.check()
+        assert all(seen.drawn()) and {"rope (a)", "rope (b)", "sinusoidal"} <= set(seen.visible("part-0"))
+
+
+@pytest.mark.parametrize("width", [PHONE, DESK])
+def test_the_page_of_show(chromium, tmp_path, width):
+    done = CliRunner().invoke(app, ["show", "alibi", "--out", str(tmp_path / "alibi.html"), "--length", "64"])
+    assert done.exit_code == 0, done.output
+    with Opened(chromium, tmp_path / "alibi.html", width) as seen:
+        seen.check()
+        assert seen.drawn() and all(seen.drawn())
+
+
+@pytest.mark.parametrize("width", [PHONE, DESK])
+def test_the_page_of_spec(chromium, tmp_path, width):
+    config = {
+        "model_type": "llama", "head_dim": 64, "num_hidden_layers": 2, "max_position_embeddings": 4096, "rope_theta": 10000.0, "hidden_size": 256,
+        "num_attention_heads": 4,
+    }  # fmt: skip
+    words = ["spec", json.dumps(config), "--target-length", "16k", "--rope-scaling", "yarn", "--out", str(tmp_path / "spec.html")]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    with Opened(chromium, tmp_path / "spec.html", width) as seen:
+        seen.check()
+        assert seen.drawn() and all(seen.drawn())
