@@ -13,14 +13,15 @@ import pytest
 import milepost
 
 HOME = Path(milepost.__file__).parent
-FORMULAS = {"positions", "layout", "spectrum", "rotation", "encoding"}
+FORMULAS = {"positions", "layout", "spectrum", "angles", "rotation", "encoding"}
 LIBRARY = FORMULAS | {"scaling", "encodings", "pages", "spec"}
 
 ARROWS: dict[str, set[str]] = {
     # formulas
     "positions": set(),
     "rotation": set(),
-    "spectrum": {"positions"},
+    "spectrum": set(),
+    "angles": {"positions"},
     "layout": {"positions"},
     "encoding": {"positions", "layout"},
     "scaling": {"spectrum"},
@@ -197,7 +198,18 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
 
 
-@pytest.mark.parametrize("module", ["milepost", "milepost.encodings", "milepost.results", "milepost.catalogue", "milepost.report", "milepost.cli"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "milepost",
+        "milepost.encodings",
+        "milepost.results",
+        "milepost.catalogue",
+        "milepost.report",
+        "milepost.cli",
+        "milepost.dialects",
+    ],
+)
 def test_importing_it_imports_no_torch(module):
     done = run(f"import sys, {module}; sys.exit(any(m in sys.modules for m in ('torch', 'numpy', 'plotly')))")
     assert done.returncode == 0, done.stderr

@@ -44,6 +44,7 @@ from milepost import (
     attend,
     build,
 )
+from milepost.angles import cos_sin
 from milepost.attention import sdpa
 from milepost.positions import grouped
 from milepost.rotation import pairs_of, rotate
@@ -55,7 +56,7 @@ from milepost.scaling.longrope import LongRoPE
 from milepost.scaling.ntk import NTK
 from milepost.scaling.ntk_by_parts import NTKByParts
 from milepost.scaling.yarn import YaRN
-from milepost.spectrum import Spectrum, cos_sin, geometric, retuned
+from milepost.spectrum import Spectrum, geometric, retuned
 from milepost.testing import LAWS, randomised_copy
 
 Plant = Callable[[pytest.MonkeyPatch], None]

@@ -5,8 +5,9 @@ import cmath
 import pytest
 import torch
 
+from milepost.angles import cos_sin
 from milepost.rotation import _formula, pairs_of, permutation, rotate
-from milepost.spectrum import Spectrum, cos_sin, geometric
+from milepost.spectrum import Spectrum, geometric
 
 EPS = torch.finfo(torch.float64).eps
 

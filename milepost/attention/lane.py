@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from milepost.angles import cos_sin
 from milepost.attention.toeplitz import FEWEST, fold, remembered
 from milepost.encoding import Encoding
 from milepost.encodings.rope import RoPE
-from milepost.spectrum import cos_sin
 
 STRETCH = 256
 """Tokens for which angles are made at a time."""

@@ -73,7 +73,7 @@ def _wish(
         if value is not None:
             return value
         if ask:
-            return typer.confirm(question, default=default, err=True) if isinstance(default, bool) else typer.prompt(question, default=default, err=True)
+            return typer.confirm(question, default=default, err=True) if isinstance(default, bool) else typer.prompt(question, default=str(default), err=True)
         assumed[name] = default
         return default
 

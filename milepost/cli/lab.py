@@ -59,6 +59,7 @@ def lab_command(
     from milepost.lab.plan import make
     from milepost.lab.sweep import sweep
     from milepost.lab.tasks import TASKS
+    from milepost.lab.together import is_main
     from milepost.report import lab as report
 
     chosen = list(TASKS) if tasks.strip() == "all" else _words(tasks)
@@ -68,6 +69,8 @@ def lab_command(
     )  # fmt: skip
     with _progress(len(plan.trials()), plan.steps) as tell:
         results = sweep(plan, out, resume=resume, engine=engine, workers=workers, address=address, tell=tell)
+    if not is_main():  # of several processes under `accelerate launch`, the first one speaks
+        return
     written = report.save(results, out)
     if as_json:
         print_json(results)

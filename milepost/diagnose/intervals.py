@@ -47,9 +47,9 @@ def difference(a: Numbers, b: Numbers, files: Numbers, *, seed: int = 0) -> Mean
 
 def _by_file(losses: Numbers, files: Numbers, counts: Numbers | None) -> tuple[Numbers, Numbers]:
     """The sum and the number of losses of each file."""
+    if len(losses) != len(files) or losses.size == 0:
+        raise ValueError(f"a mean wants at least one loss, and a file's name for each window; got losses of {losses.shape} and {len(files)} names")
     rows = losses.reshape(len(losses), -1)
-    if len(rows) != len(files) or rows.size == 0:
-        raise ValueError(f"{len(rows)} windows of losses, and {len(files)} names of files")
     if counts is not None and (counts.shape != files.shape or rows.shape[1] != 1 or counts.sum() < 1):
         raise ValueError(f"counts want one sum of losses a window, got losses of {losses.shape} and counts of {counts.shape}")
     known, place = np.unique(files, return_inverse=True)

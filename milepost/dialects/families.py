@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from milepost.dialects.layer_kinds import Rule, every, listed_at, repeated
-from milepost.rotation import Pairing
+
+if TYPE_CHECKING:
+    from milepost.rotation import Pairing
 
 
 @dataclass(frozen=True)

@@ -13,19 +13,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from milepost.dialects.gguf_archs import CROSSED, HALF, INTERLEAVED, KINDS, NOT_ROTARY, PERMUTED, READS_BETAS, READS_EXT, TENTH, Kinds
 from milepost.dialects.gguf_header import WANTED, Tensor, metadata
 from milepost.dialects.keys import ConfigError, Keys, short
 from milepost.dialects.rope_spec import Rope, RopeSpec
-from milepost.rotation import Pairing
 from milepost.scaling import Scaling
 from milepost.scaling.linear import Linear
 from milepost.scaling.llama3 import Llama3
 from milepost.scaling.longrope import LongRoPE
 from milepost.scaling.yarn import YaRN, mscale
 from milepost.spectrum import geometric
+
+if TYPE_CHECKING:
+    from milepost.rotation import Pairing
 
 __all__ = ["metadata", "read"]
 

@@ -17,12 +17,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from milepost.encodings.rope import RoPE
-from milepost.rotation import Pairing
 from milepost.scaling import Scaling
 from milepost.spectrum import Spectrum, geometric
+
+if TYPE_CHECKING:
+    from milepost.encodings.rope import RoPE
+    from milepost.rotation import Pairing
 
 METHODS = ("base", "linear", "ntk", "ntk_by_parts", "dynamic", "yarn", "llama3")
 """What `extended` can do."""
@@ -72,6 +74,8 @@ class Rope:
 
     def encoding(self) -> RoPE:
         """The rotation as an encoding. Its queries carry the scaling's temperature; ``softmax`` is for attend(scale=...)."""
+        from milepost.encodings.rope import RoPE  # the one thing here that needs torch
+
         return RoPE(self.head_dim, self.base, self.pairing, None if self.rotary == self.head_dim else self.rotary, "prefix", self.scaling)
 
     def to_json(self) -> dict[str, Any]:

@@ -26,10 +26,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from milepost.angles import cos_sin
 from milepost.encoding import Encoding
 from milepost.rotation import Pairing, rotate
 from milepost.scaling import Scaling
-from milepost.spectrum import cos_sin, geometric
+from milepost.spectrum import geometric
 
 
 class RoPE(Encoding):

@@ -23,8 +23,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from milepost.angles import cos_sin
 from milepost.encoding import Encoding
-from milepost.spectrum import cos_sin, geometric
+from milepost.spectrum import geometric
 
 
 class Sinusoidal(Encoding):

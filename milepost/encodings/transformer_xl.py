@@ -21,8 +21,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from milepost.angles import cos_sin
 from milepost.encoding import Encoding
-from milepost.spectrum import cos_sin, geometric
+from milepost.spectrum import geometric
 
 
 class TransformerXL(Encoding):

@@ -24,10 +24,11 @@ import math
 import torch
 from torch import Tensor
 
+from milepost.angles import cos_sin
 from milepost.encoding import Encoding
 from milepost.positions import extent
 from milepost.rotation import Pairing, pairs_of, rotate
-from milepost.spectrum import cos_sin, geometric
+from milepost.spectrum import geometric
 
 
 class XPos(Encoding):

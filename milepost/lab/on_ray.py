@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +34,19 @@ def run_all(
         raise ValueError("--engine ray needs Ray: pip install 'milepost[ray]'") from None
     if not todo:
         return
+    with redirect_stdout(sys.stderr):  # Ray prints what its raylet has to say, and results may be asked for there
+        yield from _run_all(plan, todo, out, workers, address, tell, ray)
+
+
+def _run_all(
+    plan: Plan, todo: list[Trial], out: Path, workers: int | None, address: str | None, tell: Callable[[Trial, dict[str, Any]], None], ray: Any
+) -> Iterator[tuple[Trial, dict[str, Any]]]:
     started = not ray.is_initialized()
     if started:
         here = {"address": "local", "num_cpus": max(plan.threads, side_by_side(cores(), workers))} if address is None else {"address": address}
         ray.init(**here, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
     try:
-        gpu = 1 if ray.cluster_resources().get("GPU") else 0  # type: ignore[no-untyped-call,unused-ignore]
+        gpu = 1 if ray.cluster_resources().get("GPU") else 0
         one = ray.remote(max_retries=RETRIES, num_cpus=plan.threads, num_gpus=gpu)(_task)
         homes = {trial.key: (out / "trials" / trial.key).resolve() for trial in todo}
         waiting = {one.remote(plan.to_json(), trial.key, str(homes[trial.key]), folders()): trial for trial in todo}

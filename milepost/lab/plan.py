@@ -48,7 +48,7 @@ USUAL = ("none", "linear", "ntk", "dynamic", "yarn")
 PROFILES = {
     "tiny": Profile(1, 32, 2, 16, 20, 8, 12, 1, ("nope", "alibi", "rope")),
     "quick": Profile(2, 96, 4, 64, 300, 32, 48, 1, BASIC),
-    "standard": Profile(4, 144, 4, 128, 500, 32, 48, 3, every(144)),
+    "standard": Profile(4, 144, 4, 128, 400, 32, 48, 3, every(144)),
     "full": Profile(8, 384, 6, 512, 5000, 32, 96, 3, every(384)),
 }
 

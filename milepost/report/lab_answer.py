@@ -87,7 +87,8 @@ def notes(results: Results) -> list[str]:
     gone = lost(results)
     if gone:
         missing = sum(1 for _, why in gone if why == "not run yet")
-        said.append(f"{len(gone) - missing} trials failed and {missing} were not run yet: see the end of this page.")
+        parts = [f"{count} {words}" for count, words in ((len(gone) - missing, "failed"), (missing, "not run yet")) if count]
+        said.append(f"Trials without numbers: {_list(parts)}. The end of this page names them.")
     if plain(results) and len({run["seed"] for run in plain(results)}) == 1:
         said.append("One seed: a second one may order encodings that are close the other way round.")
     return said + differing(results)

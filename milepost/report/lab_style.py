@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from milepost.report.lab_runs import Results, Run, whose
 
 COLOURS = (
-    "#2563eb", "#d97706", "#059669", "#dc2626", "#7c3aed", "#c300a5", "#876900", "#87a5e1",
-    "#4bc300", "#694b5a", "#ff69f0", "#006900", "#9669a5", "#e196a5", "#87b487", "#a5004b",
+    "#2563eb", "#d97706", "#059669", "#dc2626", "#7c3aed", "#d200b4", "#876900", "#785a78",
+    "#69c300", "#b487a5", "#ff78f0", "#5ab4ff", "#a5b487", "#a578ff", "#ff5a87", "#4b87b4",
 )  # fmt: skip
 """Chosen to be far from each other in OKLab, and to stand out from white and from a dark page."""
 MARKS = ("circle", "square", "diamond", "triangle-up", "x", "star")

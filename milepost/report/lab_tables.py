@@ -111,10 +111,10 @@ def task_table(results: Results) -> Table:
     for task, runs in sorted(found.items()):
         known = {row["length"]: row["chance"] for run in runs for row in run["tasks"][task]}
         rows.append([task, "chance", "", *[f"{known[n]:.2f}" if n in known else NONE for n in lengths(results)]])
-        for run in sorted(runs, key=lambda run: (whose(run), run["seed"])):
+        for run in sorted(runs, key=lambda run: (name(run), run["seed"])):
             scored = {row["length"]: row for row in run["tasks"][task]}
             cells = [NONE if n not in scored else _score(scored[n]) for n in lengths(results)]
-            rows.append([task, whose(run), str(run["seed"]), *cells])
+            rows.append([task, name(run), str(run["seed"]), *cells])
     return ["task", "encoding", "seed", *_times(results)], rows
 
 
@@ -161,7 +161,7 @@ def provenance_table(about: dict[str, Any]) -> Table:
         ["training", f"{plan['steps']} steps of {plan['rows']} x {plan['shape']['length']} tokens; seeds {', '.join(map(str, plan['seeds']))}"],
         ["order", "every encoding reads the same batches in the same order, and starts from the same weights outside the encoding"],
         ["scored", f"the last {about['protocol']['targets']} tokens of {plan.get('windows', '?')} test windows; means over tokens"],
-        ["intervals", str(about["protocol"].get("intervals", ""))],
+        *[[key.replace("_", " "), value] for key, value in about["protocol"].items() if isinstance(value, str)],
         ["made", f"{about.get('date', '?')}, {about.get('cores', '?')} cores, {about.get('system', '?')} {about.get('machine', '')}"],
         ["versions", f"Python {about.get('python', '?')}, " + ", ".join(f"{key} {value}" for key, value in about.get("versions", {}).items())],
     ]

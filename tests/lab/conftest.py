@@ -9,7 +9,7 @@ import pytest
 from milepost.lab.model import Shape
 from milepost.lab.plan import Plan, make
 
-WORDS = "position token length query key value table angle base window near far layer head loss text".split()
+WORDS = ["position", "token", "length", "query", "key", "value", "table", "angle", "base", "window", "near", "far", "layer", "head", "loss", "text"]
 
 
 @pytest.fixture(scope="session")

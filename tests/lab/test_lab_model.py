@@ -102,6 +102,13 @@ def test_an_embedding_that_depends_on_the_length_is_for_the_length_at_hand():
         model(IDS, caches=model.caches())
 
 
+@torch.no_grad()
+def test_a_number_added_to_all_channels_is_what_layer_norm_takes_away():
+    """So the integer code is no position at all to this model: `integer` and `nope` are the same experiment, up to rounding."""
+    logits = [Decoder(SHAPE, spec).start(0).double().eval()(IDS) for spec in ("nope", "integer")]
+    assert torch.allclose(*logits, atol=1e-9)
+
+
 def test_all_encodings_start_from_the_same_weights():
     plain = Decoder(SHAPE, "nope").start(5)
     for spec in EVERY:

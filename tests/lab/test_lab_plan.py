@@ -63,7 +63,7 @@ def test_what_is_wrong_is_said_in_a_sentence(how, said):
 def test_lengths_are_times_or_numbers():
     assert read_lengths("8x,1x, 2x", 64) == (64, 128, 512)
     assert read_lengths("1.5x,1k,100", 64) == (96, 100, 1024)
-    with pytest.raises(ValueError, match="got '1.01x'"):
+    with pytest.raises(ValueError, match=r"got '1\.01x'"):
         read_lengths("1.01x", 64)
 
 

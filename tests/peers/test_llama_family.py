@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from milepost import Encoding, KVCache, Layout, RoPE, attend
+from milepost.angles import cos_sin
 from milepost.positions import interpolate
 from milepost.scaling.dynamic import Dynamic
 from milepost.scaling.longrope import LongRoPE
 from milepost.scaling.staged import Staged
-from milepost.spectrum import cos_sin
 
 transformers = importlib.import_module("transformers")
 llama = importlib.import_module("transformers.models.llama.modeling_llama")

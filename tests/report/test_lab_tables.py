@@ -71,7 +71,7 @@ def test_notes_warn_of_one_seed_and_of_lost_trials(made):
     assert notes(made()) == []
     results = made(seeds=(0,), failed=[{"encoding": "t5", "seed": 0, "data": "text", "why": "killed"}], missing=[{"encoding": "shaw", "seed": 0}])
     said = notes(results)
-    assert said[0].startswith("1 trials failed and 1 were not run yet") and said[1].startswith("One seed")
+    assert said[0].startswith("Trials without numbers: 1 failed and 1 not run yet.") and said[1].startswith("One seed")
 
 
 # -- tables -------------------------------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def test_lengths_below_the_trained_one_are_set_against_the_trained_one(made):
     results = made(encodings=("nope",), seeds=(0,), lengths=(16, 32), trained=16)
     results["provenance"]["protocol"]["plan"]["shape"]["length"] = 32
     found = rows_of(tables.length_table(results))["nope"]
-    assert found["16 (0.5x)"] == "2.600 (-1.9%)" and found["32 (1x)"] == "2.650"
+    assert found["16 (0.5x)"] == "2.600 (-1.5%)" and found["32 (1x)"] == "2.640"
 
 
 def test_each_seed_is_shown_singly_with_its_interval(made):
@@ -164,6 +164,15 @@ def test_trials_that_failed_are_missing_or_diverged_are_shown(made):
     assert rows == [["t5", "0", "text", "killed by signal 9"], ["integer", "2", "text", "loss is NaN at step 7"], ["shaw", "1", "copy", "not run yet"]]
     assert [s["title"] for s in lab.sections(results)].count("Failed or missing") == 1
     assert "loss is NaN at step 7" in lab.text(results)
+
+
+def test_provenance_has_every_sentence_of_the_protocol_and_enough_to_do_it_again(made):
+    results = made()
+    results["provenance"]["protocol"]["sliding"] = "windows that advance by half"
+    found = dict(tables.provenance_table(results["provenance"])[1])
+    assert found["sliding"] == "windows that advance by half" and found["intervals"] == "95%, bootstrap over test files"
+    assert "sha256 abababababababab" in found["text"] and "20 steps of 8 x 16 tokens; seeds 0, 1" in found["training"]
+    assert "2026-01-01" in found["made"] and "milepost 0.1.0" in found["versions"] and "layers 2" in found["model"]
 
 
 # -- Markdown -----------------------------------------------------------------------------------------------------------------
