@@ -15,8 +15,8 @@ import pytest
 import torch
 
 import milepost
+from milepost.angles import cos_sin
 from milepost.dialects import ConfigError, RopeSpec
-from milepost.spectrum import cos_sin
 
 FOLDER = Path(milepost.__file__).parent / "golden"
 SCRIPT = Path(milepost.__file__).parent.parent / "tools" / "golden.py"

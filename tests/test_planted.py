@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import milepost.angles
 import milepost.encoding
 import milepost.encodings.alibi
 import milepost.layout
@@ -22,7 +23,6 @@ import milepost.scaling.ntk
 import milepost.scaling.ntk_by_parts
 import milepost.scaling.ramp
 import milepost.scaling.yarn
-import milepost.spectrum
 from milepost import (
     FIRE,
     KERPLE,
@@ -766,7 +766,7 @@ MISTAKES = (
         law("chunked_prefill", "rope"),
         put(RoPE, "turn", moved(RoPE.turn, lambda pos: pos - pos[..., :1])),
     ),
-    Mistake("RoPE's angles are float32", "R6", law("shift", "rope"), put(milepost.spectrum, "_table", float32_table)),
+    Mistake("RoPE's angles are float32", "R6", law("shift", "rope"), put(milepost.angles, "_table", float32_table)),
     Mistake(
         "RoPE's frequencies are float32",
         "R6",
@@ -804,7 +804,7 @@ MISTAKES = (
         after_init(RoPE, exponents_over_the_head),
     ),
     Mistake("RoPE turns past its rotary size", "R10", channels_past_the_rotary_size_are_bit_equal, after_init(RoPE, turns_the_whole_head)),
-    Mistake("RoPE's last sine is missing", "R2", law("rotation", "rope"), put(milepost.spectrum, "_table", no_last_sine)),
+    Mistake("RoPE's last sine is missing", "R2", law("rotation", "rope"), put(milepost.angles, "_table", no_last_sine)),
     Mistake("RoPE's gradient is not turned back", "R2", law("gradients", "rope"), put(milepost.rotation, "_Rotate", TurnsForwardInBackward)),
     Mistake(
         "RoPE's table is kept by length, without the offset",
@@ -812,7 +812,7 @@ MISTAKES = (
         law("cached", "rope"),
         lambda patch: patch.setattr("milepost.encodings.rope.cos_sin", keyed_by_length()),
     ),
-    Mistake("RoPE's table outlives a write to the positions", "R12", a_written_position_is_seen, put(milepost.spectrum, "memo", forgets_writes)),
+    Mistake("RoPE's table outlives a write to the positions", "R12", a_written_position_is_seen, put(milepost.angles, "memo", forgets_writes)),
     Mistake("RoPE's base grows with the longest text so far", "S5", law("history", "rope"), put(RoPE, "turn", stretched_to_the_longest)),
     Mistake("RoPE's repr leaves out its base", "S15", law("rebuilt", "rope(base=5e5)"), put(RoPE, "spec_arguments", without_base(RoPE.spec_arguments))),
     Mistake("RoPE compiles another graph for a length of seven", "C2", law("compiles", "rope"), put(RoPE, "turn", sevens_are_special(RoPE.turn))),
