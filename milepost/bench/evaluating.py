@@ -15,8 +15,8 @@ import torch
 
 from milepost.bench.timing import best_seconds, check_sizes
 from milepost.diagnose.losses import buckets, by_position, sliding
-from milepost.lab.model import Decoder, Shape
-from milepost.lab.plan import PROFILES
+from milepost.lab.model import Decoder
+from milepost.lab.plan import find_profile
 from milepost.results import provenance
 
 
@@ -29,11 +29,9 @@ def bench_evaluate(
     tell: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Rows of ``way``, ``seconds`` and ``ratio``: the recipe's time over ours, for the losses at all these lengths of the same text."""
-    if profile not in PROFILES:
-        raise ValueError(f"unknown profile {profile!r}; there are {', '.join(PROFILES)}")
+    size = find_profile(profile)
     check_sizes("cpu", rounds=rounds)
-    size = PROFILES[profile]
-    shape = Shape(256, size.layers, size.width, size.heads, size.length)
+    shape = size.shape()
     model = Decoder(shape, encoding).start(0).eval()
     lengths = [n * size.length for n in times]
     text = np.random.default_rng(0).integers(0, 256, (8, max(lengths) + 1))

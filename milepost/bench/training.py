@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from milepost.bench.timing import best_seconds, check_sizes
 from milepost.lab.model import Decoder, Shape
-from milepost.lab.plan import PROFILES
+from milepost.lab.plan import find_profile
 from milepost.results import provenance
 
 SCHEMES = ("alibi", "rope", "t5", "kerple")
@@ -20,11 +20,9 @@ def bench_train(
     profile: str = "standard", schemes: Sequence[str] = SCHEMES, *, rounds: int = 7, tell: Callable[[str], None] = lambda text: None
 ) -> dict[str, Any]:
     """Rows of ``encoding``, ``tokens_per_s`` and ``ratio``: throughput over that of nope, forward, backward and optimiser, one step each in turn."""
-    if profile not in PROFILES:
-        raise ValueError(f"unknown profile {profile!r}; there are {', '.join(PROFILES)}")
+    size = find_profile(profile)
     check_sizes("cpu", rounds=rounds)
-    size = PROFILES[profile]
-    shape = Shape(256, size.layers, size.width, size.heads, size.length)
+    shape = size.shape()
     tokens = size.rows * size.length
     runs = {name: _stepper(shape, name, size.rows) for name in ("nope", *schemes)}
     seconds = best_seconds(runs, rounds, tell=tell)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,18 +25,10 @@ Specs = Annotated[list[str] | None, typer.Argument(help='Names or specs, such as
 
 def _build(spec: str, **sizes: int) -> Encoding:
     """The encoding of a spec; modules named by the user as module:Class are imported, the current folder included."""
-    import importlib
-
+    from milepost.lab.strangers import import_named
     from milepost.spec import build
 
-    for module, cls in re.findall(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)", spec):
-        if os.getcwd() not in sys.path:
-            sys.path.insert(0, os.getcwd())
-        try:
-            importlib.import_module(module)
-        except Exception as error:  # a stranger's module may do anything
-            why = f"{type(error).__name__}: {error}"
-            raise ValueError(f"can't import {module!r} for {module}:{cls} ({why}); give the module as python would import it from here") from None
+    import_named([spec])
     return build(spec, **sizes)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from milepost.lab import corpus, strategies
 from milepost.lab.model import Decoder, Shape
 from milepost.lab.strangers import import_named
+from milepost.spec import nearest
 
 SCHEMA = 1
 SHORTEST = 8
@@ -33,6 +34,10 @@ class Profile:
     seeds: int
     encodings: tuple[str, ...]
 
+    def shape(self) -> Shape:
+        """The model of this size, which reads bytes."""
+        return Shape(256, self.layers, self.width, self.heads, self.length)
+
 
 BASIC = ("nope", "sinusoidal", "learned", "t5", "alibi", "rope")
 
@@ -51,6 +56,13 @@ PROFILES = {
     "standard": Profile(4, 144, 4, 128, 400, 32, 48, 3, every(144)),
     "full": Profile(8, 384, 6, 512, 5000, 32, 96, 3, every(384)),
 }
+
+
+def find_profile(word: str) -> Profile:
+    """What a size word means."""
+    if word not in PROFILES:
+        raise ValueError(f"unknown profile {word!r}{nearest(word, PROFILES)}; there are {', '.join(PROFILES)}")
+    return PROFILES[word]
 
 
 @dataclass(frozen=True)
@@ -128,11 +140,8 @@ def make(
 ) -> Plan:  # fmt: skip
     """A plan from what a user asks for; all that can be wrong is found here, before any training."""
     from milepost.lab.tasks import TASKS
-    from milepost.spec import nearest
 
-    if profile not in PROFILES:
-        raise ValueError(f"unknown profile {profile!r}{nearest(profile, PROFILES)}; there are {', '.join(PROFILES)}")
-    size = PROFILES[profile]
+    size = find_profile(profile)
     for name in strategy_names:
         if name not in strategies.NAMES:
             raise ValueError(f"unknown strategy {name!r}{nearest(name, strategies.NAMES)}; there are {', '.join(strategies.NAMES)}")

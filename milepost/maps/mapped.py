@@ -36,7 +36,7 @@ class Mapped(Encoding):
 
     def reach(self, length: int) -> float:
         """The largest relative position that a text of ``length`` tokens (from position 0) meets: keep it below the trained length."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not say how far it reaches: a map overrides reach()")
 
 
 def places(i: Tensor, j: Tensor) -> tuple[Tensor, Tensor]:

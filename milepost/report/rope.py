@@ -13,7 +13,7 @@ from rich.text import Text
 from milepost.report.portrait import COLOURS, CONFIG, FORMATS, document, image
 from milepost.results import write
 
-WIDEST = 40
+WIDEST = 24
 """Characters of the longest bar."""
 FONT = {"family": "system-ui, sans-serif"}
 ROWS = 16
@@ -116,7 +116,7 @@ def terminal_parity(result: dict[str, Any]) -> Iterator[Table | Text]:
         yield table
         if len(rows) > ROWS:
             yield Text(f"and {len(rows) - ROWS} more (--json has them all)", "dim")
-        yield Text(f"{len(rows)} differences", "bold red")
+        yield Text(f"{len(rows)} difference{'s' if len(rows) > 1 else ''}", "bold red")
     for side in ("a", "b"):
         for note in result[side]["spec"]["notes"]:
             yield Text(f"note on {side.upper()}: {note}", "yellow")
