@@ -13,7 +13,7 @@ from rich.text import Text
 from milepost.report.portrait import COLOURS, CONFIG, FORMATS, document, image
 from milepost.results import write
 
-WIDEST = 24
+WIDEST = 16
 """Characters of the longest bar."""
 FONT = {"family": "system-ui, sans-serif"}
 ROWS = 16
