@@ -16,20 +16,30 @@ Run = dict[str, Any]
 
 
 def comparisons(runs: list[Run]) -> list[dict[str, Any]]:
-    """For each run and length: how much more it loses than what it is set against, in nats a token, with an interval."""
+    """For each run and length: how much more it loses than what it is set against, in nats a token, with an interval.
+
+    Rows with ``fixed`` are of the one setting that the longest length needs: what each length pays for it.
+    """
     texts = [run for run in runs if run.get("loss_by_window")]
     found = []
     for run in texts:
         other = _against(run, texts)
-        if other is None:
-            continue
-        name = {"encoding": run["encoding"], "strategy": run["strategy"], "seed": run["seed"], "against": f"{other['encoding']}, {other['strategy']}"}
-        for length, lost in run["loss_by_window"].items():
-            if length in other["loss_by_window"]:
-                a, b = (np.array(values)[:, None] for values in (other["loss_by_window"][length], lost))
-                one = difference(a, b, np.array(run["window_files"]))
-                found.append({**name, "length": int(length), "difference": one.value, "low": one.low, "high": one.high})
+        if other is not None:
+            name = {"encoding": run["encoding"], "strategy": run["strategy"], "seed": run["seed"], "against": f"{other['encoding']}, {other['strategy']}"}
+            found += [{**name, **row} for row in _differences(other, run, "loss_by_window")]
+            found += [{**name, **row, "fixed": True} for row in _differences(other, run, "fixed_by_window")]
     return found
+
+
+def _differences(other: Run, run: Run, field: str) -> list[dict[str, Any]]:
+    """By length, where both have one: ``run``'s loss less ``other``'s, paired window by window."""
+    rows = []
+    for length, lost in run.get(field, {}).items():
+        if length in other["loss_by_window"]:
+            a, b = (np.array(values)[:, None] for values in (other["loss_by_window"][length], lost))
+            one = difference(a, b, np.array(run["window_files"]))
+            rows.append({"length": int(length), "difference": one.value, "low": one.low, "high": one.high})
+    return rows
 
 
 def _against(run: Run, runs: list[Run]) -> Run | None:

@@ -61,7 +61,8 @@ def measured(plan: Plan, trial: Trial, model: Decoder, strategy: str, texts: Tex
         "loss_by_position": [{"start": a, "end": e, **_said(lost, texts)} for (a, e), lost in zip(edges, by_place, strict=True)],
     }
     if strategy != "none":
-        return {**result, "fixed": _by_length(plan, texts, lambda length: reader)["loss_by_length"]}
+        one = _by_length(plan, texts, lambda length: reader)
+        return {**result, "fixed": one["loss_by_length"], "fixed_by_window": one["loss_by_window"]}
     looked_at = sorted({min(plan.shape.length, far), far})
     looks = [{"length": n, "heads": _attention(reader, texts.windows, n)} for n in looked_at]
     others = {"disjoint": _apart(plan, reader, texts), "sliding": _over(plan, reader, texts)}

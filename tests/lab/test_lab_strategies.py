@@ -79,6 +79,13 @@ def test_a_strategy_that_helps_has_a_negative_difference():
     assert ("nope", "none") not in found
 
 
+def test_what_each_length_pays_for_the_setting_of_the_longest_is_a_row_of_its_own():
+    plain, scaled = run("rope", [4.0, 3, 3, 2]), {**run("rope", [3.5, 2.5, 2.5, 1.5], "yarn"), "fixed_by_window": {"64": [4.1, 3.2, 3.2, 2.1]}}
+    ours, fixed = [one for one in comparisons([plain, scaled]) if one["strategy"] == "yarn"]
+    assert "fixed" not in ours and ours["difference"] == pytest.approx(-0.5)
+    assert fixed["fixed"] is True and fixed["difference"] == pytest.approx(0.15) and 0 < fixed["low"] < fixed["high"]
+
+
 def test_without_nope_the_first_encoding_is_what_the_others_are_set_against():
     found = comparisons([run("alibi", [2.0] * 4), run("rope", [3.0] * 4), run("t5", [1.0] * 4)])
     assert [(one["encoding"], one["against"], one["difference"]) for one in found] == [("rope", "alibi, none", 1.0), ("t5", "alibi, none", -1.0)]
