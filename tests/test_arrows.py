@@ -36,7 +36,7 @@ ARROWS: dict[str, set[str]] = {
     "bench": LIBRARY | {"attention", "results", "lab", "diagnose"},
     "dialects": {"pages", "rotation", "scaling", "spectrum"},
     "analysis": {"dialects", "scaling", "spectrum"},
-    "checkpoints": LIBRARY | {"attention", "results", "dialects"},
+    "checkpoints": LIBRARY | {"attention", "results", "dialects", "analysis", "catalogue", "report"},
     "diagnose": LIBRARY | {"attention", "results"},
     "lab": LIBRARY | {"attention", "diagnose", "results", "maps"},
     # without torch
@@ -208,6 +208,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
         "milepost.report",
         "milepost.cli",
         "milepost.dialects",
+        "milepost.checkpoints",
     ],
 )
 def test_importing_it_imports_no_torch(module):

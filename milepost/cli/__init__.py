@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from milepost.cli import bench, choose, encodings, lab, ropes
+from milepost.cli import bench, checkpoints, choose, encodings, lab, ropes
 
 COMMANDS = {
     "list": encodings.list_command,
@@ -14,6 +14,8 @@ COMMANDS = {
     "parity": ropes.parity_command,
     "export": ropes.export_command,
     "convert-layout": ropes.convert_layout_command,
+    "inspect": checkpoints.inspect_command,
+    "verify": checkpoints.verify_command,
     "lab": lab.lab_command,
     "report": lab.report_command,
     "compare": lab.compare_command,

@@ -14,9 +14,10 @@ import math
 import mmap
 import os
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from milepost.dialects.keys import ConfigError, short
 
@@ -33,6 +34,7 @@ STEPS = 1 << 24
 """Bytes of text and items of arrays that one header may make us walk through: a hundred times the largest there is."""
 DEEP = 4
 U32, U64 = struct.Struct("<I"), struct.Struct("<Q")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,26 @@ class Tensor:
     values: tuple[float, ...]
 
 
+@dataclass(frozen=True)
+class Placed:
+    """Where a tensor's numbers are: ``sizes`` with the one that runs fastest first, the number of its type, the first byte in the file."""
+
+    sizes: tuple[int, ...]
+    kind: int
+    start: int
+
+
 def metadata(file: str | os.PathLike[str]) -> dict[str, Any]:
     """The key-values of a GGUF file by name, and the tensors of `WANTED` that it has."""
+    return _opened(file, _read)
+
+
+def tensors(file: str | os.PathLike[str]) -> dict[str, Placed]:
+    """Every tensor of a GGUF file, in the file's order: where it is, not what it holds."""
+    return _opened(file, lambda header: _parts(header)[1])
+
+
+def _opened(file: str | os.PathLike[str], read: Callable[[_Header], T]) -> T:
     try:
         if not Path(file).is_file():
             raise ConfigError(f"{file} is not a file")
@@ -52,12 +72,21 @@ def metadata(file: str | os.PathLike[str]) -> dict[str, Any]:
             if os.fstat(opened.fileno()).st_size == 0:
                 raise ConfigError(f"{file} is empty: a GGUF file begins with the letters GGUF")
             with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return _read(_Header(data, str(file)))
+                return read(_Header(data, str(file)))
     except OSError as error:
         raise ConfigError(f"can't read {file}: {error.strerror or error}") from None
 
 
 def _read(header: _Header) -> dict[str, Any]:
+    found, placed = _parts(header)
+    for name in WANTED:
+        if name in placed:
+            found[name] = header.floats(name, placed[name])
+    return found
+
+
+def _parts(header: _Header) -> tuple[dict[str, Any], dict[str, Placed]]:
+    """The key-values, and where the tensors are."""
     header.begin()
     tensors = header.count("tensors", most=1 << 20)
     pairs = header.count("key-values", most=1 << 16)
@@ -69,18 +98,12 @@ def _read(header: _Header) -> dict[str, Any]:
         value = header.value(header.number(U32), name)
         if value is not None:
             found[name] = value
-    wanted = {}
-    for _ in range(tensors):
-        name, sizes, kind, offset = header.tensor()
-        if name in WANTED:
-            wanted[name] = (sizes, kind, offset)
+    listed = [header.tensor() for _ in range(tensors)]
     alignment = found.get("general.alignment", 32)
     if isinstance(alignment, bool) or not isinstance(alignment, int) or not 8 <= alignment <= 1 << 16 or alignment % 8:
         raise header.wrong(f"has general.alignment = {short(alignment)}, which must be a multiple of 8, up to 65536")
     start = header.at + -header.at % alignment
-    for name, (sizes, kind, offset) in wanted.items():
-        found[name] = header.floats(name, sizes, kind, start + offset)
-    return found
+    return found, {name: Placed(sizes, kind, start + offset) for name, sizes, kind, offset in listed}
 
 
 class _Header:
@@ -206,8 +229,9 @@ class _Header:
         sizes = tuple(self.number(U64) for _ in range(axes))
         return name, sizes, self.number(U32), self.number(U64)
 
-    def floats(self, name: str, sizes: tuple[int, ...], kind: int, start: int) -> Tensor:
+    def floats(self, name: str, placed: Placed) -> Tensor:
         """The values of a small float32 tensor."""
+        sizes, kind, start = placed.sizes, placed.kind, placed.start
         count = math.prod(sizes)
         if kind != FLOAT32:
             raise self.wrong(f"has {name} of type {kind}: it is always float32, which is type {FLOAT32}")

@@ -69,7 +69,7 @@ def _whole(said: RopeSpec, kind: str, rope: Rope, allow_unknown: bool, notes: li
 
 def parse(config: Mapping[str, Any], *, allow_unknown: bool = False) -> RopeSpec:
     """What a config says, with the keys that transformers passes over and other engines read."""
-    keys, name = _text_model(Keys(config))
+    keys, name = text_model(Keys(config))
     family = FAMILIES.get(name)
     sources: dict[str, str] = {}
     notes: list[str] = []
@@ -121,7 +121,7 @@ def _checked(spec: RopeSpec) -> RopeSpec:
     return spec
 
 
-def _text_model(keys: Keys) -> tuple[Keys, str]:
+def text_model(keys: Keys) -> tuple[Keys, str]:
     """The text model's part of a config, and the name of its type."""
     outer = ""
     for _ in range(4):

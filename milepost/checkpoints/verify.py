@@ -1,0 +1,141 @@
+"""verify: does a model in memory do with positions what its config asks for? Proved by running it.
+
+    done = verify("path/to/model")          # or a name on the Hub, or a model of transformers that is loaded already
+    done.ok, done.failed, done["frequencies"].sentence
+
+A page for each idea: live frequencies (`verify_frequencies`), one text in every layout (`verify_layouts`), ALiBi and T5 (`verify_bias`),
+what depends on the length (`verify_length`), and saved, loaded and verified again (`verify_reload`). Every check has a tolerance that is derived
+from rounding, and a control: where a fault could not have been seen, it says that nothing is proved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from milepost.checkpoints.verify_bias import biases
+from milepost.checkpoints.verify_case import DOUBT, Case, Check, guarded
+from milepost.checkpoints.verify_frequencies import frequencies
+from milepost.checkpoints.verify_layouts import layouts
+from milepost.checkpoints.verify_length import lengths
+from milepost.checkpoints.verify_load import load_checkpoint, quiet
+from milepost.checkpoints.verify_reload import reload
+from milepost.dialects.files import find
+from milepost.dialects.files import load as load_config
+from milepost.dialects.keys import ConfigError
+from milepost.results import provenance
+
+CHECKS: dict[str, Callable[[Case], list[Check]]] = {
+    "frequencies": frequencies,
+    "layouts": layouts,
+    "length": lengths,
+    "bias": biases,
+    "reload": reload,
+}
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Every check of one model."""
+
+    model: str
+    model_type: str
+    checks: tuple[Check, ...]
+    notes: tuple[str, ...]
+    provenance: dict[str, Any]
+
+    @property
+    def ok(self) -> bool:
+        """Whether no check failed."""
+        return not self.failed
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """The names of the checks that failed."""
+        return tuple(check.name for check in self.checks if check.verdict == "FAIL")
+
+    def __getitem__(self, name: str) -> Check:
+        """The check of a name; the worst, where there are several."""
+        found = [check for check in self.checks if check.name == name]
+        if not found:
+            raise KeyError(f"there is no check {name!r}; there are {', '.join(dict.fromkeys(check.name for check in self.checks))}")
+        return min(found, key=lambda check: ("FAIL", "WARN", "BLIND", "PASS", "NONE").index(check.verdict))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "model": self.model, "model_type": self.model_type, "ok": self.ok, "failed": list(self.failed),
+            "checks": [check.to_json() for check in self.checks], "notes": list(self.notes), "provenance": self.provenance,
+        }  # fmt: skip
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{name}</th>" for name in ("", "check", "found", "allowed", "a fault would give", "in", "sentence"))
+        rows = "".join(_row(check) for check in self.checks)
+        return f"<table><caption>{_escaped(self.model)}: {'PASS' if self.ok else 'FAIL'}</caption><tr>{head}</tr>{rows}</table>"
+
+
+def _row(check: Check) -> str:
+    numbers = ["" if n is None else f"{n:.3g}" for n in (check.measured, check.allowed, check.control)]
+    cells = [check.verdict, check.name, *numbers, check.unit, check.sentence]
+    return "<tr>" + "".join(f"<td>{_escaped(cell)}</td>" for cell in cells) + "</tr>"
+
+
+def _escaped(text: str) -> str:
+    import html
+
+    return html.escape(text)
+
+
+def verify(
+    model: str | Path | torch.nn.Module,
+    *,
+    config: Mapping[str, Any] | str | Path | None = None,
+    device: str = "cpu",
+    dtype: str = "float32",
+    tell: Callable[[str], None] = lambda text: None,
+) -> Verification:
+    """Prove that a model's positions are those that its config asks for.
+
+    A model that is loaded already is verified as it is, where it is (``device`` and ``dtype`` are for loading), and left as it was; it is held
+    to its own config, or to ``config``. Raises ValueError for what can't be loaded.
+    """
+    if isinstance(model, torch.nn.Module):
+        live, name = model, type(model).__name__
+        held = _plain(live)
+    else:
+        tell(f"loading {model}")
+        live, held = load_checkpoint(model, device, dtype)
+        name = str(model)
+    if config is not None:
+        held = dict(config) if isinstance(config, Mapping) else dict(load_config(find(config)))
+    training = live.training
+    live.eval()
+    try:
+        with quiet():
+            case = Case(live, held)
+            found: list[Check] = []
+            for what, check in CHECKS.items():
+                tell(f"checking {what}")
+                found += guarded(what, check, case)
+    finally:
+        live.train(training)
+    about = provenance(
+        what="verify", dtype=str(case.dtype).removeprefix("torch."), device=str(case.device), attention=case.attention, tokens=case.length,
+        tolerance=f"{DOUBT} x the distance of logits from the same in float64", seed=0,
+    )  # fmt: skip
+    notes = case.spec.notes if case.spec is not None else ()
+    return Verification(name, case.model_type, tuple(found), tuple(notes), about)
+
+
+def _plain(model: Any) -> dict[str, Any]:
+    """The config of a loaded model, as config.json would have it."""
+    config = getattr(model, "config", None)
+    if config is None or not hasattr(config, "to_dict"):
+        raise ConfigError(f"verify takes a model of transformers, with its config; got {type(model).__name__}")
+    if next((p for p in model.parameters() if p.is_meta), None) is not None:
+        raise ConfigError("the model is on the meta device: it has no weights to be run with; load them first")
+    return {key: value for key, value in config.to_dict().items() if key != "quantization_config"}

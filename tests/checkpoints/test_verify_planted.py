@@ -1,0 +1,318 @@
+"""The twelve faults that `verify` must find: each is planted in a tiny real model, and found by a check that names it.
+
+A fault is planted where it happens in real life: in the table of a loaded model, in the module's forward, or in transformers' rotary function.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tiny_models import DYNAMIC, LONG, build, rope, rotary
+
+from milepost.checkpoints import Verification, verify
+
+
+def code(model: Any) -> Any:
+    """transformers' file of a model."""
+    return sys.modules[type(model).__module__]
+
+
+def found(model: Any, check: str, words: str) -> Verification:
+    """The verification, which must fail in this check, and say these words."""
+    done = verify(model)
+    assert not done.ok
+    assert check in done.failed, [(c.name, c.sentence) for c in done.checks]
+    assert words in done[check].sentence, done[check].sentence
+    return done
+
+
+def around(owner: Any, name: str, change: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace a function by one that calls ``change(function, ...)``; it keeps its signature."""
+    function = getattr(owner, name)
+
+    @functools.wraps(function)
+    def changed(*args: Any, **kwargs: Any) -> Any:
+        return change(function, *args, **kwargs)
+
+    monkeypatch.setattr(owner, name, changed)
+
+
+def test_config_changed_after_load():
+    model = build("llama")
+    model.config.rope_parameters = {"rope_type": "linear", "rope_theta": 50000.0, "factor": 4.0}
+    done = found(model, "frequencies", "without the config's scaling: was the config changed after the model was built?")
+    assert "reload" in done.failed  # from its files, the scaling is applied
+    other = build("llama")
+    other.config.rope_parameters = {"rope_type": "default", "rope_theta": 1e6}
+    found(other, "frequencies", "those of base 50000, and the config has 1e+06: was the config changed")
+
+
+def test_temperature_squared():
+    model = build("llama, yarn")
+    rotary(model).attention_scaling **= 2
+    done = found(model, "temperature", "it is squared: applied twice")
+    assert done["frequencies"].verdict == "PASS"
+
+
+def test_temperature_squared_in_a_bfloat16_model():
+    model = cast_right(build("llama, yarn"))
+    rotary(model).attention_scaling **= 2
+    found(model, "temperature", "logits by 1.6")
+
+
+def test_temperature_lost():
+    model = build("llama, yarn")
+    rotary(model).attention_scaling = 1.0
+    found(model, "temperature", "it is not applied")
+
+
+def test_theta_lost():
+    model, plain = build("llama"), build("llama", **rope("default", rope_theta=10000.0))
+    rotary(model).inv_freq = rotary(plain).inv_freq.clone()
+    found(model, "frequencies", "those of base 10000, and the config has 50000: theta was lost")
+
+
+@pytest.mark.parametrize("name", ["llama", "llama, yarn", "falcon"])
+def test_positions_wrapped_at_a_tables_end(name, monkeypatch):
+    model = build(name)
+    end = model.config.max_position_embeddings
+    around(rotary(model), "forward", lambda own, x, position_ids: own(x, position_ids % end), monkeypatch)
+    done = found(model, "positions", f"position {end} is turned as position 0: positions are wrapped at {end}, a table's end")
+    assert done["frequencies"].verdict == "PASS"
+
+
+def test_positions_held_at_a_tables_end(monkeypatch):
+    model = build("llama")
+    around(rotary(model), "forward", lambda own, x, position_ids: own(x, position_ids.clamp(max=511)), monkeypatch)
+    found(model, "positions", "positions are held at 511")
+
+
+def test_positions_wrapped_in_a_learned_table(monkeypatch):
+    model = build("gpt2")
+    around(model.transformer.wpe, "forward", lambda own, at: own(at % 512), monkeypatch)
+    found(model, "past the end", "as position 0: positions are wrapped or held")
+
+
+def test_two_kinds_of_layers_swapped():
+    model = build("gemma3")
+    table = rotary(model)
+    full, sliding = table.full_attention_inv_freq, table.sliding_attention_inv_freq
+    table.full_attention_inv_freq, table.sliding_attention_inv_freq = sliding, full
+    found(model, "frequencies", "two kinds of layers are swapped")
+
+
+def test_bfloat16_frequencies():
+    model = build("llama")
+    table = rotary(model)
+    table.inv_freq = table.inv_freq.bfloat16()
+    done = found(model, "precision", "in half precision: model.rotary_emb.inv_freq (bfloat16)")
+    assert "rounded to bfloat16" in done["frequencies"].sentence
+    # rounded, and then in float32 again: no dtype tells, but what it does
+    table.inv_freq = table.inv_freq.float()
+    found(model, "precision", "turns by frequencies rounded to bfloat16")
+
+
+def test_bfloat16_frequencies_of_a_whole_model_that_was_cast():
+    honest = verify(cast_right(build("llama")))
+    assert honest.ok, [(c.name, c.sentence) for c in honest.checks if c.verdict == "FAIL"]
+    found(build("llama").to(torch.bfloat16), "precision", "in half precision")
+
+
+def cast_right(model: Any) -> Any:
+    """The weights in bfloat16, and the table of frequencies as it was."""
+    table = rotary(model)
+    kept = table.inv_freq.clone(), table.original_inv_freq.clone()
+    model.to(torch.bfloat16)
+    table.inv_freq, table.original_inv_freq = kept
+    return model
+
+
+def test_positions_in_half_precision(monkeypatch):
+    model = build("llama")
+    around(rotary(model), "forward", lambda own, x, position_ids: own(x, position_ids.bfloat16()), monkeypatch)
+    found(model, "positions", "position 257 is turned as position 256: positions are in bfloat16")
+
+
+@pytest.mark.parametrize(("name", "attention"), [("bloom", "BloomAttention"), ("falcon, alibi", "FalconAttention")])
+def test_alibi_dropped_at_decode(name, attention, monkeypatch):
+    model = build(name)
+
+    def without(own: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+        if x.shape[1] == 1:
+            kwargs["alibi"] = torch.zeros_like(kwargs["alibi"])
+            if name != "bloom":  # here the bias is in the mask
+                kwargs["attention_mask"] = torch.zeros_like(kwargs["attention_mask"])
+        return own(x, *args, **kwargs)
+
+    for part in model.modules():
+        if type(part).__name__ == attention:
+            around(part, "forward", without, monkeypatch)
+    kind = model.config._attn_implementation
+    done = found(model, f"bias, saying, {kind}", "there is no bias: all keys count alike")
+    assert done[f"bias, reading, {kind}"].verdict == "PASS"
+    assert "cached" in done.failed
+
+
+def test_mpt_bias_dropped_at_decode(monkeypatch):
+    model = build("mpt")
+    for block in model.transformer.blocks:
+        around(block.attn, "forward", lambda own, x, position_bias, **kw: own(x, position_bias * (x.shape[1] > 1), **kw), monkeypatch)
+    found(model, "bias, saying, eager", "there is no bias")
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_t5_bias_dropped_at_decode_under_one_implementation(implementation, monkeypatch):
+    model = build("t5")
+
+    def without(own: Any, length: int, *args: Any, **kwargs: Any) -> Any:
+        only = model.decoder.config._attn_implementation == implementation and length == 1
+        return own(length, *args, **kwargs) * (0 if only else 1)
+
+    around(model.decoder.block[0].layer[0].SelfAttention, "compute_bias", without, monkeypatch)
+    done = found(model, f"bias, saying, {implementation}", "there is no bias")
+    assert [c.name for c in done.checks if c.verdict == "FAIL" and "bias" in c.name] == [f"bias, saying, {implementation}"]
+
+
+def test_positions_doubled(monkeypatch):
+    model = build("llama")
+    around(rotary(model), "forward", lambda own, x, position_ids: own(x, 2 * position_ids), monkeypatch)
+    found(model, "positions", "(slope 2): the encoding is applied twice, or positions are doubled")
+
+
+def test_encoding_applied_twice(monkeypatch):
+    model = build("llama")
+    once = code(model).apply_rotary_pos_emb
+
+    def watched_twice(own: Any, q: Any, k: Any, cos: Any, sin: Any, unsqueeze_dim: int = 1) -> Any:
+        return once(*once(q, k, cos, sin, unsqueeze_dim), cos, sin, unsqueeze_dim)
+
+    around(code(model), "apply_rotary_pos_emb", watched_twice, monkeypatch)
+    done = found(model, "positions", "slope 2")
+    assert done["pairing"].verdict == "PASS"
+
+
+def test_keys_turned_again_on_their_way_into_the_cache(monkeypatch):
+    model = build("llama")
+    cache = sys.modules["transformers.cache_utils"].DynamicCache
+    once, table = code(model).apply_rotary_pos_emb, rotary(model)
+
+    def again(own: Any, self: Any, k: Any, v: Any, layer: int, *args: Any, **kwargs: Any) -> Any:
+        cos, sin = table.seen
+        return own(self, once(k, k, cos, sin)[0], v, layer, *args, **kwargs)
+
+    def remember(own: Any, *args: Any, **kwargs: Any) -> Any:
+        table.__dict__["seen"] = own(*args, **kwargs)
+        return table.__dict__["seen"]
+
+    around(table, "forward", remember, monkeypatch)
+    around(cache, "update", again, monkeypatch)
+    found(model, "positions", "slope 2")
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "gptj"])
+def test_pairing_swapped(name, monkeypatch):
+    model = build(name)
+    module = code(model)
+    if name == "gptj":
+
+        def half(own: Any, tensor: Any, sin: Any, cos: Any) -> Any:
+            cos, sin = (torch.cat([t, t], -1)[:, :, None] for t in (cos, sin))
+            a, b = tensor.chunk(2, -1)
+            return tensor * cos + torch.cat([-b, a], -1) * sin
+
+        around(module, "apply_rotary_pos_emb", half, monkeypatch)
+        found(model, "pairing", "forms half pairs; the model type has interleaved ones")
+        return
+
+    def neighbours(own: Any, q: Any, k: Any, cos: Any, sin: Any, unsqueeze_dim: int = 1) -> Any:
+        d = cos.shape[-1]
+        cos, sin = (t[..., : d // 2].repeat_interleave(2, -1).unsqueeze(unsqueeze_dim) for t in (cos, sin))
+
+        def turn(x: Any) -> Any:
+            return x * cos + torch.stack([-x[..., 1::2], x[..., 0::2]], -1).flatten(-2) * sin
+
+        return turn(q), turn(k)
+
+    around(module, "apply_rotary_pos_emb", neighbours, monkeypatch)
+    done = found(model, "pairing", "forms interleaved pairs; the model type has half ones")
+    assert done["cached"].verdict == "PASS"  # every other check by logits is content
+
+
+@pytest.mark.parametrize("share", [0.5, 0.125])
+def test_partial_rotary_size_wrong(share):
+    model, other = build("gpt_neox"), build("gpt_neox", **rope("default", rope_theta=10000.0, partial_rotary_factor=share))
+    rotary(model).inv_freq = rotary(other).inv_freq.clone()
+    found(model, "rotary size", f"turns {int(16 * share)} channels of a head of 16; the config asks for 4")
+
+
+@pytest.mark.parametrize("left", [float("nan"), 0.0, "noise"])
+def test_uninitialised_frequencies_after_a_lazy_load(left):
+    whole = build("llama")
+    with torch.device("meta"):
+        model = type(whole)(whole.config)
+    model = model.to_empty(device="cpu").eval()
+    model.load_state_dict(whole.state_dict())  # which has no frequencies: they are no part of a checkpoint
+    table = rotary(model).inv_freq
+    table.copy_(torch.rand(table.shape, generator=torch.Generator().manual_seed(1)) * 3 if left == "noise" else torch.full(table.shape, left))
+    found(model, "frequencies", "never initialised")
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "opt", "gptj", "smollm3"])
+def test_positions_not_following_left_padding(name, monkeypatch):
+    model = build(name)
+
+    def counted(own: Any, *args: Any, **kwargs: Any) -> Any:
+        """As many a serving stack does: positions are counted from the start of the row, padding included."""
+        mask, ids = kwargs.get("attention_mask"), kwargs.get("input_ids")
+        if mask is not None and mask.dim() == 2 and bool((mask == 0).any()):
+            end = mask.shape[1]
+            kwargs["position_ids"] = torch.arange(end - ids.shape[1], end)[None].expand(ids.shape)
+        return own(*args, **kwargs)
+
+    around(model, "forward", counted, monkeypatch)
+    done = found(model, "positions under padding", "positions don't follow left padding")
+    if name in ("gpt2", "opt"):  # absolute positions: the logits are wrong; relative ones hide it
+        assert "left-padded" in done.failed
+
+
+# -- known faults of transformers itself -----------------------------------------------------------------------------
+
+
+def test_dynamic_is_said_to_be_wrong_from_a_cache_and_after_a_long_text():
+    done = verify(build("llama", **DYNAMIC))
+    assert set(done.failed) == {"cached past trained", "history"}, [(c.name, c.sentence) for c in done.checks]
+    assert "transformers' own code does this" in done["cached past trained"].sentence
+    assert "the trained length 128" in done["history"].sentence and "they only grow" in done["history"].sentence
+    assert done["frequencies"].verdict == done["positions"].verdict == "PASS"
+
+
+def test_longrope_is_said_to_be_wrong_from_a_cache_at_its_switch_and_has_no_history():
+    done = verify(build("llama", **LONG))
+    assert done.failed == ("cached past trained",), [(c.name, c.sentence) for c in done.checks]
+    assert "LongRoPE turns new keys otherwise" in done["cached past trained"].sentence
+
+
+def test_falcon_with_eager_attention_has_its_bias_twice():
+    done = verify(build("falcon, alibi"))
+    assert done.ok and done["bias, reading, eager"].verdict == "WARN"  # loaded with sdpa, which has not
+    assert "the bias is there twice" in done["bias, reading, eager"].sentence
+    loaded = build("falcon, alibi")
+    loaded.config._attn_implementation = "eager"
+    found(loaded, "bias, saying, eager", "its eager Falcon adds ALiBi to the mask, and again to the logits")
+
+
+def test_a_model_is_left_as_it_was():
+    model = build("llama", **DYNAMIC).train()
+    before = {name: b.clone() for name, b in model.named_buffers()}, {k: v.clone() for k, v in model.state_dict().items()}, rotary(model).max_seq_len_cached
+    own = code(model).apply_rotary_pos_emb
+    verify(model)
+    assert model.training and code(model).apply_rotary_pos_emb is own
+    assert rotary(model).max_seq_len_cached == before[2]
+    for now, then in ((dict(model.named_buffers()), before[0]), (model.state_dict(), before[1])):
+        assert now.keys() == then.keys()
+        assert all(torch.equal(now[k], then[k]) and now[k].dtype == then[k].dtype for k in then)
