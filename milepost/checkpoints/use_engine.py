@@ -14,7 +14,8 @@ All take their mask from its mask interface, where ours gives a row of B x J: wh
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -171,8 +172,23 @@ def _or_mean(y: Tensor, v: Tensor, mask: Tensor, causal: bool) -> Tensor:
 # -- ALiBi, one number a key -----------------------------------------------------------------------------------------
 
 
+_watchers: list[Callable[[Tensor, Tensor, Tensor, float], Any]] = []
+
+
+@contextmanager
+def watched(each: Callable[[Tensor, Tensor, Tensor, float], Any]) -> Iterator[None]:
+    """``each`` is shown every layer's q (B H I D), k (B G J D), row (B|1 H 1 J) and scale, while models with a row run."""
+    _watchers.append(each)
+    try:
+        yield
+    finally:
+        _watchers.remove(each)
+
+
 def _by_row(q: Tensor, k: Tensor, v: Tensor, row: Tensor, mask: Tensor | None, scale: float) -> Tensor:
     """Causal attention of q (B H I D) to k, v (B G J D) with the model's own row (B|1 H 1 J), heads merged: B I H*D."""
+    for each in _watchers:
+        each(q, k, row, scale)
     if mask is None:
         y = key_row(q, k, v, row, scale=scale)
     else:

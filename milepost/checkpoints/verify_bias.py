@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from milepost.checkpoints.verify_case import Case, Check, judged, kept
+from milepost.checkpoints.watched_attention import implementation
 from milepost.encodings.alibi import ALiBi
 from milepost.encodings.t5 import T5
 
@@ -39,7 +40,7 @@ def biases(case: Case) -> list[Check]:
         return []
     found = []
     for name in _implementations(case.model):
-        with _implementation(case.model, name), kept(case.model):
+        with implementation(case.model, name), kept(case.model):
             found += [_known(case, check, name) for check in _probe(case, parts, name)]
     return found
 
@@ -61,22 +62,6 @@ def _attentions(model: nn.Module) -> list[Any]:
 
 def _implementations(model: Any) -> list[str]:
     return ["eager", "sdpa"] if model._supports_sdpa else ["eager"]
-
-
-@contextlib.contextmanager
-def _implementation(model: Any, name: str) -> Iterator[None]:
-    """The same model with another attention."""
-    from transformers import PreTrainedModel
-
-    configs = list({id(part.config): part.config for part in model.modules() if isinstance(part, PreTrainedModel)}.values())
-    before = [config._attn_implementation for config in configs]
-    try:
-        for config in configs:
-            config._attn_implementation = name
-        yield
-    finally:
-        for config, was in zip(configs, before, strict=True):
-            config._attn_implementation = was
 
 
 # -- the probe -------------------------------------------------------------------------------------------------------

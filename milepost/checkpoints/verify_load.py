@@ -52,6 +52,29 @@ def load_checkpoint(name: str | Path, device: str, dtype: str) -> tuple[Any, dic
     return model.to(device).eval(), config
 
 
+def load_gguf(name: str | Path, device: str, dtype: str) -> tuple[Any, dict[str, Any]]:
+    """The model of a GGUF file, its weights unpacked, and the config that transformers makes of it."""
+    path = Path(name).expanduser()
+    check_device(device)
+    if dtype not in DTYPES:
+        raise ConfigError(f"dtype is one of {', '.join(DTYPES)}, got {dtype!r}")
+    try:
+        import gguf  # noqa: F401
+        import transformers
+    except ImportError as error:
+        raise ConfigError(f"loading a GGUF file needs the {error.name} package: pip install 'milepost[hf]' gguf") from None
+    try:
+        with quiet():
+            auto: Any = transformers.AutoModelForCausalLM
+            model = auto.from_pretrained(str(path.parent), gguf_file=path.name, dtype=DTYPES[dtype], local_files_only=True)
+    except Exception as error:  # transformers' own errors are of many kinds
+        raise ConfigError(f"transformers can't load {name}: {_line(error)}") from None
+    for part in (model, model.config):  # it is not quantised any more
+        for key in ("quantization_config", "hf_quantizer", "is_quantized", "quantization_method"):
+            part.__dict__.pop(key, None)
+    return model.to(device).eval(), dict(model.config.to_dict())
+
+
 def check_device(device: str) -> None:
     try:
         torch.empty(0, device=device)

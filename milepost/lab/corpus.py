@@ -96,7 +96,12 @@ def _files(text: str | Path | None) -> tuple[dict[str, bytes], str, int]:
     if text is None:
         home = Path(sysconfig.get_paths()["stdlib"])
         return {path.relative_to(home).as_posix(): path.read_bytes() for path in standard_library()}, "the sources of Python's standard library", 0
-    path = Path(text)
+    found, left_out = text_files(Path(text))
+    return found, Path(text).name, left_out
+
+
+def text_files(path: Path) -> tuple[dict[str, bytes], int]:
+    """Names and bytes of a file, or of the files of a folder that hold text; and how many hold none."""
     try:
         if not path.exists():
             raise ValueError(f"there is no text at {path}")
@@ -110,7 +115,7 @@ def _files(text: str | Path | None) -> tuple[dict[str, bytes], str, int]:
     whole = {name: content for name, content in found.items() if b"\0" not in content[:8192]}
     if not whole:
         raise ValueError(f"{path} holds binary data, not text: {next(iter(found))} has NUL bytes")
-    return whole, path.name, len(found) - len(whole)
+    return whole, len(found) - len(whole)
 
 
 def _tokenizer(name: str) -> tuple[Callable[[bytes], Numbers], int, bytes]:
