@@ -101,6 +101,10 @@ class Loaded(ABC):
     def turned(self, encodings: Mapping[int, Encoding]) -> AbstractContextManager[None]:
         """Within it, these layers turn (and score) as these encodings say, in place of the model's own rotation."""
 
+    @abstractmethod
+    def prove(self, own: Mapping[int, Encoding]) -> None:
+        """ConfigError where the model, turned by its own ropes, is not itself."""
+
     def encode(self, text: str) -> Numbers:
         """Tokens of a text, without special ones."""
         if self.tokenizer is None:

@@ -144,3 +144,8 @@ class HuggingFace(Loaded):
         if self.spec is None:
             raise ConfigError(f"{self.family} has no rotary positions to be turned otherwise")
         return turned(self.model, encodings)
+
+    def prove(self, own: Mapping[int, Encoding]) -> None:
+        from milepost.checkpoints.turned import proved
+
+        proved(self.model, self.model.config.to_dict(), own)

@@ -76,3 +76,6 @@ class LabModel(Loaded):
         finally:
             for n, was in before.items():
                 self.model.blocks[n].enc = was
+
+    def prove(self, own: Mapping[int, Encoding]) -> None:
+        """A lab model is turned by milepost anyway."""

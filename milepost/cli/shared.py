@@ -40,6 +40,28 @@ def telling() -> Iterator[Callable[[str], None]]:
         yield status.update
 
 
+@contextmanager
+def measuring() -> Iterator[Callable[[str, float], None]]:
+    """Where a long job says what it measures and what share is done: a bar with the time that is left, or a line for each thing that is begun."""
+    words = aside()
+    if not words.is_terminal:
+        said: set[str] = set()
+
+        def once(what: str, share: float) -> None:
+            if what not in said:
+                said.add(what)
+                words.print(what, soft_wrap=True)
+
+        yield once
+        return
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=words, transient=True) as progress:
+        bar = progress.add_task("loading", total=1.0)
+        yield lambda what, share: progress.update(bar, description=what[:36], completed=share)
+
+
 def teaching(command: Callable[..., None]) -> Callable[..., None]:
     """A command whose ValueErrors are printed as sentences, with exit code 2."""
 

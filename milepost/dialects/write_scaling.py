@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from milepost.dialects.families import FAMILIES, Family
 from milepost.dialects.read_scaling import ORIGINAL
 from milepost.dialects.rope_spec import Rope, RopeSpec
 from milepost.dialects.written import Refused
@@ -31,7 +32,7 @@ def write_scaling(rope: Rope, spec: RopeSpec) -> tuple[dict[str, Any], list[str]
     scaling = rope.scaling
     notes: list[str] = []
     said: dict[str, Any] = {"rope_type": "default", "rope_theta": rope.base}
-    if rope.rotary != rope.head_dim:
+    if rope.rotary != rope.head_dim or FAMILIES.get(spec.model, Family()).share != 1:  # some families turn a part unless told
         said["partial_rotary_factor"] = _share(rope)
     if rope.sections is not None:
         said["mrope_section"] = list(rope.sections)

@@ -43,7 +43,7 @@ h1 { margin: .5rem 0; line-height: 1.2 } h2 { margin: 2.5rem 0 .3rem } p { margi
 .wide { overflow-x: auto; margin: .5rem 0 1rem; overflow-wrap: normal } table { border-collapse: collapse; font-size: .9rem }
 th, td { border-bottom: 1px solid var(--line); padding: .3rem .7rem; text-align: left; white-space: nowrap; vertical-align: top }
 th:first-child, td:first-child { position: sticky; left: 0; background: var(--paper) }
-th { font-weight: 600 } .n { text-align: right; font-variant-numeric: tabular-nums } .words td + td { white-space: normal; min-width: 14rem }
+th { font-weight: 600 } .n { text-align: right; font-variant-numeric: tabular-nums } .words td + td { white-space: pre-wrap; min-width: 14rem }
 summary { cursor: pointer; color: var(--dim) }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 420px), 1fr)); gap: 1rem } .figure { min-width: 0; min-height: 320px }
 .chips { display: flex; flex-wrap: wrap; gap: .35rem; margin: .6rem 0 }

@@ -63,6 +63,7 @@ MODELS = {
     "phi 2": {"model_type": "phi", "head_dim": 80, "max_position_embeddings": 2048, "partial_rotary_factor": 0.4},
     "phi 3 mini": {"model_type": "phi3", "head_dim": 96, "max_position_embeddings": 4096},
     "pythia": {"model_type": "gpt_neox", "hidden_size": 2048, "num_attention_heads": 16, "max_position_embeddings": 2048, "rotary_pct": 0.25},
+    "pythia, all of the head": {"model_type": "gpt_neox", "hidden_size": 2048, "num_attention_heads": 16, "max_position_embeddings": 2048, "rotary_pct": 1.0},
     "stablelm": {"model_type": "stablelm", "hidden_size": 2560, "num_attention_heads": 32, "max_position_embeddings": 4096, "rope_pct": 0.25},
     "gpt-j": {"model_type": "gptj", "n_embd": 4096, "n_head": 16, "n_positions": 2048, "rotary_dim": 64},
     "cohere": {"model_type": "cohere", "head_dim": 128, "max_position_embeddings": 8192, "rope_theta": 8000000},

@@ -1,0 +1,60 @@
+"""recommend: what to set for a longer text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from milepost.cli.shared import Device, Json, aside, measuring, print_json, read_length, teaching
+
+
+@teaching
+def recommend_command(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A folder with config.json and *.safetensors, a GGUF file, a lab model, or a name on the Hub.")],
+    target_length: Annotated[str, typer.Option("--target-length", help="Tokens to serve, such as 8192 or 8k.")],
+    text: Annotated[Path, typer.Option(help="What to measure on: a text file, a folder of text files, or a .npy file of token ids.")],
+    trained_length: Annotated[str | None, typer.Option("--trained-length", help="The trained length, where the model does not say it.")] = None,
+    windows: Annotated[
+        int | None, typer.Option(help="Windows of the target length to report on; by default enough to score 4096 tokens, from 8 to 64.")
+    ] = None,
+    device: Device = "cpu",
+    dtype: Annotated[Literal["float32", "bfloat16", "float16", "float64"], typer.Option(help="What the weights are loaded as.")] = "float32",
+    tokenizer: Annotated[str | None, typer.Option(help="tokenizer.json, a folder, or bytes, in place of the model's own.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A folder to write: report.html, report.md and recommendation.json. It must not exist, or be empty.")] = None,
+    as_json: Json = False,
+) -> None:
+    """What should be set for a longer text? Every scaling and training-free map, measured on yours. Exit 1 when nothing reaches the target.
+
+    Settings are chosen on one part of the text and reported on the other: long gain, what short texts pay, and intervals. Ends with the
+    config for transformers, vLLM, SGLang and llama.cpp.
+
+    Example: `milepost recommend path/to/model --target-length 8k --text moby-dick.txt --out recommended`
+    """
+    from rich.console import Console
+
+    from milepost.checkpoints import recommend
+    from milepost.report import recommendation as report
+
+    target, trained = read_length(target_length, "--target-length"), read_length(trained_length, "--trained-length")
+    assert target is not None
+    if windows is not None and windows < 2:
+        raise ValueError(f"--windows is at least 2, so that there is an interval; got {windows}")
+    if out is not None:
+        report.check_folder(out, model)
+    with measuring() as tell:
+        found = recommend(
+            model, target_length=target, text=text, trained_length=trained, windows=windows, device=device, dtype=dtype, tokenizer=tokenizer, tell=tell
+        )
+    data = found.to_json()
+    if out is not None:
+        aside().print(f"open {report.save(data, out)}", soft_wrap=True)
+    if as_json:
+        print_json(data)
+    else:
+        console = Console()
+        for part in report.terminal(data):
+            console.print(part)
+    if not data["works"]:
+        raise typer.Exit(1)
