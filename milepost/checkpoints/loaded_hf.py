@@ -22,6 +22,7 @@ from milepost.checkpoints.inspect import Inspection
 from milepost.checkpoints.loaded import CHUNK, Loaded, Look
 from milepost.checkpoints.tokenizers import beside, find_tokenizer
 from milepost.checkpoints.verify_case import kept, read_spec
+from milepost.checkpoints.verify_gguf import as_in_the_file
 from milepost.checkpoints.verify_load import load_checkpoint, load_gguf, quiet
 from milepost.dialects.keys import ConfigError
 from milepost.encoding import Encoding
@@ -36,6 +37,8 @@ class HuggingFace(Loaded):
         path = Path(name).expanduser()
         loader = load_gguf if path.suffix == ".gguf" else load_checkpoint
         self.model, config = loader(name, device, dtype)
+        if path.suffix == ".gguf" and (check := as_in_the_file(path, config)).verdict == "FAIL":
+            raise ConfigError(f"{name} can't be measured in transformers: {check.sentence}; write it as a folder with that scaling in config.json")
         self.name, self.form, self.family, self.inspection = name, found.form, found.family, found
         self.text_config = self.model.config.get_text_config()
         self._check_causal()

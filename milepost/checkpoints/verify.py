@@ -1,10 +1,11 @@
 """verify: does a model in memory do with positions what its config asks for? Proved by running it.
 
-    done = verify("path/to/model")          # or a name on the Hub, or a model of transformers that is loaded already
+    done = verify("path/to/model")          # or a GGUF file, a lab model, a name on the Hub, or a model of transformers that is loaded already
     done.ok, done.failed, done["frequencies"].sentence
 
 A page for each idea: live frequencies (`verify_frequencies`), one text in every layout (`verify_layouts`), ALiBi and T5 (`verify_bias`),
-what depends on the length (`verify_length`), and saved, loaded and verified again (`verify_reload`). Every check has a tolerance that is derived
+what depends on the length (`verify_length`), and saved, loaded and verified again (`verify_reload`); lab models have checks of their own (`verify_lab`).
+What transformers makes of a GGUF file must mean what the file says. Every check has a tolerance that is derived
 from rounding, and a control: where a fault could not have been seen, it says that nothing is proved.
 """
 
@@ -20,9 +21,10 @@ import torch
 from milepost.checkpoints.verify_bias import biases
 from milepost.checkpoints.verify_case import DOUBT, Case, Check, guarded
 from milepost.checkpoints.verify_frequencies import frequencies
+from milepost.checkpoints.verify_gguf import as_in_the_file
 from milepost.checkpoints.verify_layouts import layouts
 from milepost.checkpoints.verify_length import lengths
-from milepost.checkpoints.verify_load import load_checkpoint, quiet
+from milepost.checkpoints.verify_load import DTYPES, check_device, load_checkpoint, load_gguf, quiet
 from milepost.checkpoints.verify_reload import reload
 from milepost.dialects.files import find
 from milepost.dialects.files import load as load_config
@@ -103,13 +105,18 @@ def verify(
     A model that is loaded already is verified as it is, where it is (``device`` and ``dtype`` are for loading), and left as it was; it is held
     to its own config, or to ``config``. Raises ValueError for what can't be loaded.
     """
+    found: list[Check] = []
     if isinstance(model, torch.nn.Module):
         live, name = model, type(model).__name__
         held = _plain(live)
     else:
         tell(f"loading {model}")
-        live, held = load_checkpoint(model, device, dtype)
-        name = str(model)
+        name, path = str(model), Path(model).expanduser()
+        if is_lab(path):
+            return _lab(path, name, device, dtype, tell)
+        live, held = (load_gguf if path.suffix == ".gguf" else load_checkpoint)(model, device, dtype)
+        if path.suffix == ".gguf":
+            found.append(as_in_the_file(path, held))
     if config is not None:
         held = dict(config) if isinstance(config, Mapping) else dict(load_config(find(config)))
     training = live.training
@@ -117,7 +124,6 @@ def verify(
     try:
         with quiet():
             case = Case(live, held)
-            found: list[Check] = []
             for what, check in CHECKS.items():
                 tell(f"checking {what}")
                 found += guarded(what, check, case)
@@ -129,6 +135,23 @@ def verify(
     )  # fmt: skip
     notes = case.spec.notes if case.spec is not None else ()
     return Verification(name, case.model_type, tuple(found), tuple(notes), about)
+
+
+def is_lab(path: Path) -> bool:
+    """Whether a folder, or its model.json, is a lab model's."""
+    return path.name == "model.json" or ((path / "model.json").is_file() and not (path / "config.json").is_file())
+
+
+def _lab(path: Path, name: str, device: str, dtype: str, tell: Callable[[str], None]) -> Verification:
+    from milepost.checkpoints.verify_lab import TOKENS, verify_lab
+
+    if dtype not in DTYPES:
+        raise ConfigError(f"dtype is one of {', '.join(DTYPES)}, got {dtype!r}")
+    check_device(device)
+    _, found = verify_lab(path if path.is_dir() else path.parent, device, DTYPES[dtype], tell)
+    tolerance = f"{DOUBT} x the distance of logits from the same in float64"
+    about = provenance(what="verify", dtype=dtype, device=device, attention="milepost", tokens=TOKENS, tolerance=tolerance, seed=0)
+    return Verification(name, "lab", tuple(found), (), about)
 
 
 def _plain(model: Any) -> dict[str, Any]:

@@ -120,12 +120,13 @@ class Case:
 
     @cached_property
     def _words(self) -> Tensor:
-        """Tokens that mean no image and no end."""
+        """Tokens that mean no image and no end, and whose embedding is not zero: that of padding often is, and shows no turn."""
         said = [v for part in (self.model.config, self.text_config) for n, v in part.to_dict().items() if n.endswith(("_token_id", "_token_index"))]
         special = {v for v in said if isinstance(v, int)} | {t for v in said if isinstance(v, list) for t in v if isinstance(t, int)}
-        rows = self.model.get_input_embeddings().num_embeddings
-        size = min(rows, getattr(self.text_config, "vocab_size", rows))
-        return torch.tensor([n for n in range(size) if n not in special] or [0])
+        table = self.model.get_input_embeddings().weight
+        size = min(len(table), getattr(self.text_config, "vocab_size", len(table)))
+        there = table[:size].detach().abs().amax(-1).tolist()
+        return torch.tensor([n for n in range(size) if n not in special and there[n] != 0] or [0])
 
     def tokens(self, count: int, seed: int = 0) -> Tensor:
         """Random tokens: 1 L."""

@@ -36,12 +36,16 @@ def summary(result: dict[str, Any]) -> str:
 
 def terminal(result: dict[str, Any]) -> Iterator[Table | Text]:
     """The table, notes, and one line."""
-    table = Table(title=Text(f"{result['model']} ({result['model_type']})"), title_justify="left", box=None, header_style="bold", pad_edge=False)
-    for number, column in enumerate(HEAD):
-        table.add_column(Text(column), justify="right" if number in (2, 3, 4) else "left", overflow="fold", no_wrap=number < 6)
+    table = Table(title=Text(f"{result['model']} ({result['model_type']})"), title_justify="left", box=None, show_header=False, pad_edge=False)
+    for _ in range(3):
+        table.add_column(overflow="fold")
     for check in result["checks"]:
-        word, *rest = _cells(check)
-        table.add_row(Text(word, STYLES[check["verdict"]]), *[Text(cell) for cell in rest])
+        word, name, *numbers, unit, sentence = _cells(check)
+        shown = Text(sentence)
+        if any(numbers):
+            parts = [f"{said} {n}" for said, n in zip(("found", "allowed", "a fault gives"), numbers, strict=True) if n]
+            shown.append(f"\n{', '.join(parts)} ({unit})", "dim")
+        table.add_row(Text(word, STYLES[check["verdict"]]), Text(name), shown)
     yield table
     for note in result["notes"]:
         yield Text(f"note: {note}", "yellow")
