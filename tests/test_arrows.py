@@ -36,7 +36,7 @@ ARROWS: dict[str, set[str]] = {
     "bench": LIBRARY | {"attention", "results", "lab", "diagnose"},
     "dialects": {"pages", "rotation", "scaling", "spectrum"},
     "analysis": {"dialects", "scaling", "spectrum"},
-    "checkpoints": LIBRARY | {"attention", "results", "dialects", "analysis", "catalogue", "report"},
+    "checkpoints": LIBRARY | {"attention", "results", "dialects", "analysis", "catalogue", "report", "diagnose", "maps", "lab", "testing"},
     "diagnose": LIBRARY | {"attention", "results"},
     "lab": LIBRARY | {"attention", "diagnose", "results", "maps"},
     # without torch
@@ -61,7 +61,7 @@ PACKAGES: dict[str, set[str]] = {
     "diagnose": {"torch", "numpy"},
     "lab": {"torch", "numpy", "accelerate", "safetensors", "tokenizers", "ray"},
     "bench": {"torch", "numpy", "psutil", "transformers", "x_transformers", "rotary_embedding_torch"},
-    "checkpoints": {"torch", "transformers", "safetensors", "accelerate"},
+    "checkpoints": {"torch", "numpy", "transformers", "safetensors", "accelerate", "huggingface_hub", "peft", "gguf"},
     "results": set(),
     "catalogue": set(),
     "report": {"rich", "plotly", "jinja2"},
@@ -83,6 +83,8 @@ LATE = {
     "psutil",
     "plotly",
     "jinja2",
+    "peft",
+    "gguf",
 }
 """Packages that are imported inside functions only: not everybody has them, or they are slow."""
 

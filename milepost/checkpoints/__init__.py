@@ -13,11 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 _HOME = {
     "Conversion": "convert_layout",
+    "Diagnosis": "diagnose",
+    "Extension": "extend",
     "Inspection": "inspect",
+    "Loaded": "loaded",
     "ProofError": "convert_layout_proof",
+    "Recommendation": "recommend",
     "Verification": "verify",
     "convert_layout": "convert_layout",
+    "diagnose": "diagnose",
+    "extend": "extend",
     "inspect": "inspect",
+    "load": "loaded",
+    "read_text": "text",
+    "recommend": "recommend",
     "use_engine": "use_engine",
     "verify": "verify",
 }
@@ -29,8 +38,17 @@ if TYPE_CHECKING:
     from milepost.checkpoints.convert_layout import Conversion as Conversion
     from milepost.checkpoints.convert_layout import convert_layout as convert_layout
     from milepost.checkpoints.convert_layout_proof import ProofError as ProofError
+    from milepost.checkpoints.diagnose import Diagnosis as Diagnosis
+    from milepost.checkpoints.diagnose import diagnose as diagnose
+    from milepost.checkpoints.extend import Extension as Extension
+    from milepost.checkpoints.extend import extend as extend
     from milepost.checkpoints.inspect import Inspection as Inspection
     from milepost.checkpoints.inspect import inspect as inspect
+    from milepost.checkpoints.loaded import Loaded as Loaded
+    from milepost.checkpoints.loaded import load as load
+    from milepost.checkpoints.recommend import Recommendation as Recommendation
+    from milepost.checkpoints.recommend import recommend as recommend
+    from milepost.checkpoints.text import read_text as read_text
     from milepost.checkpoints.use_engine import use_engine as use_engine
     from milepost.checkpoints.verify import Verification as Verification
     from milepost.checkpoints.verify import verify as verify

@@ -141,7 +141,7 @@ def _folders(model: str | Path, out: str | Path) -> tuple[Path, Path]:
 
 def _check_known(config: Mapping[str, Any]) -> None:
     """Refuse quantised models and unknown model types."""
-    for part in _parts(config):
+    for part in parts_of(config):
         given = part.get("quantization_config") or part.get("compression_config")
         if given:
             method = given.get("quant_method", "") if isinstance(given, Mapping) else ""
@@ -155,14 +155,14 @@ def _check_known(config: Mapping[str, Any]) -> None:
         )
 
 
-def _parts(config: Mapping[str, Any]) -> list[Any]:
+def parts_of(config: Mapping[str, Any]) -> list[Any]:
     """A config, and those inside of it: a model of several modalities has one for each."""
     return [config, *(value for value in config.values() if isinstance(value, Mapping) and "model_type" in value)]
 
 
 def _text(config: Mapping[str, Any]) -> Any:
     """The part of a config that is about a model whose q and k can be found; the whole, where there is none."""
-    return next((part for part in _parts(config) if part.get("model_type") in tuple(MODELS)), config)
+    return next((part for part in parts_of(config) if part.get("model_type") in tuple(MODELS)), config)
 
 
 def _tensors(folder: Path) -> dict[str, Held]:

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from milepost.checkpoints.convert_layout_heads import layers
+from milepost.checkpoints.quiet import first_line, quiet
 from milepost.dialects.keys import ConfigError, short
 from milepost.dialects.rope_spec import RopeSpec
 from milepost.rotation import Pairing, rotate
@@ -60,7 +61,7 @@ class Proof:
 
 def prove(source: Path, converted: Path, spec: RopeSpec, own: Pairing, to: Pairing, parameters: int) -> Proof:
     """Compare the logits of two folders; ``own`` is how transformers forms pairs for this model type. Raises where they differ."""
-    with _quiet():
+    with quiet():
         before = _load(source, spec, parameters)
         text = before.config.get_text_config()
         ids, positions = _tokens(before.config, spec.served or TOKENS)
@@ -108,7 +109,7 @@ def _config(folder: Path) -> Any:
     try:
         return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # transformers' own checks raise many kinds
-        raise ConfigError(f"transformers can't read {folder / 'config.json'}: {_line(error)}") from None
+        raise ConfigError(f"transformers can't read {folder / 'config.json'}: {first_line(error)}") from None
 
 
 def _load(folder: Path, spec: RopeSpec, parameters: int) -> Any:
@@ -127,7 +128,7 @@ def _load(folder: Path, spec: RopeSpec, parameters: int) -> Any:
     try:
         model, told = made.from_pretrained(folder, config=config, **how)
     except Exception as error:
-        raise ConfigError(f"transformers can't load {folder}, which the proof needs: {_line(error)}") from error
+        raise ConfigError(f"transformers can't load {folder}, which the proof needs: {first_line(error)}") from error
     absent = sorted(told["missing_keys"]) + sorted(str(key) for key in told["mismatched_keys"])
     if absent:
         raise ConfigError(f"{len(absent)} weights of {names[0]} are not in {folder}, or have other shapes: {short(absent)}; is it the whole model?")
@@ -221,25 +222,3 @@ def _pairs(cos: Tensor, sin: Tensor, table: Tensor) -> Tensor:
         if all(torch.equal(t[..., 0::2], t[..., 1::2]) for t in (cos, sin)):
             return table[..., 0::2]
     return table
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """No bars and no warnings of transformers about weights that were cut away."""
-    import transformers
-
-    logging: Any = transformers.logging
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
-
-
-def _line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__

@@ -20,10 +20,11 @@ from torch.nn import functional as F
 from milepost.checkpoints import watched_attention
 from milepost.checkpoints.inspect import Inspection
 from milepost.checkpoints.loaded import CHUNK, Loaded, Look
+from milepost.checkpoints.quiet import quiet
 from milepost.checkpoints.tokenizers import beside, find_tokenizer
 from milepost.checkpoints.verify_case import kept, read_spec
 from milepost.checkpoints.verify_gguf import as_in_the_file
-from milepost.checkpoints.verify_load import load_checkpoint, load_gguf, quiet
+from milepost.checkpoints.verify_load import load_checkpoint, load_gguf
 from milepost.dialects.keys import ConfigError
 from milepost.encoding import Encoding
 

@@ -56,6 +56,8 @@ class Held:
 def in_folder(folder: Path) -> tuple[dict[str, Held], str]:
     """Every tensor of a folder's safetensors files; or none, and a word about what is there instead."""
     index, one = folder / INDEX, folder / ONE
+    if index.is_file() and one.is_file():
+        raise ConfigError(f"{folder} has {ONE} and {INDEX}: which of them holds the model? keep one; {ALONE}")
     if index.is_file():
         return _sharded(folder, index), ""
     if one.is_file():
@@ -77,17 +79,17 @@ def _sharded(folder: Path, index: Path) -> dict[str, Held]:
         raise ConfigError(f"{index} must have a weight_map from names of tensors to names of files beside it")
     missing = [name for name in sorted(set(listed.values())) if not (folder / name).is_file()]
     if missing:
-        raise ConfigError(f"{index} names {len(missing)} files that are not there, the first is {short(missing[0])}; {_ALONE}")
+        raise ConfigError(f"{index} names {len(missing)} files that are not there, the first is {short(missing[0])}; {ALONE}")
     found: dict[str, Held] = {}
     for name in sorted(set(listed.values())):
         found |= in_safetensors(folder / name)
     lost = [name for name, file in listed.items() if name not in found or found[name].file.name != file]
     if lost:
-        raise ConfigError(f"{index} and its files don't agree about {len(lost)} tensors, the first is {short(lost[0])}; {_ALONE}")
+        raise ConfigError(f"{index} and its files don't agree about {len(lost)} tensors, the first is {short(lost[0])}; {ALONE}")
     return found
 
 
-_ALONE = "name config.json itself to read the config alone"
+ALONE = "name config.json itself to read the config alone"
 
 
 def in_safetensors(file: Path) -> dict[str, Held]:
@@ -98,10 +100,10 @@ def in_safetensors(file: Path) -> dict[str, Held]:
             first = opened.read(8)
             length = struct.unpack("<Q", first)[0] if len(first) == 8 else -1
             if first == b"version ":
-                raise ConfigError(f"{file} is a Git LFS pointer, not the weights themselves: fetch them with `git lfs pull`; {_ALONE}")
+                raise ConfigError(f"{file} is a Git LFS pointer, not the weights themselves: fetch them with `git lfs pull`; {ALONE}")
             if not 2 <= length <= min(size - 8, LONGEST_HEADER):
                 raise ConfigError(
-                    f"{file} is not a whole safetensors file: its header should have {max(length, 0)} bytes, and the file has {size} in all; {_ALONE}"
+                    f"{file} is not a whole safetensors file: its header should have {max(length, 0)} bytes, and the file has {size} in all; {ALONE}"
                 )
             header = json.loads(opened.read(length))
     except OSError as error:
@@ -109,14 +111,14 @@ def in_safetensors(file: Path) -> dict[str, Held]:
     except (ValueError, RecursionError) as error:
         if isinstance(error, ConfigError):
             raise
-        raise ConfigError(f"{file} is not a whole safetensors file: its header is no JSON; {_ALONE}") from None
+        raise ConfigError(f"{file} is not a whole safetensors file: its header is no JSON; {ALONE}") from None
     if not isinstance(header, dict):
         raise ConfigError(f"{file} is not a safetensors file: its header is {short(header)}, not an object")
     held = {name: _placed(file, name, given, 8 + length) for name, given in header.items() if name != "__metadata__"}
     end = max((one.start + stored for one, stored in held.values()), default=8 + length)
     if end > size:
         cut = sum(one.start + stored > size for one, stored in held.values())
-        raise ConfigError(f"{file} is cut short: its header speaks of {end} bytes, and it has {size}; {cut} of {len(held)} tensors are not whole; {_ALONE}")
+        raise ConfigError(f"{file} is cut short: its header speaks of {end} bytes, and it has {size}; {cut} of {len(held)} tensors are not whole; {ALONE}")
     return {name: one for name, (one, _) in held.items()}
 
 

@@ -18,13 +18,14 @@ from typing import Any
 
 import torch
 
+from milepost.checkpoints.quiet import quiet
 from milepost.checkpoints.verify_bias import biases
 from milepost.checkpoints.verify_case import DOUBT, Case, Check, guarded
 from milepost.checkpoints.verify_frequencies import frequencies
 from milepost.checkpoints.verify_gguf import as_in_the_file
 from milepost.checkpoints.verify_layouts import layouts
 from milepost.checkpoints.verify_length import lengths
-from milepost.checkpoints.verify_load import DTYPES, check_device, load_checkpoint, load_gguf, quiet
+from milepost.checkpoints.verify_load import DTYPES, check_device, load_checkpoint, load_gguf
 from milepost.checkpoints.verify_reload import reload
 from milepost.dialects.files import find
 from milepost.dialects.files import load as load_config

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from milepost.checkpoints.convert_layout import _tensors
-from milepost.checkpoints.convert_layout_proof import _line, _quiet
+from milepost.checkpoints.quiet import first_line, quiet
+from milepost.checkpoints.tensors import ALONE, in_folder
 from milepost.dialects.files import find
 from milepost.dialects.files import load as load_config
 from milepost.dialects.keys import ConfigError, short
@@ -37,15 +36,15 @@ def load_checkpoint(name: str | Path, device: str, dtype: str) -> tuple[Any, dic
     if config_file.name != "config.json":
         raise ConfigError(f"{folder} has no config.json: verify runs transformers' own code, which needs one")
     config = dict(load_config(config_file))
-    made = _class(config, transformers)
+    made = model_class(config, transformers)
     if folder.is_dir():
-        _check_tensors(folder)
+        check_tensors(folder)
     how = {"dtype": DTYPES[dtype], "use_safetensors": True, "trust_remote_code": False, "output_loading_info": True, "local_files_only": folder.is_dir()}
     try:
-        with _quiet():
+        with quiet():
             model, told = made.from_pretrained(str(folder) if folder.is_dir() else str(name), **how)
     except Exception as error:  # transformers' own errors are of many kinds
-        raise ConfigError(f"transformers can't load {name}: {_line(error)}") from None
+        raise ConfigError(f"transformers can't load {name}: {first_line(error)}") from None
     absent = sorted(told["missing_keys"]) + sorted(str(key) for key in told["mismatched_keys"])
     if absent:
         raise ConfigError(f"{len(absent)} weights of {made.__name__} are not in {name}, or have other shapes: {short(absent)}; is it the whole model?")
@@ -68,7 +67,7 @@ def load_gguf(name: str | Path, device: str, dtype: str) -> tuple[Any, dict[str,
             auto: Any = transformers.AutoModelForCausalLM
             model = auto.from_pretrained(str(path.parent), gguf_file=path.name, dtype=DTYPES[dtype], local_files_only=True)
     except Exception as error:  # transformers' own errors are of many kinds
-        raise ConfigError(f"transformers can't load {name}: {_line(error)}") from None
+        raise ConfigError(f"transformers can't load {name}: {first_line(error)}") from None
     for part in (model, model.config):  # it is not quantised any more
         for key in ("quantization_config", "hf_quantizer", "is_quantized", "quantization_method"):
             part.__dict__.pop(key, None)
@@ -82,7 +81,7 @@ def check_device(device: str) -> None:
         raise ConfigError(f"device {device!r} can't be used here: {str(error).strip().splitlines()[0][:160]}") from None
 
 
-def _class(config: Mapping[str, Any], transformers: Any) -> Any:
+def model_class(config: Mapping[str, Any], transformers: Any) -> Any:
     """The class of transformers that runs this config."""
     given = next((part for part in (config, *(v for v in config.values() if isinstance(v, Mapping))) if part.get("quantization_config")), None)
     if given is not None:
@@ -105,21 +104,14 @@ def _class(config: Mapping[str, Any], transformers: Any) -> Any:
     return made if made is not None else transformers.AutoModelForCausalLM
 
 
-def _check_tensors(folder: Path) -> None:
+def check_tensors(folder: Path) -> None:
     """Files that are there, whole, and not quantised."""
-    held = _tensors(folder)
+    try:
+        held, word = in_folder(folder)
+    except ConfigError as error:
+        raise ConfigError(str(error).removesuffix(f"; {ALONE}")) from None
     if not held:
-        raise ConfigError(f"{folder} holds no tensors: a model without weights can't be verified")
+        raise ConfigError(word or f"{folder} holds no tensors: a model without weights can't be run")
     packed = sorted(n for n in held if n.endswith(PACKED))
     if packed:
         raise ConfigError(f"{folder} holds quantised tensors ({short(packed[0])} and {len(packed) - 1} more): verify the unquantised model")
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """No warnings and bars of transformers, and no warnings of torch about what models do."""
-    import warnings
-
-    with warnings.catch_warnings(), _quiet():
-        warnings.simplefilter("ignore")
-        yield

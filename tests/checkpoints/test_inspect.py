@@ -456,6 +456,9 @@ def damage(folder: Path, how: str) -> None:
         (folder / "model.safetensors.index.json").write_text(json.dumps(index))
         weights.rename(folder / "model-00001-of-00002.safetensors")
     elif how == "index names another tensor":
+        weights.rename(folder / "model-00001-of-00001.safetensors")
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"y": "model-00001-of-00001.safetensors"}}))
+    elif how == "one file, and an index":
         (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"y": "model.safetensors"}}))
     elif how == "not finite":
         with_table(folder, "wpe.weight", torch.full((96, 32), math.nan))
@@ -479,6 +482,7 @@ BAD = {
     "pointer": "Git LFS pointer",
     "missing shard": "names 1 files that are not there, the first is 'model-00002",
     "index names another tensor": "don't agree about 1 tensors",
+    "one file, and an index": "which of them holds the model? keep one",
     "not finite": "not finite",
     "only a pickle": "a pickle",
     "no weights": "has no weights",
