@@ -19,6 +19,8 @@ SMALLEST = {
     "milepost bench attention": "--lengths 128 --rounds 1 --heads 2 --head-dim 16 --schemes rope,alibi,t5 --pass forward",
     "milepost bench decode": "--length 256 --tokens 4 --rounds 1 --heads 2 --head-dim 16",
     "milepost lab": "--profile tiny",
+    "milepost diagnose": "--tokenizer bytes --lengths 128,256 --windows 2",
+    "milepost recommend": "--tokenizer bytes --trained-length 64 --target-length 128 --windows 4",
 }
 
 
@@ -30,8 +32,9 @@ def here(tmp_path_factory):
 
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("readme")
-    sizes = {"hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2, "vocab_size": 64}
+    sizes = {"hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2, "vocab_size": 256}
     LlamaForCausalLM(LlamaConfig(**sizes, initializer_range=0.3)).save_pretrained(folder / "model")
+    (folder / "book.txt").write_text("\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "milepost").rglob("*.py"))[:40]))
     return folder
 
 
