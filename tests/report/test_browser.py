@@ -10,7 +10,6 @@ from milepost.cli import app
 from milepost.report import lab
 
 
-
 @pytest.fixture(scope="module")
 def report(made, tmp_path_factory):
     results = made(
