@@ -174,8 +174,8 @@ def _protocol(subject: Loaded, plan: Plan, windows: int) -> Row:
         "attention": f"{LOOKED_AT} windows, {QUERIES} queries of each at even distances",
         "drift": f"one window, its last {SAID} tokens one by one through the cache; allowed: 4 x the distance of the logits from float64",
         "onset": (
-            f"the first bucket whose paired difference to earlier buckets within {plan.home} tokens (the first left out) has an interval above {LEAST:.0%} "
-            "of these, the next one too, and whose tokens lose less when they are read again with less before them"
+            f"past {plan.home} tokens: the first bucket whose tokens lose more than the same tokens at the end of texts of {plan.home}, the paired interval "
+            f"above {LEAST:.0%} of their loss, the next bucket too; within: against earlier buckets, and read again with less before them"
         ),
     }
 

@@ -56,6 +56,7 @@ class Plan:
         ends = sum(e for _, e in self.edges) if self.length_dependent else self.longest
         pieces = (len(self.lengths) - 1 + self.length_dependent) * self.longest * max(1, n // 2)
         reading = n * (ends + all_lengths - (0 if self.length_dependent else self.longest)) + pieces + n * self.passage * len(self.firsts)
+        reading += n * 2 * max(0, self.longest - self.home)  # again, in texts of the trained length
         return reading + self.trials * len(self.depths) * all_lengths + LOOKED_AT * sum(self.looked_at) + 3 * all_lengths + n * min(self.home, self.longest)
 
     def to_json(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from milepost.diagnose.losses import buckets
-from milepost.diagnose.onset import LEAST, failing, onset, read_again, rises
+from milepost.diagnose.onset import LEAST, failing, onset, read_again, read_short, rises
 
 N, L, TRAINED = 8, 512, 128
 EDGES = buckets(L, TRAINED, 8)
@@ -115,3 +115,23 @@ def test_what_is_read_again_is_the_same_tokens_with_the_beginning_that_the_model
     assert again.value == 1.0 and again.tokens == N * 16
     read_again(score, TOKENS, np.ones((N, 16)), 8, 8, GROUPS)
     assert asked[1].shape == (N, 9) and np.array_equal(asked[1], TOKENS[:, 4:13])  # half of a short text is context
+
+
+def test_a_small_failure_is_found_among_words_of_very_different_hardness(monkeypatch):
+    """Past the trained length every token is compared with itself, so that what it is worth does not count."""
+    monkeypatch.setitem(globals(), "HARD", np.random.default_rng(1).normal(3.0, 2.0, 100))
+    seen = found(lambda place: 0.2 * (place >= 144))
+    assert seen is not None and seen.start == 144 and seen.rise.value == pytest.approx(0.2, abs=1e-9)
+
+
+def test_read_short_scores_every_later_token_once_at_the_end_of_texts_of_the_trained_length():
+    asked = []
+
+    def score(windows):
+        asked.append(windows.copy())
+        return windows[:, 1:].astype(float)  # the loss names the token
+
+    tokens = np.arange(2 * 101).reshape(2, 101)
+    lost = read_short(score, tokens, 32, begin=7)
+    assert np.array_equal(lost, tokens[:, 33:])  # what positions 32 to 99 predict, each once, in order
+    assert [one.shape for one in asked] == [(2, 33)] * 5 and all((one[:, 0] == 7).all() for one in asked)
