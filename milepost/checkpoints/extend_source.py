@@ -137,6 +137,8 @@ def _told(folder: Path, digest: str) -> tuple[Mapping[str, Any] | None, tuple[st
     if not (folder / TOLD).is_file():
         return None, ()
     told = load(folder / TOLD)
+    if told.get("what") == "milepost migrate":  # trained as it is: there is nothing to undo
+        return None, ()
     original = told.get("original")
     whole = isinstance(original, Mapping) and isinstance(original.get("keys"), Mapping) and isinstance(original.get("absent"), list)
     if not whole or type(told.get("to")) is not int or told.get("config_sha256") != digest:

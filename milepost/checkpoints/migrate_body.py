@@ -63,14 +63,16 @@ def of_gpt2(model: Any) -> Body:
     """The body of transformers' GPT2LMHeadModel."""
     config, inner = model.config, model.transformer
     if config.add_cross_attention:
-        raise ConfigError("this GPT-2 has cross-attention (add_cross_attention), which the new architectures have no place for: only decoders alone can be moved")
+        raise ConfigError(
+            "this GPT-2 has cross-attention (add_cross_attention), which the new architectures have no place for: only decoders alone can be moved"
+        )
     width = config.n_embd
     found: dict[str, Tensor] = {"tokens": inner.wte.weight, "head": model.lm_head.weight, **_pair("norm", inner.ln_f)}
     for n, block in enumerate(inner.h):
         factor = block.attn.scaling * math.sqrt(width // config.n_head)
         for part, (weight, bias) in enumerate(zip(block.attn.c_attn.weight.T.split(width), block.attn.c_attn.bias.split(width), strict=True)):
-            times = factor if part == 0 and factor != 1 else None
-            found |= {f"{n}.{'qkv'[part]}.weight": weight if times is None else weight * times, f"{n}.{'qkv'[part]}.bias": bias if times is None else bias * times}
+            times = factor if part == 0 else 1.0
+            found |= {f"{n}.{'qkv'[part]}.weight": weight * times, f"{n}.{'qkv'[part]}.bias": bias * times}
         for name, linear in (("out", block.attn.c_proj), ("up", block.mlp.c_fc), ("down", block.mlp.c_proj)):
             found |= {f"{n}.{name}.weight": linear.weight.T, f"{n}.{name}.bias": linear.bias}
         found |= _pair(f"{n}.norm_1", block.ln_1) | _pair(f"{n}.norm_2", block.ln_2)
@@ -103,7 +105,8 @@ def of_opt(model: Any) -> Body:
 
 def of_lab(model: Decoder) -> Body:
     """The body of a lab model, whose table or code is the first layer's encoding."""
-    shape, enc = model.shape, model.encodings[0]
+    shape = model.shape
+    enc: Any = model.encodings[0]
     found: dict[str, Tensor] = {"tokens": model.tokens.weight, "head": model.head.weight, **_pair("norm", model.norm)}
     for n, block in enumerate(model.blocks):
         made: Any = block
@@ -114,7 +117,7 @@ def of_lab(model: Decoder) -> Body:
     if isinstance(enc, Sinusoidal):
         old = enc.code(torch.arange(shape.length), torch.float32)
     else:
-        old = enc.table[enc.offset :]  # type: ignore[index,misc,operator]
+        old = enc.table[enc.offset :]
     special = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
     return Body(
         shape.vocabulary, shape.width, shape.layers, shape.heads, 4 * shape.width, "gelu", model.norm.eps, False, 0.0, 0.0, special, _own(found),

@@ -97,15 +97,17 @@ def still(model: Any, rows: int | None) -> Iterator[Step]:
     found = table_of(model)
     assert found is not None
     weight = found[0].weight
-    if rows is None:
-        weight.requires_grad_(False)
+    hook = (
+        weight.register_hook(  # type: ignore[no-untyped-call]
+            lambda grad: torch.cat([torch.zeros_like(grad[:rows]), grad[rows:]])
+        )
+        if rows is not None
+        else None
+    )
+    weight.requires_grad_(rows is not None)
+    try:
         yield lambda step: None
+    finally:
         weight.requires_grad_(True)
-        return
-
-    def kept(grad: Tensor) -> Tensor:
-        return torch.cat([torch.zeros_like(grad[:rows]), grad[rows:]])
-
-    hook = weight.register_hook(kept)
-    yield lambda step: None
-    hook.remove()
+        if hook is not None:
+            hook.remove()

@@ -115,7 +115,7 @@ def target_off(case: Case, ids: Tensor, to: str) -> Tensor:
 def _on(origin: Origin, case: Case, to: str, table: Tensor | None) -> Check:
     ids, slack = case.text, 0.0
     got = _run(case.model, ids)
-    if origin.family in ("gpt2", "opt", "lab"):
+    if origin.added:
         if origin.family == "opt" and to in ("nope", "longer-table") and not _has_body(origin):
             return Check("positions on", "NONE", "this OPT has parts that the reference does not; its own code was compared with positions off")
         want, slack, other, words = _reference(origin.body(), case, ids, to, table, origin.table()[1] if to == "longer-table" else 0)

@@ -47,7 +47,7 @@ def logits(body: Body, ids: Tensor, enc: Encoding | None = None, table: Tensor |
 
     for n in range(body.layers):
         y = norm(f"{n}.norm_1", x)
-        q, k, v = (linear(f"{n}.{name}", y).unflatten(-1, (body.heads, -1)).transpose(1, 2) for name in "qkv")
+        q, k, v = (linear(f"{n}.{name}", y).view(*ids.shape, body.heads, -1).transpose(1, 2) for name in "qkv")
         y = attend(enc.query(q, at.pos), enc.key(k, at.pos), v, enc, at=at)
         x = x + linear(f"{n}.out", y.transpose(1, 2).flatten(-2))
         x = x + linear(f"{n}.down", ACT[body.activation](linear(f"{n}.up", norm(f"{n}.norm_2", x))))
@@ -65,10 +65,11 @@ class FalconALiBi(Encoding):
     def __init__(self, heads: int, head_dim: int):
         super().__init__()
         self.heads, self.head_dim = heads, head_dim
+        self.slopes = torch.tensor(slopes(heads), dtype=torch.float64).to(torch.bfloat16)
+        self.scale = math.sqrt(head_dim)
 
     def bias(self, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        held = torch.tensor(slopes(self.heads), dtype=torch.float64, device=h.device).to(torch.bfloat16)[h]
-        found = (held * j.to(torch.bfloat16)).double() / math.sqrt(self.head_dim)
+        found: Tensor = (self.slopes.to(h.device)[h] * j.to(torch.bfloat16)).double() / self.scale
         return found + torch.zeros_like(i, dtype=found.dtype)
 
 

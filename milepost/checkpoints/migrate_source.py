@@ -51,6 +51,11 @@ class Origin:
     dtype: torch.dtype
 
     @property
+    def added(self) -> bool:
+        """Whether its positions are added to the embedding; otherwise they turn q and k."""
+        return self.family not in LLAMAS
+
+    @property
     def model(self) -> Any:
         """The module itself."""
         return self.loaded.model
@@ -105,7 +110,9 @@ def _check_family(family: str, to: str, config: Any) -> None:
             raise ConfigError("none of the layers of this smollm3 turns: it has no positions to take away")
         windowed = config.get("use_sliding_window", family == "mistral") and config.get("sliding_window")
         if windowed:
-            raise ConfigError(f"layers of this {family} see {config['sliding_window']} tokens (sliding_window), which nope would not keep: give a model without")
+            raise ConfigError(
+                f"layers of this {family} see {config['sliding_window']} tokens (sliding_window), which nope would not keep: give a model without"
+            )
         return
     if family in LLAMAS:
         raise ConfigError(f"a {family} turns already, and can be moved to nope, not to {to}; `milepost extend` makes it read longer texts. {CAN}")

@@ -31,7 +31,9 @@ def to_neox(body: Body, length: int) -> Any:
     import transformers
 
     if body.head_dim % 2:
-        raise ConfigError(f"rope turns channels in pairs, and the heads of this model have {body.head_dim} ({body.width} / {body.heads}): move it to alibi instead")
+        raise ConfigError(
+            f"rope turns channels in pairs, and the heads of this model have {body.head_dim} ({body.width} / {body.heads}): move it to alibi instead"
+        )
     config = transformers.GPTNeoXConfig(
         vocab_size=body.vocabulary, hidden_size=body.width, num_hidden_layers=body.layers, num_attention_heads=body.heads, intermediate_size=body.inner,
         hidden_act=body.activation, attention_dropout=body.attention_dropout, hidden_dropout=body.dropout, max_position_embeddings=length,
@@ -84,6 +86,8 @@ def with_table(model: Any, table: Tensor) -> Any:
     config = type(model.config).from_dict(model.config.to_dict())
     name, offset = ("transformer.wpe.weight", 0) if config.model_type == "gpt2" else ("model.decoder.embed_positions.weight", 2)
     config.max_position_embeddings = len(table) - offset
+    if hasattr(config, "n_ctx"):  # older GPT-2 configs say it twice
+        config.n_ctx = len(table)
     return _made(type(model), config, {**model.state_dict(), name: table})
 
 
@@ -95,7 +99,7 @@ def to_smollm3(model: Any) -> Any:
     heads = int(getattr(old, "head_dim", None) or old.hidden_size // old.num_attention_heads)
     held = model.state_dict()
     biased, mlp_biased = (any(f".{part}.bias" in name for name in held) for part in ("q_proj", "gate_proj"))
-    config = transformers.SmolLM3Config(
+    config = transformers.SmolLM3Config(  # type: ignore[call-arg]
         vocab_size=old.vocab_size, hidden_size=old.hidden_size, intermediate_size=old.intermediate_size, num_hidden_layers=old.num_hidden_layers,
         num_attention_heads=old.num_attention_heads, num_key_value_heads=old.num_key_value_heads, hidden_act=old.hidden_act,
         max_position_embeddings=old.max_position_embeddings, rms_norm_eps=old.rms_norm_eps, attention_bias=biased, mlp_bias=mlp_biased,
@@ -120,7 +124,8 @@ def _fused(body: Body, n: int, name: str) -> dict[str, Tensor]:
     """q, k and v of each head side by side: (H 3 D, C)."""
     made = {}
     for part in ("weight", "bias"):
-        three = torch.stack([body.weights[f"{n}.{one}.{part}"].unflatten(0, (body.heads, -1)) for one in "qkv"], 1)
+        rows = [body.weights[f"{n}.{one}.{part}"] for one in "qkv"]
+        three = torch.stack([one.view(body.heads, body.head_dim, *one.shape[1:]) for one in rows], 1)
         made[f"{name}.{part}"] = three.flatten(0, 2)
     return made
 
