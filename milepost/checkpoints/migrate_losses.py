@@ -77,24 +77,31 @@ class Measured:
         return recovered(before, swapped, after)
 
     def past(self, subject: Loaded) -> list[dict[str, Any]]:
-        """Loss of the same last tokens with the old length and with ``far``: as it is, and stretched where it turns."""
+        """Loss of the same last tokens with the old length and with ``far``: as it is, and stretched where it turns.
+
+        ``difference`` is of the longer text from the shorter one as it is: a stretch that spoils short texts gains nothing by being as bad with long ones.
+        """
         if (subject.end is not None and subject.end < self.far) or self.far <= self.old:
             return []
         targets = min(TARGETS, max(1, self.old // 2))
 
-        def read() -> dict[str, Any]:
-            short, long = (same_targets(subject, self.windows, n, targets, subject.device, begin=self.text.begin) for n in (self.old, self.far))
-            row: dict[str, Any] = compared({self.far: short}, {self.far: long}, self.groups)[0]
-            return {"short": row["before"], "long": row["after"], "difference": row["difference"], "windows": row["windows"], "targets": row["targets"]}
+        def read(length: int) -> Numbers:
+            return same_targets(subject, self.windows, length, targets, subject.device, begin=self.text.begin)
 
-        rows = [{"served": "as it is", "factor": 1.0, **read()}]
+        own = read(self.old)
+        rows = [self._past("as it is", 1.0, own, own, read(self.far))]
         spec = subject.spec
         if spec is not None and spec.trained is not None and spec.trained < self.far:
             for method in STRETCHED:
                 made = spec.extended(self.far, method)  # type: ignore[arg-type]
                 with subject.turned(by_layer(made, int(subject.model.config.num_hidden_layers))):  # type: ignore[arg-type, union-attr]
-                    rows.append({"served": method, "factor": self.far / spec.trained, **read()})
+                    rows.append(self._past(method, self.far / spec.trained, own, read(self.old), read(self.far)))
         return rows
+
+    def _past(self, served: str, factor: float, own: Numbers, short: Numbers, long: Numbers) -> dict[str, Any]:
+        row: dict[str, Any] = compared({self.far: own}, {self.far: long}, self.groups)[0]
+        counts = {"windows": row["windows"], "targets": row["targets"]}
+        return {"served": served, "factor": factor, "short": _plain(mean(short, self.groups)), "long": row["after"], "difference": row["difference"], **counts}
 
 
 def _sums(losses: Numbers, groups: Numbers) -> Numbers:

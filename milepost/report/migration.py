@@ -71,7 +71,7 @@ def _past_words(data: Row) -> list[str]:
         works = "works" if gap["low"] is None or gap["low"] <= 0 else "does not work well"
         word = "more" if gap["value"] > 0 else "less"
         said.append(
-            f"At {far} tokens{ended} it {works}{name}: the same tokens lose {abs(gap['value']):.4f} nats {word} than with {data['old']}, {told.sure(gap)}."
+            f"At {far}{ended} it {works}{name}: the same tokens lose {abs(gap['value']):.4f} nats {word} than at {data['old']} as it is, {told.sure(gap)}."
         )
     return said
 
@@ -116,7 +116,7 @@ def _past(data: Row) -> Part:
         [row["served"], *[interval(row[name]) for name in ("short", "long")], interval(row["difference"], sign=True), f"{row['windows']} x {row['targets']}"]
         for row in data["past"]
     ]
-    return PAST, ["served", f"{data['old']} tokens", f"{far} tokens", "difference", "windows x tokens"], rows
+    return PAST, ["served", f"{data['old']} tokens", f"{far} tokens", f"longer - {data['old']} as it is", "windows x tokens"], rows
 
 
 def _methods(data: Row) -> Part:
