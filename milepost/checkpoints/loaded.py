@@ -60,6 +60,14 @@ class Loaded(ABC):
     length_dependent: bool
     vocabulary: int
 
+    def to_json(self) -> dict[str, Any]:
+        """What it is, as plain data; with what `inspect` found."""
+        plain = {name: getattr(self, name) for name in ("name", "form", "family", "trained", "served", "end", "vocabulary", "shifts", "length_dependent")}
+        return {**plain, "device": str(self.device), "inspection": self.inspection.to_json()}
+
+    def _repr_html_(self) -> str:
+        return self.inspection._repr_html_()
+
     @property
     def trained(self) -> int | None:
         return self.inspection.trained.tokens
