@@ -7,7 +7,8 @@ target is a size, never a factor (37 -> 39 as a factor gives 38 rows: rounding d
 The same grid gives the same bits.
 
 Resampling is torch's, pixel middles aligned (align_corners=False), bicubic without antialiasing: what transformers does for ViT and DINOv2, and what
-the models were shown. timm has antialias=True; both agree when the grid grows. One axis, source=(512,), is resampled linearly.
+the models were shown. timm has antialias=True, which is another kernel (a = -0.5, not -0.75) even where the grid grows. One axis, source=(512,),
+is resampled linearly.
 """
 
 from __future__ import annotations
