@@ -39,6 +39,16 @@ def test_places_in_one_row_share_the_channels_of_rows():
     assert not torch.equal(code[0, 2, :8], code[2, 2, :8])
 
 
+def test_codes_of_the_authors_of_mae_are_columns_first_sines_before_cosines():
+    rows, columns, width = 3, 5, 8
+    got = SinusoidalND(width, order="halves").code(grid(rows, columns).flip(0))[0].tolist()
+    for t in range(rows * columns):
+        want = []
+        for p in (t % columns, t // columns):
+            want += [math.sin(p * 10000 ** (-i / 2)) for i in range(2)] + [math.cos(p * 10000 ** (-i / 2)) for i in range(2)]
+        assert all(abs(a - b) < 1e-14 for a, b in zip(got[t], want, strict=True)), t
+
+
 def test_fractional_places_are_taken():
     places = normalised(2, 2, reach=2 * math.pi)
     code = SinusoidalND(8).code(places)[0]
