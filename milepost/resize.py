@@ -6,8 +6,8 @@ Grids are always said, never guessed from the number of rows: 16 rows may be 4 x
 target is a size, never a factor (37 -> 39 as a factor gives 38 rows: rounding down). Work is in float32 or better, the result in the table's dtype.
 The same grid gives the same bits.
 
-Resampling is torch's, pixel middles aligned (align_corners=False), bicubic without antialiasing: what transformers does for ViT and DINOv2, and what
-the models were shown. timm has antialias=True, which is another kernel (a = -0.5, not -0.75) even where the grid grows. One axis, source=(512,),
+Resampling is torch's, pixel middles aligned (align_corners=False), bicubic without antialiasing: what transformers does for ViT, DeiT and DINOv2. timm,
+and DINOv2 with registers, have antialias=True, which is another kernel (a = -0.5, not -0.75) even where the grid grows. One axis, source=(512,),
 is resampled linearly.
 """
 

@@ -5,6 +5,8 @@ import math
 import pytest
 import torch
 
+from milepost import build
+from milepost.portrait import portrait
 from milepost.positions import grid
 from milepost.space import centred, normalised, prefixed
 
@@ -49,3 +51,18 @@ def test_bad_places_are_refused():
         centred(0, 2)
     with pytest.raises(ValueError, match="bfloat16"):
         prefixed(grid(2, 2).bfloat16(), 1)
+
+
+@pytest.mark.parametrize(
+    "spec", ["axial", "mixed", "mrope", "sinusoidal_nd", "grid(sides=(5, 9))", "swin(sides=(5, 9))", "swin_v2", "alibi_2d", "axial(axes=4)"]
+)
+def test_a_portrait_shows_every_place_on_a_plane_beside_the_middle(spec):
+    enc = build(spec, heads=2, head_dim=16, width=16)
+    (first, *_) = portrait(enc, 81).panels
+    rows, columns = (9, 9) if enc.sides is None else (5, 9)
+    assert first.kind == "heat" and (len(first.z), len(first.z[0])) == (rows, columns)
+    assert f"row {rows // 2}, column {columns // 2}" in first.title
+    if "bias" not in enc.points or spec == "alibi_2d":  # nothing is as near to a place as itself
+        assert max(max(row) for row in first.z) == first.z[rows // 2][columns // 2]
+    if spec == "axial":
+        assert [len(line) for line in portrait(enc, 81).panels[-1].lines.values()] == [8, 8]
