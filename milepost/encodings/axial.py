@@ -3,7 +3,7 @@
     pair i of axis a turns by p_a w_ai,         w_ai = base_a^(-2i/size_a),   size_a channels for axis a
     (R(m) q) · (R(n) k) = q · R(n - m) k:       a logit sees the signed offset on every axis
 
-Heo et al., "Rotary Position Embedding for Vision Transformer", 2024, section 3.2. arXiv:2403.13298
+Heo et al., "Rotary Position Embedding for Vision Transformer", 2024, section 3. arXiv:2403.13298
 
 With one axis it is RoPE. Coordinates are positions (milepost.space): an index, centred, or normalised to the image.
 

@@ -3,7 +3,7 @@
     pair i of head h turns by w_hi · p = sum over axes a of w_hia p_a,          w learned
     start: w = |w| u,   |w| = base^(-2i/size) over size = D/axes channels,   u the axes of a frame turned at random for each head
 
-Heo et al., "Rotary Position Embedding for Vision Transformer", 2024, section 3.3. arXiv:2403.13298
+Heo et al., "Rotary Position Embedding for Vision Transformer", 2024, section 3. arXiv:2403.13298
 
 Axial rotations see rows and columns apart; here a pair may follow a diagonal.
 

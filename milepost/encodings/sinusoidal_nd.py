@@ -3,9 +3,9 @@
     code(p) = [ code(p_0), code(p_1), ... ],     each over size = C/axes channels, w_i = base^(-2i/size)
     code(p_a)[2i] = sin(p_a w_i),   code(p_a)[2i+1] = cos(p_a w_i)
 
-He et al., "Masked Autoencoders Are Scalable Vision Learners", 2022, appendix A.1, arXiv:2111.06377; DETR, arXiv:2005.12872, appendix A.4
+He et al., "Masked Autoencoders Are Scalable Vision Learners", 2022, arXiv:2111.06377; DETR, arXiv:2005.12872
 
-Departure: axis 0, the rows, has the first channels, as in DETR; MAE and what follows it put columns first: give pos.flip(0). order="halves"
+Departure: axis 0, the rows, has the first channels, as in DETR; MAE's code and what follows it put columns first: give pos.flip(0). order="halves"
 puts the sines of an axis before its cosines (MAE, ViT codes), "interleaved" is the paper of 2017 (DETR), as in `sinusoidal`, which this is
 with one axis. A class token has no code in MAE: embed the patches alone. DETR's coordinates are normalised: see milepost.space.
 

@@ -3,7 +3,7 @@
     logits[h, i, j] += 16 sigmoid( f_h(c) ),        c_a = sign(d_a) log2(1 + |d_a|) / log2(8),   d_a = 8 (i_a - j_a) / (trained_a - 1)
     f: ReLU network axes - hidden - H, with a bias inside and none outside
 
-Liu et al., "Swin Transformer V2: Scaling Up Capacity and Resolution", 2022, section 3.3, equation 4. arXiv:2111.09883
+Liu et al., "Swin Transformer V2: Scaling Up Capacity and Resolution", 2022, section 3.3. arXiv:2111.09883
 
 The network has an answer for every offset, so that a larger window needs no new table; logarithms keep far offsets close to those it knows.
 

@@ -108,6 +108,19 @@ def test_rope_vit_is_columns_first_with_base_100():
             assert abs(complex(y[0, 0, t, 2 * i], y[0, 0, t, 2 * i + 1]) - z) < 1e-13
 
 
+def test_timm_is_rows_first_with_neighbours_as_pairs():
+    rows, columns, size = 3, 4, 16
+    x = torch.randn(1, 1, rows * columns, size, dtype=torch.float64)
+    y = Axial(size, pairing="interleaved").query(x, grid(rows, columns))
+    for t in range(rows * columns):
+        for c in range(0, size, 2):
+            band = (c // 2) % (size // 4)
+            angle = (t // columns, t % columns)[c // (size // 2)] / 10000.0 ** (band / (size // 4))
+            a, b = x[0, 0, t, c : c + 2].tolist()
+            assert abs(y[0, 0, t, c].item() - (a * math.cos(angle) - b * math.sin(angle))) < 1e-13
+            assert abs(y[0, 0, t, c + 1].item() - (b * math.cos(angle) + a * math.sin(angle))) < 1e-13
+
+
 def test_centred_and_index_places_give_the_same_attention():
     enc, x = Axial(8), torch.randn(1, 2, 35, 8, dtype=torch.float64)
     one, two = (attend(enc.query(x, p), enc.key(x, p), x, enc, at=Layout.dense(35).told(p), causal=False, backend="sdpa") for p in (grid(5, 7), centred(5, 7)))
