@@ -11,18 +11,29 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-FENCES = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.S | re.M)
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.S | re.M)
+FENCES = FENCE.findall(README)
 SNIPPETS = [body for language, body in FENCES if language == "python"]
-COMMANDS = [line.split("#")[0].strip() for language, body in FENCES if not language for line in body.splitlines() if line.startswith("milepost ")]
+
+
+def commands(text):
+    """The lines of plain fences that call milepost, in their order."""
+    return [line.split("#")[0].strip() for language, body in FENCE.findall(text) if not language for line in body.splitlines() if line.startswith("milepost ")]
+
+
+COMMANDS = commands(README)
+PAGES = {name: (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("checkpoints.md",)}
 SMALLEST = {
     "milepost bench rope": "--heads 2 --length 64 --head-dim 16 --rounds 1",
     "milepost bench attention": "--lengths 128 --rounds 1 --heads 2 --head-dim 16 --schemes rope,alibi,t5 --pass forward",
     "milepost bench decode": "--length 256 --tokens 4 --rounds 1 --heads 2 --head-dim 16",
     "milepost lab": "--profile tiny",
+    "milepost diagnose": "--tokenizer bytes --lengths 128,256 --windows 2",
+    "milepost recommend": "--tokenizer bytes --trained-length 64 --target-length 128 --windows 4",
 }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def here(tmp_path_factory):
     """A folder in which the README's commands run one after another, with a small checkpoint in it."""
     import torch
@@ -30,8 +41,9 @@ def here(tmp_path_factory):
 
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("readme")
-    sizes = {"hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2, "vocab_size": 64}
+    sizes = {"hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2, "vocab_size": 256}
     LlamaForCausalLM(LlamaConfig(**sizes, initializer_range=0.3)).save_pretrained(folder / "model")
+    (folder / "book.txt").write_text("\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "milepost").rglob("*.py"))[:40]))
     return folder
 
 
@@ -46,8 +58,9 @@ def test_a_snippet_runs(snippet, tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_the_commands_run_in_their_order(here):
-    for command in COMMANDS:
+@pytest.mark.parametrize("text", [README, *PAGES.values()], ids=["README", *PAGES])
+def test_the_commands_run_in_their_order(here, text):
+    for command in commands(text):
         words = shlex.split(command)
         small = next((extra for start, extra in SMALLEST.items() if command.startswith(start)), "")
         run = [sys.executable, "-m", "milepost.cli", *words[1:], *shlex.split(small)]
@@ -55,8 +68,17 @@ def test_the_commands_run_in_their_order(here):
         assert done.returncode == 0, f"{command}: {done.stderr[-2000:]}"
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_the_snippets_of_a_page_run(here, name):
+    snippets = [body for language, body in FENCE.findall(PAGES[name]) if language == "python"]
+    assert snippets
+    for snippet in snippets:
+        done = subprocess.run([sys.executable, "-c", snippet], capture_output=True, text=True, cwd=here, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+
+
 def test_the_chinese_readme_has_the_same_snippets_and_commands():
-    chinese = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / "README.zh.md").read_text(encoding="utf-8"), flags=re.S | re.M)
+    chinese = FENCE.findall((ROOT / "README.zh.md").read_text(encoding="utf-8"))
 
     def bare(body):
         return [line.split("#")[0].strip() for line in body.splitlines()]

@@ -46,6 +46,8 @@ def find_tokenizer(name: str | Path, **how: Any) -> Tokenizer:
     if str(name) == "bytes":
         return Bytes()
     path = Path(name).expanduser()
+    if not path.exists() and (path.suffix in (".json", ".model", ".txt") or str(name).count("/") > 1):
+        raise ConfigError(f"there is no tokenizer at {path}: give a tokenizer.json, a folder, a name on the Hub, or bytes")
     try:
         from transformers import AutoTokenizer, PreTrainedTokenizerFast
 

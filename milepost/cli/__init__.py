@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from milepost.cli import bench, checkpoints, choose, encodings, lab, resize, ropes
+from milepost.cli import bench, checkpoints, choose, diagnose, encodings, extend, lab, recommend, resize, ropes
 
 COMMANDS = {
     "list": encodings.list_command,
@@ -16,6 +16,9 @@ COMMANDS = {
     "convert-layout": ropes.convert_layout_command,
     "inspect": checkpoints.inspect_command,
     "verify": checkpoints.verify_command,
+    "diagnose": diagnose.diagnose_command,
+    "recommend": recommend.recommend_command,
+    "extend": extend.extend_command,
     "resize": resize.resize_command,
     "lab": lab.lab_command,
     "report": lab.report_command,

@@ -1,4 +1,4 @@
-"""Attention: how far each head looks. Statistics over all queries, a few rows at a time: no L x L tensor is held.
+"""Attention: how far each head looks. Statistics over all queries, or over some at even distances; no L x L tensor is held.
 
 distance     share of the attention that goes 0, 1, 2-3, 4-7, 8-15, ... tokens back
 mean         the mean distance, in tokens
@@ -8,7 +8,8 @@ sink         the share that goes to the first token
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -44,32 +45,67 @@ def edges_for(length: int) -> tuple[int, ...]:
 
 
 @torch.no_grad()
-def statistics(q: Tensor, k: Tensor, enc: Encoding, layer: int, *, first: int = 0, scale: float | None = None) -> list[HeadStatistics]:
-    """Of transformed queries and keys (B H L D), causal; queries before ``first`` are not counted."""
+def statistics(
+    q: Tensor, k: Tensor, enc: Encoding, layer: int, *, first: int = 0, scale: float | None = None, window: int | None = None, queries: int | None = None
+) -> list[HeadStatistics]:
+    """Of transformed queries (B H L D) and keys (B G L D), causal; queries before ``first`` are not counted.
+
+    ``window`` is how many tokens a query may see, itself included. Of long texts, ``queries`` at even distances can stand for all.
+    """
     B, H, L, D = q.shape
     if not 0 <= first < L:
         raise ValueError(f"queries are counted from `first` on, which is from 0 to {L - 1}, got {first}")
+    if queries is not None and queries < 1:
+        raise ValueError(f"`queries` is how many to count, at least 1, got {queries}")
     edges = edges_for(L)
     bins = torch.zeros(H, len(edges) - 1, dtype=torch.float64)
     total, entropy, sink = (torch.zeros(H, dtype=torch.float64) for _ in range(3))
     v = torch.zeros(B, k.shape[1], L, 1, dtype=k.dtype, device=k.device)
-    whole = Layout.dense(L, device=q.device)
-    for a in range(first, L, ROWS):
-        e = min(a + ROWS, L)
-        at, to = whole[a:e], whole[:e]
-        p = reference(q[:, :, a:e], k[:, :, :e], v[:, :, :e], enc, at, to, causal=True, scale=D**-0.5 if scale is None else scale).weights.double().cpu()
-        distance = torch.arange(a, e)[:, None] - torch.arange(e)[None]
+    whole = Layout.dense(L, window=window, device=q.device)
+    rows = picked(first, L, queries)
+    for some in torch.split(rows, ROWS):
+        e = int(some[-1]) + 1
+        chosen = some.to(q.device)
+        at, to = whole.take(chosen), whole[:e]
+        by = D**-0.5 if scale is None else scale
+        p = reference(q[:, :, chosen], k[:, :, :e], v[:, :, :e], enc, at, to, causal=True, scale=by).weights.double().cpu()
+        distance = some[:, None] - torch.arange(e)[None]
         place = torch.bucketize(distance.clamp(min=0), torch.tensor(edges), right=True) - 1
         mass = p.sum(0)  # H rows keys
         bins.scatter_add_(1, place.flatten().expand(H, -1), mass.flatten(1))
         total += (mass * distance).sum((1, 2))
         entropy -= torch.special.xlogy(p, p).sum((0, 2, 3))
         sink += mass[:, :, 0].sum(1)
-    count = B * (L - first)
+    count = B * len(rows)
     return [
         HeadStatistics(layer, h, edges, tuple((bins[h] / count).tolist()), float(total[h] / count), float(entropy[h] / count), float(sink[h] / count))
         for h in range(H)
     ]
+
+
+def average(texts: Sequence[Sequence[HeadStatistics]]) -> list[HeadStatistics]:
+    """The mean over texts of one length, whose heads come in the same order: as if they had been read together."""
+
+    def mean(values: Iterable[float]) -> float:
+        return sum(values) / len(texts)
+
+    return [
+        replace(
+            same[0],
+            distance=tuple(map(mean, zip(*(one.distance for one in same), strict=True))),
+            mean=mean(one.mean for one in same),
+            entropy=mean(one.entropy for one in same),
+            sink=mean(one.sink for one in same),
+        )
+        for same in zip(*texts, strict=True)
+    ]
+
+
+def picked(first: int, length: int, queries: int | None) -> Tensor:
+    """The queries that are counted: all from ``first`` on, or the middles of ``queries`` stretches of equal length."""
+    if queries is None or queries >= length - first:
+        return torch.arange(first, length)
+    return first + ((torch.arange(queries, dtype=torch.float64) + 0.5) * ((length - first) / queries)).long()
 
 
 def to_rows(found: list[HeadStatistics]) -> list[dict[str, Any]]:

@@ -2,16 +2,23 @@
 
 The files are drawn again with replacement, many times (a bootstrap over files); the middle 95% of the means is the interval. Two models
 that scored the same tokens are compared by their differences file by file, which takes out what makes files hard.
+
+A share of right answers has Wilson's interval, which is not empty where all are right, or none:
+
+    (p + z²/2n ± z sqrt(p(1 - p)/n + z²/4n²)) / (1 + z²/n),        z = 1.96
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 DRAWS = 1000
+Z = 1.959963984540054
+"""Standard deviations on each side that hold 95%."""
 Numbers = np.ndarray[Any, Any]
 
 
@@ -43,6 +50,15 @@ def difference(a: Numbers, b: Numbers, files: Numbers, *, seed: int = 0) -> Mean
     if a.shape != b.shape:
         raise ValueError(f"a paired difference wants the same targets, got {a.shape} and {b.shape}")
     return mean(b - a, files, seed=seed)
+
+
+def share(right: int, trials: int) -> Mean:
+    """The share of right answers, with Wilson's interval; ``tokens`` is the number of trials."""
+    if not 0 <= right <= trials or trials < 1:
+        raise ValueError(f"a share wants at least one trial, and no more right answers than trials; got {right} of {trials}")
+    p, wide = right / trials, Z * Z / trials
+    middle, around = p + wide / 2, Z * math.sqrt(p * (1 - p) / trials + wide / (4 * trials))
+    return Mean(p, max(0.0, (middle - around) / (1 + wide)), min(1.0, (middle + around) / (1 + wide)), trials)
 
 
 def _by_file(losses: Numbers, files: Numbers, counts: Numbers | None) -> tuple[Numbers, Numbers]:

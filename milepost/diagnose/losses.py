@@ -4,13 +4,14 @@
     disjoint        windows that do not overlap; the first tokens of each have hardly any context
     sliding         windows that overlap; each scores only what the one before did not, with at least length - stride of context
 
-Nats a token. Each token is scored once under each protocol. Everything runs where the model is, unless ``device`` says otherwise.
+Nats a token. Each token is scored once under each protocol. Everything runs where the model is, unless ``device`` says otherwise. A model
+that has a method ``losses`` is asked for these alone: logits of a long text over a large vocabulary need not be held.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -24,6 +25,15 @@ AT_ONCE = 1 << 13
 """Tokens in one call of the model."""
 
 
+@runtime_checkable
+class Scoring(Protocol):
+    """A model that scores by itself: tokens (B L + 1) to the loss of each next one (B L)."""
+
+    def losses(self, ids: Tensor) -> Tensor:
+        """Nats of each next token."""
+        ...
+
+
 @torch.no_grad()
 def token_losses(model: Model, windows: Numbers, device: Device = None) -> Numbers:
     """Losses (windows x length) of windows of tokens (windows x length + 1): each predicts the next."""
@@ -32,23 +42,37 @@ def token_losses(model: Model, windows: Numbers, device: Device = None) -> Numbe
     done = []
     for first in range(0, len(windows), rows):
         ids = torch.from_numpy(np.ascontiguousarray(windows[first : first + rows])).to(device)
-        logits = model(ids[:, :-1])
-        lost = F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view(len(ids), -1)
+        if isinstance(model, Scoring):
+            lost = model.losses(ids)
+        else:
+            logits = model(ids[:, :-1])
+            lost = F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view(len(ids), -1)
         done.append(lost.cpu().numpy().astype(np.float64))
     return np.concatenate(done)
 
 
-def home(model: Model) -> torch.device:
-    """Where a model is: its first parameter's device, or the CPU for a callable without any."""
+def home(model: object) -> torch.device:
+    """Where a model is: the device that it names, or its first parameter's; the CPU for a callable without either."""
+    named = getattr(model, "device", None)
+    if isinstance(named, torch.device):
+        return named
     parameter = next(model.parameters(), None) if isinstance(model, nn.Module) else None
     return torch.device("cpu") if parameter is None else parameter.device
 
 
-def same_targets(model: Model, windows: Numbers, length: int, targets: int, device: Device = None) -> Numbers:
-    """Losses (windows x targets) of the last ``targets`` tokens of each window, read with ``length`` tokens in all."""
+def same_targets(model: Model, windows: Numbers, length: int, targets: int, device: Device = None, *, begin: int | None = None) -> Numbers:
+    """Losses (windows x targets) of the last ``targets`` tokens of each window, read with ``length`` tokens in all.
+
+    ``begin`` is put in place of the first token that is read, for models that want every text to begin with it.
+    """
     if not 1 <= targets <= length < windows.shape[1]:
         raise ValueError(f"the last {targets} of {length} tokens can't be scored in windows of {windows.shape[1] - 1}")
-    return token_losses(model, windows[:, -(length + 1) :], device)[:, -targets:]
+    return token_losses(model, begun(windows[:, -(length + 1) :], begin), device)[:, -targets:]
+
+
+def begun(windows: Numbers, begin: int | None) -> Numbers:
+    """The windows with ``begin`` in place of their first token, which is never scored; as they are, where there is none."""
+    return windows if begin is None else np.concatenate([np.full_like(windows[:, :1], begin), windows[:, 1:]], 1)
 
 
 def disjoint(model: Model, text: Numbers, length: int, device: Device = None) -> Numbers:

@@ -12,6 +12,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from milepost.report.lab_page import page as whole_page
 from milepost.report.tables import plain
 from milepost.report.verification import summary as verified
 from milepost.results import write, write_json
@@ -156,19 +157,6 @@ _FRAGMENT = """<p>{{ summary }}</p><ul>{% for sentence in sentences %}<li>{{ sen
 </tbody></table></div>
 {% endfor %}{% if notes %}<h3>Notes</h3><ul>{% for note in notes %}<li>{{ note }}</li>{% endfor %}</ul>{% endif %}"""
 
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>extend {{ model }} · milepost</title><style>
-:root { --ink: #1c1c1c; --paper: #fff; --line: #d4d4d8; --good: #17633a; --bad: #b00020; color-scheme: light dark }
-@media (prefers-color-scheme: dark) { :root { --ink: #e7e7ea; --paper: #16161a; --line: #3f3f46; --good: #6ee7a0; --bad: #ff8a8a } }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 1080px; margin: 0 auto; padding: 1rem; color: var(--ink); background: var(--paper) }
-.wide { overflow-x: auto } table { border-collapse: collapse } th, td { text-align: left; vertical-align: top; padding: .3rem .7rem;
-border-bottom: 1px solid var(--line) } h1, h3, p, td, li { overflow-wrap: anywhere } .PASS { color: var(--good) } .FAIL { color: var(--bad); font-weight: 700 }
-</style></head><body>
-<h1>{{ model }} for {{ target }} tokens</h1>{{ body | safe }}<p>{{ how }}</p>
-</body></html>
-"""
-
 
 def fragment(data: dict[str, Any]) -> str:
     """The tables as HTML, for a notebook."""
@@ -180,12 +168,51 @@ def fragment(data: dict[str, Any]) -> str:
 
 def page(data: dict[str, Any]) -> str:
     """report.html, self-contained."""
-    from jinja2 import Environment
-
     about = data["provenance"]
-    versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
-    how = f"{about['date']}, {about['system']} {about['machine']}, python {about['python']}, {versions}; measured in {about['protocol']['dtype']}."
-    return Environment(autoescape=True).from_string(_PAGE).render(model=data["model"], target=data["target"], body=fragment(data), how=how)
+    drawn = {_losses(data)[0]: [by_length(data)] if data["losses"] else [], "tuning": [training(data)] if data["tuned"] and data["tuned"]["loss"] else []}
+    sections: list[dict[str, Any]] = [
+        {"title": title.capitalize(), "words": "", "figures": drawn.get(title, []), "table": ([head[0] or ("" if not any(head) else "what"), *head[1:]], rows)}
+        for title, head, rows in parts(data)
+    ]
+    told = [[key, str(value)] for key, value in {**about["protocol"], **{k: v for k, v in about.items() if k != "protocol"}}.items()]
+    sections.append({"title": "Protocol and provenance", "words": "", "table": (["", ""], told)})
+    return whole_page(f"extend {data['model']}", summary(data), " ".join(sentences(data)), notes(data), sections)
+
+
+def by_length(data: dict[str, Any]) -> Any:
+    """Loss before and after at both lengths, with intervals."""
+    fig = _figure("Loss of the same last tokens")
+    for when, colour in (("before", "#d97706"), ("after", "#2563eb")):
+        rows = [row for row in data["losses"] if row[when]["value"] is not None]
+        sure = all(row[when]["low"] is not None for row in rows)
+        above, below = ([abs(row[when][side] - row[when]["value"]) for row in rows] if sure else None for side in ("high", "low"))
+        bars = {"type": "data", "symmetric": False, "array": above, "arrayminus": below} if sure else None
+        fig.add_scatter(
+            x=[row["length"] for row in rows], y=[row[when]["value"] for row in rows], error_y=bars, name=when, mode="lines+markers",
+            line={"color": colour}, meta={"label": when, "kind": "loss"},
+        )  # fmt: skip
+    ticks = [row["length"] for row in data["losses"]]
+    fig.update_xaxes(title_text="tokens of context", type="log", tickvals=ticks, ticktext=[str(n) for n in ticks])
+    fig.update_yaxes(title_text="loss, nats a token")
+    return fig
+
+
+def training(data: dict[str, Any]) -> Any:
+    """The loss of tuning, step by step."""
+    rows = data["tuned"]["loss"]
+    fig = _figure("Loss while it was tuned")
+    fig.add_scatter(
+        x=[row["step"] for row in rows], y=[row["loss"] for row in rows], name="tuning", mode="lines+markers", meta={"label": "tuning", "kind": "loss"}
+    )
+    fig.update_xaxes(title_text="step")
+    fig.update_yaxes(title_text="loss, nats a token")
+    return fig
+
+
+def _figure(title: str) -> Any:
+    import plotly.graph_objects as go
+
+    return go.Figure(layout={"title": {"text": title}, "height": 380, "margin": {"l": 60, "r": 20, "t": 50, "b": 50}})
 
 
 def save(data: dict[str, Any], out: Path) -> Path:

@@ -28,12 +28,13 @@ def page(title: str, question: str, answer: str, notes: Sequence[str], sections:
 
 
 def _is_number(cell: str) -> bool:
-    return re.match(r"[+-]?\d", cell) is not None or cell in ("not measured", "table ends", "")
+    return (re.match(r"[+-]?\d", cell) is not None and re.search(r"[A-Za-z]{3}", cell) is None) or cell in ("not measured", "table ends", "")
 
 
 _STYLE = """
-:root { --ink: #1c1c1c; --dim: #5b5b66; --paper: #fff; --soft: #f4f4f5; --line: #d4d4d8; color-scheme: light dark }
-@media (prefers-color-scheme: dark) { :root { --ink: #e7e7ea; --dim: #a0a0ab; --paper: #16161a; --soft: #24242a; --line: #3f3f46 } }
+:root { --ink: #1c1c1c; --dim: #5b5b66; --paper: #fff; --soft: #f4f4f5; --line: #d4d4d8; --good: #17633a; --bad: #b00020; color-scheme: light dark }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e7e7ea; --dim: #a0a0ab; --paper: #16161a; --soft: #24242a; --line: #3f3f46; --good: #6ee7a0; --bad: #ff8a8a } }
 * { box-sizing: border-box }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 1080px; margin: 0 auto; padding: 1rem; color: var(--ink); background: var(--paper);
   overflow-wrap: anywhere }
@@ -43,8 +44,9 @@ h1 { margin: .5rem 0; line-height: 1.2 } h2 { margin: 2.5rem 0 .3rem } p { margi
 .wide { overflow-x: auto; margin: .5rem 0 1rem; overflow-wrap: normal } table { border-collapse: collapse; font-size: .9rem }
 th, td { border-bottom: 1px solid var(--line); padding: .3rem .7rem; text-align: left; white-space: nowrap; vertical-align: top }
 th:first-child, td:first-child { position: sticky; left: 0; background: var(--paper) }
-th { font-weight: 600 } .n { text-align: right; font-variant-numeric: tabular-nums } .words td + td { white-space: pre-wrap; min-width: 14rem }
-summary { cursor: pointer; color: var(--dim) }
+th { font-weight: 600 } .n { text-align: right; font-variant-numeric: tabular-nums }
+td.long { white-space: normal; min-width: 16rem } .words td + td { white-space: pre-wrap; min-width: 14rem }
+summary { cursor: pointer; color: var(--dim) } .PASS { color: var(--good) } .FAIL, .WARN { color: var(--bad); font-weight: 700 }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 420px), 1fr)); gap: 1rem } .figure { min-width: 0; min-height: 320px }
 .chips { display: flex; flex-wrap: wrap; gap: .35rem; margin: .6rem 0 }
 .chips button, .chips select { font: inherit; font-size: .85rem; color: inherit; background: var(--soft); border: 1px solid var(--line); border-radius: 999px;
@@ -145,7 +147,9 @@ _PAGE = """<!doctype html>
 {%- if head[0] %}<thead><tr>
 {%- for cell in head %}<th{% if rows and number(rows[0][loop.index0]) %} class="n"{% endif %}>{{ cell }}</th>{% endfor %}</tr></thead>
 {%- endif %}<tbody>
-{%- for row in rows %}<tr>{% for cell in row %}<td{% if number(cell) and head[0] %} class="n"{% endif %}>{{ cell }}</td>{% endfor %}</tr>{% endfor -%}
+{%- for row in rows %}<tr>{% for cell in row %}
+{%- set kind = "n" if number(cell) and head[0] else cell if cell in ("PASS", "FAIL", "WARN") else "long" if cell | length > 50 else "" %}
+<td{% if kind %} class="{{ kind }}"{% endif %}>{{ cell }}</td>{% endfor %}</tr>{% endfor -%}
 </tbody></table></div>{% endmacro %}
 <h1>{{ title }}</h1><p>{{ question }}</p><p class="answer">{{ answer }}</p>
 {% for note in notes %}<p class="note">{{ note }}</p>{% endfor %}

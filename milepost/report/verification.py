@@ -9,11 +9,14 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from milepost.report.lab_page import page as whole_page
 from milepost.results import write, write_json
 
 STYLES = {"PASS": "green", "FAIL": "bold red", "WARN": "yellow", "BLIND": "yellow", "NONE": "dim"}
 WORDS = {"BLIND": "????", "NONE": "-"}
 """What the table shows for them."""
+FLOOR = 1e-6
+"""A found zero is drawn here."""
 HEAD = ("", "check", "found", "allowed", "a fault gives", "in", "")
 
 
@@ -69,30 +72,32 @@ def _how(result: dict[str, Any]) -> str:
     )
 
 
-PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>verify {{ r.model }} · milepost</title>
-<style>
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 0 auto; padding: 1rem; color: #1c1c1c; background: #fff }
-table { border-collapse: collapse; width: 100% } th, td { text-align: left; padding: .35rem .6rem; border-bottom: 1px solid #ddd; vertical-align: top }
-td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap } .wide { overflow-x: auto }
-.PASS { color: #17633a } .FAIL { color: #b00020; font-weight: 700 } .WARN, .BLIND { color: #7a5200; font-weight: 600 } .NONE { color: #555 }
-</style></head><body>
-<h1>verify {{ r.model }}</h1><p class="{{ 'PASS' if r.ok else 'FAIL' }}">{{ summary }}</p>
-<div class="wide"><table><thead><tr>{% for h in head %}<th scope="col">{{ h }}</th>{% endfor %}</tr></thead><tbody>
-{% for verdict, cells in rows %}<tr><td class="{{ verdict }}">{{ cells[0] }}</td><td>{{ cells[1] }}</td>
-{% for c in cells[2:5] %}<td class="n">{{ c }}</td>{% endfor %}<td>{{ cells[5] }}</td><td>{{ cells[6] }}</td></tr>
-{% endfor %}</tbody></table></div>
-<ul>{% for note in r.notes %}<li>{{ note }}</li>{% endfor %}</ul><p>{{ how }}</p>
-</body></html>
-"""
+def figure(result: dict[str, Any]) -> Any:
+    """How far each check is from failing: what was found and what a fault would give, in units of what is allowed."""
+    import plotly.graph_objects as go
+
+    known = [c for c in result["checks"] if c["measured"] is not None and c["allowed"] and c["verdict"] != "NONE"][::-1]
+    names = [c["name"] for c in known]
+    fig = go.Figure(layout={"title": {"text": "Found, and what a fault would give"}, "height": 160 + 26 * len(known), "margin": {"l": 180, "r": 20}})
+    for what, key, colour in (("found", "measured", "#2563eb"), ("a fault gives", "control", "#d97706")):
+        values = [None if c[key] is None else max(c[key] / c["allowed"], FLOOR) for c in known]
+        fig.add_scatter(x=values, y=names, mode="markers", name=what, marker={"color": colour, "size": 9}, meta={"label": what, "kind": "checks"})
+    fig.add_vline(x=1, line={"color": "#888", "dash": "dot"})
+    fig.update_xaxes(type="log", title_text="times what is allowed: beyond 1 it fails (log scale)")
+    return fig
 
 
 def page(result: dict[str, Any]) -> str:
     """report.html, self-contained."""
-    from jinja2 import Environment
-
-    rows = [(check["verdict"], _cells(check)) for check in result["checks"]]
-    return Environment(autoescape=True).from_string(PAGE).render(r=result, rows=rows, head=HEAD, summary=summary(result), how=_how(result))
+    rows = [_cells(check) for check in result["checks"]]
+    sections: list[dict[str, Any]] = [{"title": "Checks", "words": _how(result), "table": (["verdict", *HEAD[1:-1], "what it says"], rows)}]
+    if any(check["measured"] is not None and check["allowed"] for check in result["checks"]):
+        sections[0]["figures"] = [figure(result)]
+    about = result["provenance"]
+    told = [[key, str(value)] for key, value in {**about["protocol"], **{k: v for k, v in about.items() if k != "protocol"}}.items()]
+    sections.append({"title": "Protocol and provenance", "words": "", "table": (["", ""], told)})
+    question = f"Does this model ({result['model_type']}), loaded and run, do with positions what its config asks for?"
+    return whole_page(f"verify {result['model']}", question, summary(result), result["notes"], sections)
 
 
 def check_folder(out: Path) -> None:

@@ -1,10 +1,9 @@
 """The report of extend: drawn from its data alone, in words that follow the numbers' signs, and opened in a real browser."""
 
 import copy
-import shutil
 
 import pytest
-from playwright.sync_api import sync_playwright
+from opened import OWNED, PHONE, Opened
 
 from milepost.report import extension
 
@@ -31,7 +30,6 @@ DATA = {
         "protocol": {"dtype": "float32"},
     },
 }  # fmt: skip
-OWNED = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 
 
 def changed(**more):
@@ -83,22 +81,15 @@ def test_it_is_saved_as_data_and_two_pages(tmp_path):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_in_a_browser(scheme, tmp_path):
-    found = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
-    if found is None:
-        pytest.fail("this test opens a page in a browser, and found none: install Chromium (Debian: `apt-get install chromium`) or Google Chrome")
-    file = extension.save(changed(model=OWNED, notes=[OWNED], left_out=["x" * 200]), tmp_path)
-    with sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 400, "height": 900}, color_scheme=scheme)
-        said, asked = [], []
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto(file.resolve().as_uri())
-        assert page.title().startswith("extend <img") and page.locator("table").count() == 5
-        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-        paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+def test_the_page_in_a_browser(chromium, scheme, tmp_path):
+    with Opened(chromium, extension.save(changed(model=OWNED, notes=[OWNED], left_out=["x" * 200]), tmp_path), PHONE, scheme) as seen:
+        assert seen.page.title().startswith("extend <img") and seen.count("table") == 6 and seen.drawn() == [2, 1]
+        paper = seen.ask("getComputedStyle(document.body).backgroundColor")
         assert paper == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(22, 22, 26)")
-        assert said == [] and len(asked) == 1
-        browser.close()
+        seen.check()
+
+
+def test_without_text_there_is_nothing_to_draw(chromium, tmp_path):
+    with Opened(chromium, extension.save(changed(losses=[], tuned=None), tmp_path), figures=False) as seen:
+        assert seen.drawn() == [] and seen.count("table") == 4
+        seen.check()

@@ -1,0 +1,73 @@
+"""diagnose: where a checkpoint breaks on your text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from milepost.cli.shared import Device, Json, aside, print_json, read_lengths, teaching
+
+
+@teaching
+def diagnose_command(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A folder with config.json and *.safetensors, a GGUF file, a lab model, or a name on the Hub.")],
+    text: Annotated[Path, typer.Option(help="What to read: a text file, a folder of text files, or a .npy file of token ids.")],
+    lengths: Annotated[str, typer.Option(help="Lengths to test, such as 1k,2k,4k; k is 1024.")],
+    windows: Annotated[int, typer.Option(help="Windows of the longest length that are read, at least 2: more give closer intervals, and take longer.")] = 8,
+    device: Device = "cpu",
+    dtype: Annotated[Literal["float32", "bfloat16", "float16", "float64"], typer.Option(help="What the weights are loaded as.")] = "float32",
+    tokenizer: Annotated[str | None, typer.Option(help="tokenizer.json, a folder, or bytes, in place of the model's own.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A folder to write: report.html, report.md and diagnosis.json. It must not exist, or be empty.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Where does a model break on a text, how sharply, and why? A verdict in words, from what was measured.
+
+    Loss by position and by length with intervals, the same passage at other positions, retrieval by depth and length, where every head looks,
+    rotary angles never seen, and cached against uncached logits.
+
+    Example: `milepost diagnose path/to/model --text moby-dick.txt --lengths 1k,2k,4k --out diagnosed`
+    """
+    from rich.console import Console
+
+    from milepost.checkpoints import diagnose
+    from milepost.report import diagnosis as report
+
+    wanted = read_lengths(lengths)
+    if out is not None:
+        report.check_folder(out, model)
+    with _bar() as tell:
+        data = diagnose(model, text, wanted, windows=windows, device=device, dtype=dtype, tokenizer=tokenizer, tell=tell).to_json()
+    if out is not None:
+        aside().print(f"open {report.save(data, out)}", soft_wrap=True)
+    if as_json:
+        print_json(data)
+        return
+    console = Console()
+    for part in report.terminal(data):
+        console.print(part)
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[str, float], None]]:
+    """One bar with the time that is left; elsewhere a line for each thing that is begun."""
+    words = aside()
+    if not words.is_terminal:
+        said: list[str] = []
+
+        def once(what: str, share: float) -> None:
+            if what not in said:
+                said.append(what)
+                words.print(what, soft_wrap=True)
+
+        yield once
+        return
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=words, transient=True) as progress:
+        bar = progress.add_task("loading", total=1.0)
+        yield lambda what, share: progress.update(bar, description=what, completed=share)
