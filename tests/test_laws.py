@@ -104,6 +104,11 @@ SAME_CODE = {
     "mrope(sections=(1, 1), rotary=4)",
     "sinusoidal_nd(axes=4, order='halves')",
     "alibi_2d(distance='manhattan')",
+    "axial(axes=1)",
+    "axial(axes=4, pairing='interleaved')",
+    "mixed(axes=4, pairing='half')",
+    "swin(sides=(2, 3, 4))",
+    "swin_v2(trained=(3, 5, 4), hidden=6)",
 }
 """Variants that run the code of another one here with other numbers: the slow laws are left to that one."""
 TRIED = [(spec, law) for spec in (*NAMES, *SPACE, *VARIANTS) for law in LAW if not (law in SLOW and spec in SAME_CODE)]
