@@ -93,6 +93,10 @@ class Loaded(ABC):
     def losses(self, ids: Tensor, first: int = 0) -> Tensor:
         """Nats of each next token (B L) of tokens (B L + 1), the first of which is at position ``first``."""
 
+    def last_losses(self, ids: Tensor, count: int) -> Tensor:
+        """The last ``count`` of the `losses` (B count): logits are made for these alone."""
+        return self.losses(ids)[:, -count:]
+
     @abstractmethod
     def last(self, ids: Tensor) -> Tensor:
         """Logits (B V) after the last of the tokens (B L)."""
