@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint format bench fuzz golden clean
+.PHONY: demo test lint format bench real fuzz golden clean
 
 demo: $(READY)
 	$(BIN)/milepost lab --profile quick --out runs/demo --resume
@@ -29,6 +29,9 @@ bench: $(READY)
 	mkdir -p milepost/measured && cp docs/bench/bench.json milepost/measured/bench.json
 
 # the reader of configs against 20,000 damaged ones
+real: $(READY)
+	OMP_NUM_THREADS=2 $(BIN)/python -m pytest -m real tests/real
+
 fuzz: $(READY)
 	MILEPOST_FUZZ=20000 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/dialects/test_fuzz.py
 

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from milepost.encodings import NAMES
+from milepost.encodings import NAMES, SPACE
 
 FIELDS = ("Mechanism", "Information", "Prior", "Content", "Storage", "Used by")
 HOOKS = ("embed", "query", "key", "bias", "rescore", "output")
@@ -53,7 +53,7 @@ class Page:
 @cache
 def page(name: str) -> Page:
     """The page of an encoding or a map by its name in specs: the file's, and the class's in lower case."""
-    folder = Path(__file__).parent / ("encodings" if name in NAMES else "maps")
+    folder = Path(__file__).parent / ("encodings" if name in NAMES | SPACE else "maps")
     tree = ast.parse((folder / f"{name}.py").read_text(encoding="utf-8"))
     body = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name.lower() == name.replace("_", ""))
     methods = {node.name: node for node in body.body if isinstance(node, ast.FunctionDef)}
@@ -79,8 +79,8 @@ def measured(name: str) -> dict[str, str]:
 
 
 def pages() -> tuple[Page, ...]:
-    """All pages, in the order of ``encodings.NAMES``."""
-    return tuple(page(name) for name in NAMES)
+    """All pages, in the order of ``encodings.NAMES``, then ``encodings.SPACE``."""
+    return tuple(page(name) for name in NAMES | SPACE)
 
 
 def _arguments(methods: dict[str, ast.FunctionDef]) -> dict[str, str]:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from milepost.layout import Layout
-from milepost.positions import check_dtype, check_finite, extent
+from milepost.positions import check_dtype, check_finite, extent, extents
 
 HOOKS = ("embed", "query", "key", "bias", "rescore", "output")
 PROPERTIES = ("shift_invariant", "toeplitz", "causal_only", "rotation", "cacheable", "length_dependent", "content_dependent")
@@ -51,6 +51,10 @@ class Encoding(nn.Module):
     """Positions between the integers have a meaning."""
     axes = 1
     """How many numbers make a position."""
+    flat = False
+    """With several axes: positions of one axis are taken too, and are equal on every axis."""
+    sides: tuple[int, ...] | None = None
+    """How many places each of several axes has; None where axes do not end."""
     end: int | None = None
     """The first position that is not permitted, such as a table's length; None where there is no end."""
     heads: int | None = None
@@ -130,8 +134,11 @@ class Encoding(nn.Module):
         """Raise ValueError if positions are not permitted here. Once a batch; hooks that are not compiled call it too."""
         pos = where.pos if isinstance(where, Layout) else where
         check_dtype(pos)
-        if (pos.dim() == 3) != (self.axes > 1):
-            raise ValueError(f"{self!r} takes positions of {self.axes} {'axis' if self.axes == 1 else 'axes'}, got a tensor of shape {tuple(pos.shape)}")
+        if not self._counts(pos):
+            raise ValueError(
+                f"{self!r} takes positions of {self.axes} {'axis' if self.axes == 1 else 'axes'}, got a tensor of shape {tuple(pos.shape)}"
+                + ("; milepost.positions.grid(rows, columns) makes such positions, axes first" if self.axes > 1 else "")
+            )
         if pos.is_floating_point():
             if not self.fractional:
                 raise ValueError(
@@ -139,6 +146,11 @@ class Encoding(nn.Module):
                     "give int64 positions, or an encoding that permits fractions (rope, alibi, sinusoidal)"
                 )
             check_finite(pos)
+        if self.sides is not None:
+            for axis, (side, (low, high)) in enumerate(zip(self.sides, extents(pos), strict=True)):
+                if low < 0 or high >= side:
+                    raise ValueError(self.past_side(axis, low if low < 0 else high))
+            return
         if self.negative and self.end is None:
             return
         low, high = extent(pos)
@@ -150,6 +162,17 @@ class Encoding(nn.Module):
     def past_end(self, position: float) -> str:
         """The sentence for a position at or past ``end``."""
         return f"position {position:.12g} is past the end of {self!r}, whose last position is {(self.end or 0) - 1}; use a shorter text or a larger encoding"
+
+    def past_side(self, axis: int, position: float) -> str:
+        """The sentence for a position that an axis with an end does not have."""
+        return (
+            f"position {position:.12g} on axis {axis} is not on the grid of {self!r}: sides {' x '.join(map(str, self.sides or ()))}, "
+            f"so 0 to {(self.sides or ())[axis] - 1} there; is the order of the axes right? a larger grid needs a larger table (milepost.resize_table)"
+        )
+
+    def _counts(self, pos: Tensor) -> bool:
+        """Whether these are positions of as many axes as this encoding takes."""
+        return self.axes > 1 and pos.shape[0] == self.axes if pos.dim() == 3 else self.axes == 1 or self.flat
 
     # -- text, sums, checks on every hook -----------------------------------------------------------------------
 
@@ -205,9 +228,11 @@ def _checked(hook: Callable[[Any, Tensor, Tensor], Tensor]) -> Callable[[Any, Te
         if size is not None and x.shape[-1] != size:
             word = "head_dim" if rank == 4 else "width"
             raise ValueError(f"{self!r} was made for {word}={size}, got a tensor of shape {tuple(x.shape)}")
-        fits = pos.dim() in ((1, 2) if self.axes == 1 else (3,)) and pos.shape[-1] == x.shape[-2]
+        fits = pos.dim() in (1, 2, 3) and self._counts(pos) and pos.shape[-1] == x.shape[-2]
         if not fits or (pos.dim() > 1 and pos.shape[-2] not in (1, x.shape[0])):
             letters = "(L,) or (B, L)" if self.axes == 1 else f"({self.axes}, B, L)"
+            if self.axes > 1:
+                letters += ", axes first, as milepost.positions.grid(rows, columns) makes them,"
             raise ValueError(f"positions of shape {letters} are wanted for a tensor of shape {tuple(x.shape)}, got {tuple(pos.shape)}")
         if not torch.compiler.is_compiling():
             self.check(pos)
@@ -234,6 +259,9 @@ class Sum(Encoding):
         self.fractional = all(p.fractional for p in parts)
         self.end = min((p.end for p in parts if p.end is not None), default=None)
         self.axes = max(p.axes for p in parts)
+        self.flat = all(p.flat or p.axes == 1 for p in parts)
+        ends = [p.sides for p in parts if p.sides is not None and p.axes == self.axes]
+        self.sides = tuple(map(min, *ends)) if len(ends) > 1 else ends[0] if ends else None
         self.heads = _agreed("heads", parts)
         self.head_dim = _agreed("head_dim", parts)
         self.width = _agreed("width", [p for p in parts if not p.added_width])

@@ -4,6 +4,7 @@ code        what each position adds to a zero embedding, or does to a vector of 
 similarity  how alike two positions are, by distance
 bias        what is added to a logit, by distance and head, and as a matrix
 wavelengths tokens in one turn of each pair, against the length
+in space    for several axes: likeness and bias of every place on a plane with the place in its middle
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from milepost.encoding import Encoding, Sum
+from milepost.positions import grid
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,9 @@ def portrait(enc: Encoding, length: int = 128) -> Portrait:
     with torch.no_grad():
         for part in enc.parts if isinstance(enc, Sum) else [enc]:
             assert isinstance(part, Encoding)
+            if part.axes > 1:
+                panels += _plane(part, n)
+                continue
             panels += _code(part, n) + _bias(part, n) + _content(part, n) + _wavelengths(part, n)
     if not panels:
         flat = [0.0] * n
@@ -138,6 +143,37 @@ def _wavelengths(enc: Encoding, n: int) -> list[Panel]:
     waves = [w for w in spectrum.wavelengths if w < float("inf")]
     lines = {"one turn": waves, f"length {n}": [float(n)] * len(waves)}
     return [Panel("lines", "Wavelength of each pair against the length", "pair", "tokens", _numbers(len(waves)), lines=lines, log_y=True)]
+
+
+def _plane(enc: Encoding, n: int) -> list[Panel]:
+    """What the place in the middle of a square of about ``n`` places is to all others; axes before the last two stand still."""
+    side = max(2, int(n**0.5))
+    rows, columns = (min(side, end) for end in (enc.sides or (side,) * enc.axes)[-2:])
+    pos = grid(*(1,) * (enc.axes - 2), rows, columns)
+    many, middle = rows * columns, (rows // 2) * columns + columns // 2
+    where = f"with the place at row {rows // 2}, column {columns // 2}"
+    panels: list[Panel] = []
+    if "embed" in enc.points:
+        code = enc.embed(torch.zeros(1, many, enc.width or 16, dtype=torch.float64), pos)[0]
+        alike = code @ code[middle] / code.norm(dim=-1).clamp(min=1e-12) / code[middle].norm().clamp(min=1e-12)
+        panels.append(_heat(f"Similarity of codes, {where}", "column", "row", alike.view(rows, columns)))
+    if {"query", "key"} & set(enc.points):
+        size, heads = enc.head_dim or 16, enc.heads or 1
+        ones = torch.ones(1, heads, many, size, dtype=torch.float64)
+        logits = (enc.query(ones, pos)[0, 0, middle] * enc.key(ones, pos)[0, 0]).sum(-1) / size
+        panels.append(_heat(f"Logit / D of a vector of ones with itself, head 0, {where}", "column", "row", logits.view(rows, columns)))
+    if "bias" in enc.points:
+        heads = enc.heads or 1
+        for head in sorted({0, heads - 1}):
+            added = enc.bias(torch.tensor(head), pos[:, 0, middle, None], pos[:, 0]).double()
+            panels.append(_heat(f"Bias of head {head}, {where}", "column", "row", added.view(rows, columns)))
+    frequencies = getattr(enc, "frequencies", None)
+    if frequencies is not None and frequencies.dim() > 1:
+        fast = (frequencies if frequencies.dim() == 2 else frequencies[:, 0]).double()
+        waves = {f"axis {a}": (2 * torch.pi / w.abs()).tolist() for a, w in enumerate(fast)}
+        lines = {name: [v if v < float("inf") else None for v in wave] for name, wave in waves.items()}
+        panels.append(Panel("lines", "Wavelength of each pair, by axis", "pair", "places", _numbers(fast.shape[1]), lines=lines, log_y=True))  # type: ignore[arg-type]
+    return panels
 
 
 def _heat(title: str, x_title: str, y_title: str, z: Tensor) -> Panel:

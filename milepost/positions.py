@@ -61,6 +61,18 @@ def extent(pos: Tensor) -> tuple[float, float]:
     return memo(pos, "extent", compute)
 
 
+def extents(pos: Tensor) -> list[tuple[float, float]]:
+    """`extent` of each axis of positions (axes B L)."""
+
+    def compute() -> list[tuple[float, float]]:
+        if pos.numel() == 0:
+            return [(0, 0)] * pos.shape[0]
+        flat = pos.detach().flatten(1)
+        return list(zip(flat.amin(1).tolist(), flat.amax(1).tolist(), strict=True))
+
+    return memo(pos, "extents", compute)
+
+
 def check_dtype(pos: Tensor) -> None:
     """Refuse positions that can't count: half precision can't tell 256 from 257."""
     if not isinstance(pos, Tensor):

@@ -28,7 +28,7 @@ def pairs_of(x: Tensor, pairs: int, size: int, pairing: Pairing) -> tuple[Tensor
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, size: int, pairing: Pairing) -> Tensor:
-    """Turn the pairs of ``x`` (B H L D) by the angles of ``cos``, ``sin`` (B|1 1 L pairs); other channels stay bit-equal."""
+    """Turn the pairs of ``x`` (B H L D) by the angles of ``cos``, ``sin`` (B|1 H|1 L pairs); other channels stay bit-equal."""
     if torch.compiler.is_compiling() or type(x) is not Tensor or torch._C._functorch.peek_interpreter_stack() is not None:
         return _formula(x, cos, sin, size, pairing)
     if not (torch.is_grad_enabled() and (x.requires_grad or cos.requires_grad or sin.requires_grad)):
@@ -57,12 +57,13 @@ def _in_place(x: Tensor, cos: Tensor, sin: Tensor, size: int, pairing: Pairing) 
     for h in range(0, x.shape[1], heads):
         a, b = (part.to(cos.dtype) for part in pairs_of(x[:, h : h + heads], pairs, size, pairing))
         to_a, to_b = pairs_of(out[:, h : h + heads], pairs, size, pairing)
+        c, s = (t[:, h : h + heads] if t.dim() == 4 and t.shape[1] > 1 else t for t in (cos, sin))  # a head may have angles of its own
         if x.dtype == cos.dtype:
-            torch.mul(a, cos, out=to_a).addcmul_(b, sin, value=-1)
-            torch.mul(b, cos, out=to_b).addcmul_(a, sin)
+            torch.mul(a, c, out=to_a).addcmul_(b, s, value=-1)
+            torch.mul(b, c, out=to_b).addcmul_(a, s)
         else:  # half precision is widened, turned, and rounded once
-            to_a.copy_(torch.mul(a, cos).addcmul_(b, sin, value=-1))
-            to_b.copy_(torch.mul(b, cos).addcmul_(a, sin))
+            to_a.copy_(torch.mul(a, c).addcmul_(b, s, value=-1))
+            to_b.copy_(torch.mul(b, c).addcmul_(a, s))
     return out
 
 

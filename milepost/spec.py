@@ -20,11 +20,25 @@ from milepost import encodings, maps, scaling
 from milepost.encoding import Encoding, Sum
 from milepost.scaling import Scaling
 
-PAGES = {name: (f"{home.__name__}.{name}", cls) for home in (encodings, maps) for name, cls in home.NAMES.items()}
+PAGES = {
+    name: (f"{home.__name__}.{name}", cls)
+    for home, names in ((encodings, encodings.NAMES), (encodings, encodings.SPACE), (maps, maps.NAMES))
+    for name, cls in names.items()
+}
 """Every name that a spec may use: the page, and its class."""
 SIZES = ("heads", "head_dim", "width", "length")
 LONGEST = 4096
-MOST = {"heads": 1 << 14, "head_dim": 1 << 14, "size": 1 << 16, "width": 1 << 18, "hidden": 1 << 14, "buckets": 1 << 10, "clip": 1 << 16, "positions": 1 << 16}
+MOST = {
+    "heads": 1 << 14,
+    "head_dim": 1 << 14,
+    "size": 1 << 16,
+    "width": 1 << 18,
+    "hidden": 1 << 14,
+    "buckets": 1 << 10,
+    "clip": 1 << 16,
+    "positions": 1 << 16,
+    "axes": 1 << 4,
+}
 """The largest number that a spec may give for a word."""
 LARGEST = 1 << 40
 """The same for every other word."""

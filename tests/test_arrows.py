@@ -23,6 +23,8 @@ ARROWS: dict[str, set[str]] = {
     "spectrum": set(),
     "angles": {"positions"},
     "layout": {"positions"},
+    "space": {"positions"},
+    "resize": set(),
     "encoding": {"positions", "layout"},
     "scaling": {"spectrum"},
     "encodings": set(),  # the list of names; the pages are beside it
@@ -36,7 +38,7 @@ ARROWS: dict[str, set[str]] = {
     "bench": LIBRARY | {"attention", "results", "lab", "diagnose"},
     "dialects": {"pages", "rotation", "scaling", "spectrum"},
     "analysis": {"dialects", "scaling", "spectrum"},
-    "checkpoints": LIBRARY | {"attention", "results", "dialects", "analysis", "catalogue", "report", "diagnose", "maps", "lab", "testing"},
+    "checkpoints": LIBRARY | {"resize", "attention", "results", "dialects", "analysis", "catalogue", "report", "diagnose", "maps", "lab", "testing"},
     "diagnose": LIBRARY | {"attention", "results"},
     "lab": LIBRARY | {"attention", "diagnose", "results", "maps"},
     # without torch
@@ -52,7 +54,7 @@ ARROWS: dict[str, set[str]] = {
 """Which part of milepost may import which others, by folder or file ("pages": the files of encodings/). A new folder needs a line here."""
 
 PACKAGES: dict[str, set[str]] = {
-    **{part: {"torch"} for part in (*FORMULAS, "pages", "spec", "attention", "testing", "portrait")},
+    **{part: {"torch"} for part in (*FORMULAS, "space", "resize", "pages", "spec", "attention", "testing", "portrait")},
     "scaling": {"torch"},
     "encodings": set(),
     "maps": {"torch"},

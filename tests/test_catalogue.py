@@ -12,23 +12,23 @@ from milepost import Encoding, build
 from milepost.catalogue import DECLARED, FIELDS, HOOKS, page, pages
 from milepost.encoding import HOOKS as REAL_HOOKS
 from milepost.encoding import PROPERTIES
-from milepost.encodings import NAMES
+from milepost.encodings import NAMES, SPACE
 from milepost.maps import NAMES as MAPS
 from milepost.spec import find_class
 
 SIZES = {"heads": 4, "head_dim": 8, "width": 16, "length": 32}
 HOMES = {"encodings": Path(milepost.encodings.__file__).parent, "maps": Path(milepost.maps.__file__).parent}
-DEFAULT = {name: name for name in NAMES} | {name: f"{name}(rope=rope)" for name in MAPS} | {"dual_chunk": "dual_chunk(rope=rope, chunk=24, local=4)"}
+DEFAULT = {name: name for name in NAMES | SPACE} | {name: f"{name}(rope=rope)" for name in MAPS} | {"dual_chunk": "dual_chunk(rope=rope, chunk=24, local=4)"}
 """The shortest text that builds each."""
 LONGEST = 110
-every = pytest.mark.parametrize("name", [*NAMES, *MAPS])
+every = pytest.mark.parametrize("name", [*NAMES, *SPACE, *MAPS])
 
 
 def test_every_page_is_listed_and_every_name_has_its_page():
-    assert {file.stem for file in HOMES["encodings"].glob("*.py")} - {"__init__"} == set(NAMES)
+    assert {file.stem for file in HOMES["encodings"].glob("*.py")} - {"__init__"} == set(NAMES | SPACE)
     assert {file.stem for file in HOMES["maps"].glob("*.py")} - {"__init__", "mapped"} == set(MAPS)
-    assert [p.name for p in pages()] == list(NAMES)
-    assert not set(NAMES) & set(MAPS)
+    assert [p.name for p in pages()] == [*NAMES, *SPACE]
+    assert len(set(NAMES) | set(SPACE) | set(MAPS)) == len(NAMES) + len(SPACE) + len(MAPS)
 
 
 def test_the_hooks_and_the_silent_properties_are_those_of_the_base_class():
@@ -60,7 +60,7 @@ def test_arguments_and_defaults_are_those_of_the_constructor(name):
 
 @every
 def test_the_class_is_the_one_in_the_list(name):
-    assert page(name).cls == (NAMES | MAPS)[name] == find_class(name).__name__
+    assert page(name).cls == (NAMES | SPACE | MAPS)[name] == find_class(name).__name__
 
 
 @every

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from milepost.cli import app
-from milepost.encodings import NAMES
+from milepost.encodings import NAMES, SPACE
 from milepost.maps import NAMES as MAPS
 
 TINY = ["--heads", "2", "--length", "64", "--head-dim", "16", "--rounds", "1"]
@@ -111,7 +111,7 @@ def test_list_prints_json_alone_with_every_encoding():
     done = run("list", "--json")
     assert done.returncode == 0 and not done.stderr
     rows = json.loads(done.stdout)
-    assert [row["name"] for row in rows] == [*NAMES, *MAPS]
+    assert [row["name"] for row in rows] == [*NAMES, *SPACE, *MAPS]
     for row in rows:
         assert {"name", "points", "properties", "reference"} <= set(row)
         assert isinstance(row["points"], list) and isinstance(row["properties"], dict)
@@ -129,7 +129,7 @@ def test_list_with_names_gives_those_in_that_order():
 def test_list_prints_a_table_of_every_encoding():
     done = quick("list")
     assert done.exit_code == 0
-    assert all(name in done.stdout for name in NAMES)
+    assert all(name in done.stdout for name in NAMES | SPACE)
 
 
 def test_list_sets_encodings_side_by_side():
@@ -174,10 +174,10 @@ def test_show_draws_all_encodings_on_one_page(tmp_path):
     out = tmp_path / "all.html"
     done = quick("show", "--all", "--out", str(out), *SMALL)
     assert done.exit_code == 0, done.output
-    assert out.read_text(encoding="utf-8").count("<section>") == len(NAMES) + len(MAPS)
+    assert out.read_text(encoding="utf-8").count("<section>") == len(NAMES) + len(SPACE) + len(MAPS)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES | SPACE)
 def test_show_draws_every_encoding_with_numbers_only(name, tmp_path):
     done = quick("show", name, "--out", str(tmp_path / "one.html"), "--json", *SMALL)
     assert done.exit_code == 0, done.output

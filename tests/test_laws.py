@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from milepost import Encoding, build
-from milepost.encodings import NAMES
+from milepost.encodings import NAMES, SPACE
 from milepost.testing import LAWS, Verdict, check_encoding
 
 SIZES = {"heads": 4, "head_dim": 8, "width": 16, "length": 64}
@@ -50,6 +50,22 @@ VARIANTS = (
     "sinusoidal + t5",
     "rope + logn(length=16)",
     "learned + alibi",
+    "learned + rope",
+    "axial(axes=1)",
+    "axial(axes=4, pairing='interleaved')",
+    "axial(axes=3, split=(2, 2, 4), base=(100.0, 50.0, 10000.0))",
+    "axial(spectra='dealt')",
+    "axial(split=(2, 4))",
+    "mixed(axes=4, pairing='half')",
+    "mrope(sections=(2, 1, 1), order='interleaved')",
+    "mrope(sections=(1, 1), rotary=4)",
+    "grid(sides=(3, 5), prefix=2, bare=1)",
+    "grid(sides=(4, 2, 3), how='sum')",
+    "sinusoidal_nd(axes=4, order='halves')",
+    "swin(sides=(2, 3, 4))",
+    "swin_v2(trained=(3, 5, 4), hidden=6)",
+    "alibi_2d(distance='manhattan')",
+    "grid(sides=(5, 5)) + axial + alibi_2d",
 )
 LAW = {law.__name__: law for law in LAWS}
 SLOW = {"compiles", "backends_agree"}
@@ -80,15 +96,29 @@ SAME_CODE = {
     "rope(scaling=staged(trained=8))",
     "shaw(shared=False)",
     "fire(shared=True)",
+    "learned + rope",
+    "axial(axes=3, split=(2, 2, 4), base=(100.0, 50.0, 10000.0))",
+    "axial(spectra='dealt')",
+    "axial(split=(2, 4))",
+    "mrope(sections=(2, 1, 1), order='interleaved')",
+    "mrope(sections=(1, 1), rotary=4)",
+    "sinusoidal_nd(axes=4, order='halves')",
+    "alibi_2d(distance='manhattan')",
+    "axial(axes=1)",
+    "axial(axes=4, pairing='interleaved')",
+    "mixed(axes=4, pairing='half')",
+    "swin(sides=(2, 3, 4))",
+    "swin_v2(trained=(3, 5, 4), hidden=6)",
 }
 """Variants that run the code of another one here with other numbers: the slow laws are left to that one."""
-TRIED = [(spec, law) for spec in (*NAMES, *VARIANTS) for law in LAW if not (law in SLOW and spec in SAME_CODE)]
+TRIED = [(spec, law) for spec in (*NAMES, *SPACE, *VARIANTS) for law in LAW if not (law in SLOW and spec in SAME_CODE)]
 EXCUSES = {
     "cached": lambda enc: enc.length_dependent,
     "chunked_prefill": lambda enc: enc.length_dependent,
     "cache_agrees": lambda enc: enc.length_dependent and "embed" in enc.points,
     "toeplitz": lambda enc: "bias" not in enc.points,
     "order_is_seen": lambda enc: not enc.points,
+    "every_axis_is_seen": lambda enc: enc.axes == 1,
     "rotation": lambda enc: not enc.rotation,
 }
 """The only laws that may be excused, and when."""
@@ -116,7 +146,7 @@ def test_a_verdict_is_given_for_every_law_with_its_sentence():
 
 def test_only_variants_are_spared_the_slow_laws():
     assert set(VARIANTS) > SAME_CODE
-    assert not SAME_CODE & set(NAMES)
+    assert not SAME_CODE & set(NAMES | SPACE)
 
 
 def test_laws_leave_the_encoding_as_it_was():
@@ -263,6 +293,44 @@ class TurnsByTheWrongNorm(Encoding):
     key = query
 
 
+class ColumnsAlone(Encoding):
+    """Leaves the rows out of its bias."""
+
+    axes = 2
+
+    def bias(self, h, i, j):
+        return -(i[1] - j[1]).abs() + 0.0 * h
+
+
+class WrapsRound(Encoding):
+    """Reads the first cell again past the end of a row."""
+
+    axes, sides, shift_invariant = 2, (4, 6), False
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.width = width
+        self.table = nn.Parameter(torch.randn(24, width))
+
+    def embed(self, x, pos):
+        return x + self.table[(pos[0] % 4) * 6 + pos[1] % 6].to(x.dtype)
+
+    def check(self, where):
+        """Anything goes."""
+
+
+class TurnsByRowTimesColumn(Encoding):
+    """Says that moving along an axis changes nothing; its angle is a product."""
+
+    axes = 2
+
+    def query(self, q, pos):
+        angle = (pos[0] * pos[1]).double()[:, None, :, None]
+        return torch.cat([q[..., :1] * angle.cos(), q[..., 1:]], dim=-1).to(q.dtype)
+
+    key = query
+
+
 @pytest.mark.parametrize("law", LAW)
 def test_a_strangers_good_encoding_obeys_every_law(law):
     found = verdict(Good(heads=3, power=0.25), law)
@@ -287,6 +355,9 @@ BAD = (
     (Silent(heads=2), "gradients", "no gradient reaches enc.spare"),
     (BreaksTheGraph(heads=2), "compiles", "data-dependent branching"),
     (TurnsByTheWrongNorm(), "rotation", "norms after query(): differs"),
+    (ColumnsAlone(), "every_axis_is_seen", "other positions on axis 0 change the output by 0"),
+    (WrapsRound(width=16), "far", "place 4 on axis 0 is past its 4 places, yet raised nothing"),
+    (TurnsByRowTimesColumn(), "shift", "moved by [1, 0]: differs"),
 )
 
 

@@ -28,6 +28,7 @@ from milepost import (
     KERPLE,
     T5,
     ALiBi,
+    Axial,
     Binary,
     CoPE,
     DeBERTa,
@@ -686,6 +687,7 @@ class Mistake:
     plant: Plant
 
 
+AXIAL = Axial.turn
 ALIBI, T5_BIAS, KERPLE_BIAS = ALiBi.bias, T5.bias, KERPLE.bias
 OVER_PAIRS, OVER_TURNS, YARN_M = milepost.scaling.ramp.over_pairs, milepost.scaling.ramp.over_turns, YaRN.m.fget
 MISTAKES = (
@@ -933,6 +935,10 @@ MISTAKES = (
         "DeBERTa reads mirrored rows for position to content", "formula", deberta_reads_one_row_for_both_terms, put(DeBERTa, "rescore", deberta_rows_swapped)
     ),
     Mistake("CoPE counts in the order of memory", "P3", law("sharded", "cope"), put(CoPE, "rescore", cope_in_memory_order)),
+    # several axes; more of them in test_planted_space.py
+    Mistake(
+        "Axial turns every pair by the rows", "N4", law("every_axis_is_seen", "axial"), put(Axial, "turn", lambda self, x, pos: AXIAL(self, x, pos[[0, 0]]))
+    ),
     # layouts and masks
     Mistake("Left padding moves the positions", "A5, P1", law("padded", "sinusoidal"), put(Layout, "padded", staticmethod(unrolled_padding))),
     Mistake("Padding sees padding", "B2", law("padded", "nope"), mask_by(padding_sees_padding)),

@@ -37,12 +37,14 @@ SMALLEST = {
 def here(tmp_path_factory):
     """A folder in which the README's commands run one after another, with a small checkpoint in it."""
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaConfig, LlamaForCausalLM, ViTConfig, ViTModel
 
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("readme")
     sizes = {"hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2, "vocab_size": 256}
     LlamaForCausalLM(LlamaConfig(**sizes, initializer_range=0.3)).save_pretrained(folder / "model")
+    small = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1, "image_size": 32, "patch_size": 8}
+    ViTModel(ViTConfig(**small)).save_pretrained(folder / "vit")
     (folder / "book.txt").write_text("\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "milepost").rglob("*.py"))[:40]))
     return folder
 

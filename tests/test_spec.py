@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from milepost import Encoding, Sum, build
-from milepost.encodings import NAMES
+from milepost.encodings import NAMES, SPACE
 from milepost.maps import NAMES as MAPS
 from milepost.spec import LONGEST, find_class
 
@@ -60,7 +60,42 @@ def deberta(draw):
     return {"heads": draw(st.integers(1, 4)), "head_dim": draw(even), "buckets": buckets, "span": span, "c2p": terms[0], "p2c": terms[1]}
 
 
+@st.composite
+def axial(draw):
+    split = tuple(draw(st.lists(st.integers(1, 4).map(lambda n: 2 * n), min_size=1, max_size=4)))
+    bases = draw(base | st.tuples(*[base] * len(split)))
+    return {"head_dim": sum(split) + draw(st.integers(0, 3)), "axes": len(split), "base": bases, "split": split, "pairing": draw(pairing)}
+
+
+@st.composite
+def mixed(draw):
+    axes = draw(st.integers(2, 4))
+    return {"heads": draw(heads), "head_dim": 2 * axes * draw(st.integers(1, 4)), "axes": axes, "base": draw(base), "pairing": draw(pairing)}
+
+
+@st.composite
+def mrope(draw):
+    sections = tuple(sorted(draw(st.lists(st.integers(1, 6), min_size=3, max_size=3)), reverse=True))
+    rotary = 2 * sum(sections)
+    order = draw(st.sampled_from(["chunked", "interleaved"])) if sections[0] == sections[2] else "chunked"
+    return {"head_dim": rotary + draw(st.integers(0, 3)), "sections": sections, "order": order, "base": draw(base), "rotary": rotary}
+
+
+pairing = st.sampled_from(["half", "interleaved"])
+sides = st.lists(st.integers(1, 6), min_size=2, max_size=3).map(tuple)
 ARGUMENTS = {
+    "grid": st.fixed_dictionaries(
+        {"width": several, "sides": sides, "prefix": st.integers(0, 2), "bare": st.integers(0, 2), "how": st.sampled_from(["cells", "sum"])}
+    ),
+    "sinusoidal_nd": st.fixed_dictionaries(
+        {"width": st.integers(1, 5).map(lambda n: 12 * n), "axes": st.integers(1, 3), "base": base, "order": st.sampled_from(["interleaved", "halves"])}
+    ),
+    "axial": axial(),
+    "mixed": mixed(),
+    "mrope": mrope(),
+    "swin": st.fixed_dictionaries({"heads": heads, "sides": sides}),
+    "swin_v2": st.fixed_dictionaries({"heads": heads, "trained": sides.map(lambda s: tuple(n + 1 for n in s)), "hidden": several}),
+    "alibi_2d": st.fixed_dictionaries({"heads": heads, "distance": st.sampled_from(["euclidean", "manhattan"])}),
     "nope": st.just({}),
     "integer": st.fixed_dictionaries({"over": st.none() | positive | st.integers(1, 10**6) | st.just("length")}),
     "binary": st.fixed_dictionaries({"width": several}),
@@ -98,7 +133,7 @@ def equal(a: Encoding, b: Encoding) -> bool:
 
 
 def test_every_encoding_has_a_strategy_here():
-    assert set(ARGUMENTS) == set(NAMES)
+    assert set(ARGUMENTS) == set(NAMES | SPACE)
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
@@ -216,7 +251,7 @@ def test_a_list_is_read_as_a_tuple():
 
 
 def test_every_public_class_is_found_by_its_name():
-    for name, cls in (NAMES | MAPS).items():
+    for name, cls in (NAMES | SPACE | MAPS).items():
         assert find_class(name).__name__ == cls
         assert find_class(name).spec_name() == name
 
@@ -264,7 +299,7 @@ def test_a_misspelt_name_gets_its_nearest(typed, meant):
     said = sentence(typed, **SIZES)
     if meant:
         assert repr(typed) in said and f"did you mean {meant!r}?" in said
-        assert all(name in said for name in (*NAMES, *MAPS))
+        assert all(name in said for name in (*NAMES, *SPACE, *MAPS))
 
 
 def test_a_misspelt_argument_gets_its_nearest_and_the_list():
@@ -279,7 +314,7 @@ def test_a_misspelt_size_gets_its_nearest():
     assert "'head_dims'" in said and "did you mean 'head_dim'?" in said
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("nope", "integer")])
+@pytest.mark.parametrize("name", [name for name in NAMES | SPACE if name not in ("nope", "integer")])
 def test_a_missing_argument_is_named_with_what_to_write(name):
     said = sentence(name)
     wanted = said.split(":")[0].removeprefix(f"{name} needs ").split(", ")
@@ -428,7 +463,7 @@ def held(text: str, **sizes: int) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _pages_are_imported():
-    for name in NAMES:
+    for name in NAMES | SPACE:
         build(name, **SIZES)
     for name in MAPS:
         find_class(name)
@@ -451,6 +486,7 @@ def test_any_text_builds_or_raises_a_value_error(text):
 PIECES = st.sampled_from(
     [
         *NAMES,
+        *SPACE,
         *MAPS,
         *SIZES,
         "rope",
@@ -494,7 +530,7 @@ VALUES = st.recursive(
 )
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "nope"])
+@pytest.mark.parametrize("name", [name for name in NAMES | SPACE if name != "nope"])
 @pytest.mark.filterwarnings("ignore::SyntaxWarning", "ignore::DeprecationWarning")
 def test_any_plain_value_for_any_argument_builds_or_raises_a_value_error(name):
     words = list(find_class(name)(**{w: v for w, v in SIZES.items() if w in find_class(name).__init__.__annotations__}).__class__.__init__.__annotations__)
@@ -511,10 +547,10 @@ TRY_THEM = """
 import json, os, resource, signal, sys, time
 import torch
 from milepost import build
-from milepost.encodings import NAMES
+from milepost.encodings import NAMES, SPACE
 
 torch.set_num_threads(1)
-for name in NAMES:
+for name in NAMES | SPACE:
     build(name, heads=4, head_dim=8, width=16, length=32)
 resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
 

@@ -59,7 +59,7 @@ def flex(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout,
     else:
 
         def biased(score: Tensor, row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-            mine, theirs = at.pos[row % at.pos.shape[0], query], to.pos[row % to.pos.shape[0], key]
+            mine, theirs = _place(at.pos, row, query), _place(to.pos, row, key)
             return score + enc.bias(head + first_head, mine, theirs).to(score.dtype)
 
     mask = create_block_mask(seen, batch if batch > 1 else None, None, I, J, device=str(q.device))
@@ -68,6 +68,13 @@ def flex(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout,
         warnings.filterwarnings("ignore", "flex_attention called without torch.compile")
         done: Tensor = run(q, k, v, score_mod=biased if "bias" in enc.points else None, block_mask=mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
     return done
+
+
+def _place(pos: Tensor, row: Tensor, token: Tensor) -> Tensor:
+    """The position of one token: a number, or one for each axis."""
+    if pos.dim() == 2:
+        return pos[row % pos.shape[0], token]
+    return torch.stack([axis[row % pos.shape[1], token] for axis in pos.unbind()])
 
 
 @cache

@@ -20,6 +20,7 @@ _HOME = {
     "Migration": "migrate",
     "ProofError": "convert_layout_proof",
     "Recommendation": "recommend",
+    "Resized": "resize",
     "Verification": "verify",
     "convert_layout": "convert_layout",
     "diagnose": "diagnose",
@@ -29,6 +30,7 @@ _HOME = {
     "migrate": "migrate",
     "read_text": "text",
     "recommend": "recommend",
+    "resize": "resize",
     "use_engine": "use_engine",
     "verify": "verify",
 }
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
     from milepost.checkpoints.migrate import migrate as migrate
     from milepost.checkpoints.recommend import Recommendation as Recommendation
     from milepost.checkpoints.recommend import recommend as recommend
+    from milepost.checkpoints.resize import Resized as Resized
+    from milepost.checkpoints.resize import resize as resize
     from milepost.checkpoints.text import read_text as read_text
     from milepost.checkpoints.use_engine import use_engine as use_engine
     from milepost.checkpoints.verify import Verification as Verification

@@ -122,6 +122,12 @@ class Reader:
         self._count(ids)
         return out
 
+    def last_losses(self, ids: Tensor, count: int) -> Tensor:
+        """See `Loaded`."""
+        out = self.subject.last_losses(ids, count)
+        self._count(ids)
+        return out
+
     def last(self, ids: Tensor) -> Tensor:
         """See `Loaded`."""
         out = self.subject.last(ids)

@@ -20,7 +20,7 @@ from milepost.checkpoints.inspect_rope import layer as rope_layer
 from milepost.checkpoints.tensors import Held, ending
 from milepost.dialects import Rope, RopeSpec
 from milepost.dialects.keys import ConfigError, Keys, short
-from milepost.encodings import NAMES
+from milepost.encodings import NAMES, SPACE
 
 PLACES = {"embed": EMBEDDING, "query": ROTATED, "key": ROTATED, "bias": LOGITS, "rescore": CONTENT, "output": CONTENT}
 INIT = 0.02
@@ -49,7 +49,7 @@ def positions(about: Mapping[str, Any], tensors: Mapping[str, Held], length: int
     terms = [_terms(text) for text in listed.value]
     ropes = [next((_rope(call, width // heads) for call in calls if call.name == "rope"), None) for calls in terms]
     layers = tuple(_layer(n, calls, rope, heads, length or trained) for n, (calls, rope) in enumerate(zip(terms, ropes, strict=True)))
-    where = [PLACES[point] for calls in terms for call in calls if call.name in NAMES for point in page(call.name).points]
+    where = [PLACES[point] for calls in terms for call in calls if call.name in NAMES | SPACE for point in page(call.name).points]
     notes = [f"{call.name} is not milepost's own: what it does is not known here" for calls in terms for call in calls if ":" in call.name]
     table = next((_table(call, trained, width, tensors) for call in terms[0] if call.name == "learned"), None)
     said = Length(trained, "shape.length")
@@ -78,7 +78,7 @@ def _table(call: Call, length: int, width: int, tensors: Mapping[str, Held]) -> 
 
 def _layer(number: int, calls: list[Call], rope: Rope | None, heads: int, length: int) -> Layer:
     """The terms of one layer in one row; what only embeds is no part of it."""
-    inside = [call for call in calls if ":" in call.name or call.name not in NAMES or set(page(call.name).points) - {"embed"}]
+    inside = [call for call in calls if ":" in call.name or call.name not in NAMES | SPACE or set(page(call.name).points) - {"embed"}]
     made = rope_layer(number, FULL, rope, None, length) if rope is not None else Layer(number, "none")
     made = replace(made, scheme=" + ".join(call.name for call in inside) or "none")
     for call in inside:

@@ -60,6 +60,14 @@ class Loaded(ABC):
     length_dependent: bool
     vocabulary: int
 
+    def to_json(self) -> dict[str, Any]:
+        """What it is, as plain data; with what `inspect` found."""
+        plain = {name: getattr(self, name) for name in ("name", "form", "family", "trained", "served", "end", "vocabulary", "shifts", "length_dependent")}
+        return {**plain, "device": str(self.device), "inspection": self.inspection.to_json()}
+
+    def _repr_html_(self) -> str:
+        return self.inspection._repr_html_()
+
     @property
     def trained(self) -> int | None:
         return self.inspection.trained.tokens
@@ -84,6 +92,10 @@ class Loaded(ABC):
     @abstractmethod
     def losses(self, ids: Tensor, first: int = 0) -> Tensor:
         """Nats of each next token (B L) of tokens (B L + 1), the first of which is at position ``first``."""
+
+    def last_losses(self, ids: Tensor, count: int) -> Tensor:
+        """The last ``count`` of the `losses` (B count): logits are made for these alone."""
+        return self.losses(ids)[:, -count:]
 
     @abstractmethod
     def last(self, ids: Tensor) -> Tensor:

@@ -77,14 +77,21 @@ class HuggingFace(Loaded):
             out: Tensor = self.model(input_ids=ids, use_cache=False).logits
         return out
 
-    @torch.no_grad()
     def losses(self, ids: Tensor, first: int = 0) -> Tensor:
+        return self._losses(ids, first, 0)
+
+    def last_losses(self, ids: Tensor, count: int) -> Tensor:
+        return self._losses(ids, 0, ids.shape[1] - 1 - count)
+
+    @torch.no_grad()
+    def _losses(self, ids: Tensor, first: int, skipped: int) -> Tensor:
+        """Nats of each next token but the first ``skipped``."""
         length = ids.shape[1] - 1
         with quiet(), kept(self.model):
             with self._hidden() as seen:
                 self.model(input_ids=ids[:, :-1], use_cache=False, logits_to_keep=1, **self._more(length, first))
             done = []
-            for a in range(0, length, CHUNK):
+            for a in range(skipped, length, CHUNK):
                 logits = self._head(seen, slice(a, a + CHUNK))
                 done.append(F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1 + a : 1 + a + CHUNK].flatten(), reduction="none").view(len(ids), -1))
         return torch.cat(done, 1)

@@ -38,7 +38,7 @@ Numbers = np.ndarray[Any, Any]
 Row = dict[str, Any]
 HURTS = 0.02
 """The part of the loss by which a longer context may be worse and still count as read."""
-SCORED, FEWEST, MOST = 4096, 8, 64
+SCORED, FEWEST, MOST = 2048, 8, 64
 """Tokens to score if that takes no more windows than ``MOST``, nor fewer than ``FEWEST``; settings are chosen on half as many windows."""
 
 
@@ -87,7 +87,7 @@ def recommend(
 ) -> Recommendation:  # fmt: skip
     """Measure every scaling and every training-free map for ``target_length`` tokens.
 
-    ``windows`` are those to report on, by default enough to score 4096 tokens, from 8 to 64. ``tell`` hears what is measured, and what share is done.
+    ``windows`` are those to report on, by default enough to score 2048 tokens, from 8 to 64. ``tell`` hears what is measured, and what share is done.
     """
     subject = model if isinstance(model, Loaded) else load(model, device=device, dtype=dtype, tokenizer=tokenizer)
     trained = trained_length or subject.trained

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from milepost.cli import bench, checkpoints, choose, diagnose, encodings, extend, lab, migrate, recommend, ropes
+from milepost.cli import bench, checkpoints, choose, diagnose, encodings, extend, lab, migrate, recommend, resize, ropes
 
 COMMANDS = {
     "list": encodings.list_command,
@@ -20,6 +20,7 @@ COMMANDS = {
     "recommend": recommend.recommend_command,
     "extend": extend.extend_command,
     "migrate": migrate.migrate_command,
+    "resize": resize.resize_command,
     "lab": lab.lab_command,
     "report": lab.report_command,
     "compare": lab.compare_command,

@@ -33,11 +33,11 @@ def _build(spec: str, **sizes: int) -> Encoding:
 
 
 def _all_or(specs: list[str] | None, everything: bool) -> list[str]:
-    from milepost.encodings import NAMES
+    from milepost.encodings import NAMES, SPACE
 
     if everything == bool(specs):
         raise ValueError("name at least one encoding, such as rope, or give --all (not both)")
-    return [*NAMES, *OVER_ROPE] if everything else list(specs or [])
+    return [*NAMES, *SPACE, *OVER_ROPE] if everything else list(specs or [])
 
 
 @teaching
@@ -51,10 +51,10 @@ def list_command(names: Annotated[list[str] | None, typer.Argument(help="Encodin
     import difflib
 
     from milepost.catalogue import page, pages
-    from milepost.encodings import NAMES as ENCODINGS
+    from milepost.encodings import NAMES, SPACE
     from milepost.maps import NAMES as MAPS
 
-    known = [*ENCODINGS, *MAPS]
+    known = [*NAMES, *SPACE, *MAPS]
     for name in names or []:
         if name not in known:
             close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
@@ -85,8 +85,6 @@ def show_command(
 
     Example: `milepost show "rope(base=500000.0)" --out rope.html`
     """
-    from milepost.catalogue import page
-    from milepost.encodings import NAMES
     from milepost.portrait import portrait
     from milepost.report.portrait import FORMATS, save
 
@@ -95,7 +93,7 @@ def show_command(
     pictures = []
     for spec in _all_or(encodings, everything):
         enc = _build(spec, heads=heads, head_dim=head_dim, width=width, length=length)
-        pictures.append((portrait(enc, length), page(spec) if spec in NAMES else _page_of(enc)))
+        pictures.append((portrait(enc, length), _page_of(enc)))
     written = save(pictures, out)
     aside().print(f"open {written}", soft_wrap=True)
     if as_json:
@@ -104,11 +102,11 @@ def show_command(
 
 def _page_of(enc: Encoding) -> Any:
     from milepost.catalogue import page
-    from milepost.encodings import NAMES as ENCODINGS
+    from milepost.encodings import NAMES, SPACE
     from milepost.maps import NAMES as MAPS
 
     name = type(enc).spec_name()
-    return page(name) if name in (*ENCODINGS, *MAPS) else None
+    return page(name) if name in (*NAMES, *SPACE, *MAPS) else None
 
 
 @teaching

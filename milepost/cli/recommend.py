@@ -17,7 +17,7 @@ def recommend_command(
     text: Annotated[Path, typer.Option(help="What to measure on: a text file, a folder of text files, or a .npy file of token ids.")],
     trained_length: Annotated[str | None, typer.Option("--trained-length", help="The trained length, where the model does not say it.")] = None,
     windows: Annotated[
-        int | None, typer.Option(help="Windows of the target length to report on; by default enough to score 4096 tokens, from 8 to 64.")
+        int | None, typer.Option(help="Windows of the target length to report on; by default enough to score 2048 tokens, from 8 to 64.")
     ] = None,
     device: Device = "cpu",
     dtype: Annotated[Literal["float32", "bfloat16", "float16", "float64"], typer.Option(help="What the weights are loaded as.")] = "float32",

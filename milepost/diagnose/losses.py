@@ -34,21 +34,32 @@ class Scoring(Protocol):
         ...
 
 
+@runtime_checkable
+class ScoringEnds(Protocol):
+    """A model that scores the ends of texts by themselves: tokens (B L + 1) to the loss of the last ``count`` (B count)."""
+
+    def last_losses(self, ids: Tensor, count: int) -> Tensor:
+        """Nats of the last tokens."""
+        ...
+
+
 @torch.no_grad()
-def token_losses(model: Model, windows: Numbers, device: Device = None) -> Numbers:
-    """Losses (windows x length) of windows of tokens (windows x length + 1): each predicts the next."""
+def token_losses(model: Model, windows: Numbers, device: Device = None, *, last: int | None = None) -> Numbers:
+    """Losses (windows x length) of windows of tokens (windows x length + 1): each predicts the next. ``last``: of the last so many alone."""
     device = home(model) if device is None else device
     rows = max(1, AT_ONCE // windows.shape[1])
     done = []
     for first in range(0, len(windows), rows):
         ids = torch.from_numpy(np.ascontiguousarray(windows[first : first + rows])).to(device)
-        if isinstance(model, Scoring):
+        if last is not None and isinstance(model, ScoringEnds):
+            lost = model.last_losses(ids, last)
+        elif isinstance(model, Scoring):
             lost = model.losses(ids)
         else:
             logits = model(ids[:, :-1])
             lost = F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view(len(ids), -1)
-        done.append(lost.cpu().numpy().astype(np.float64))
-    return np.concatenate(done)
+        done.append(lost[:, -last:] if last is not None else lost)
+    return np.concatenate([lost.cpu().numpy().astype(np.float64) for lost in done])
 
 
 def home(model: object) -> torch.device:
@@ -67,7 +78,7 @@ def same_targets(model: Model, windows: Numbers, length: int, targets: int, devi
     """
     if not 1 <= targets <= length < windows.shape[1]:
         raise ValueError(f"the last {targets} of {length} tokens can't be scored in windows of {windows.shape[1] - 1}")
-    return token_losses(model, begun(windows[:, -(length + 1) :], begin), device)[:, -targets:]
+    return token_losses(model, begun(windows[:, -(length + 1) :], begin), device, last=targets)
 
 
 def begun(windows: Numbers, begin: int | None) -> Numbers:

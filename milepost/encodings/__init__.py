@@ -1,4 +1,4 @@
-"""Every encoding, one page each. To add one: write the page, and a line here.
+"""Every encoding, one page each. To add one: write the page, and a line here: in NAMES, or in SPACE where a position is several numbers.
 
 Importing this module imports no page; `milepost.spec` and `milepost` import them when asked.
 """
@@ -29,4 +29,19 @@ NAMES: dict[str, str] = {
     "deberta": "DeBERTa",
     "cope": "CoPE",
 }
-"""Every encoding: its name in specs (the file's), and its class."""
+"""Encodings of text, where a position is one number: the name in specs (the file's), and the class."""
+
+SPACE: dict[str, str] = {
+    # added to the embedding
+    "grid": "Grid",
+    "sinusoidal_nd": "SinusoidalND",
+    # a transform of q and k
+    "axial": "Axial",
+    "mixed": "Mixed",
+    "mrope": "MRoPE",
+    # a bias from positions
+    "swin": "Swin",
+    "swin_v2": "SwinV2",
+    "alibi_2d": "ALiBi2D",
+}
+"""Encodings of space, where a position has several axes (`milepost.space` makes such positions)."""

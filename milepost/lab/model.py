@@ -44,8 +44,13 @@ class Shape:
         return self.width // self.heads
 
     def build(self, spec: str) -> Encoding:
-        """The encoding of a spec, for a model of this size."""
-        return build(spec, heads=self.heads, head_dim=self.head_dim, width=self.width, length=self.length)
+        """The encoding of a spec, for a model of this size that reads text: a position is one number."""
+        made = build(spec, heads=self.heads, head_dim=self.head_dim, width=self.width, length=self.length)
+        if made.axes > 1 and not made.flat:
+            raise ValueError(
+                f"{made!r} is for places of {made.axes} axes, such as patches of an image, and text has one: choose an encoding of text, such as rope"
+            )
+        return made
 
 
 class Block(nn.Module):

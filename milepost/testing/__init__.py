@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from milepost.encoding import Encoding
-from milepost.testing.declarations import order_is_seen, rotation, shift, toeplitz
+from milepost.testing.declarations import every_axis_is_seen, order_is_seen, rotation, shift, toeplitz
 from milepost.testing.engine import backends_agree, cache_agrees
 from milepost.testing.layer import Broken, Excused, Layer, randomised_copy
 from milepost.testing.layouts import cached, causal, chunked_prefill, packed, padded, sharded
@@ -89,6 +89,7 @@ LAWS: tuple[Callable[[Encoding], None], ...] = (
     shift,
     toeplitz,
     order_is_seen,
+    every_axis_is_seen,
     rotation,
     half_precision,
     refuses_half_positions,

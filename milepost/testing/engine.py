@@ -10,7 +10,7 @@ from torch import Tensor
 from milepost.attention import BACKENDS, KVCache, attend
 from milepost.encoding import Encoding
 from milepost.layout import Layout
-from milepost.testing.layer import Broken, Excused, Layer, plain_at, same, starts, tokens_of
+from milepost.testing.layer import Broken, Excused, Layer, dense, placed, plain_at, same, starts, tokens_of
 
 
 def layouts(n: int, start: int = 0) -> Iterator[tuple[str, Layout, Layout, int]]:
@@ -41,7 +41,8 @@ def backends_agree(enc: Encoding) -> None:
     layer = Layer(enc)
     taken: set[str] = set()
     for start in starts(enc, n)[:2]:
-        for name, at, to, batch in layouts(n, start):
+        for name, queries, keys, batch in layouts(n, start):
+            at, to = placed(enc, queries, start), placed(enc, keys, start)
             for causal in (True, False):
                 if enc.causal_only and not causal:
                     continue
@@ -85,7 +86,7 @@ def cache_agrees(enc: Encoding) -> None:
     if enc.length_dependent and "embed" in enc.points:
         raise Excused("the embedding itself depends on the length")
     waits = enc.length_dependent
-    x, at = layer.text(n), Layout.dense(n)
+    x, at = layer.text(n), dense(enc, n)
     if waits:
         q, k, v = ((x @ w).unflatten(-1, (layer.heads, layer.head_dim)).transpose(1, 2) for w in layer.weights)
     else:
@@ -94,7 +95,7 @@ def cache_agrees(enc: Encoding) -> None:
     rule = cache.rule if waits else enc
     whole = attend(q, k, v, rule, at=at)
     for step in (1, n // 2, 1, n - n // 2 - 2):
-        here = cache.next(step)
+        here = placed(enc, cache.next(step))
         keys, values, to = cache.append(k[:, :, t : t + step].detach(), v[:, :, t : t + step].detach(), here)
         parts.append(attend(q[:, :, t : t + step], keys, values, enc, at=here, to=to))
         t += step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 
 import torch
@@ -64,12 +65,34 @@ class Layer:
 
 def starts(enc: Encoding, tokens: int = TEXT) -> list[int]:
     """The starts that leave room for a text before the encoding's end."""
-    return [s for s in STARTS if enc.end is None or s + tokens <= enc.end] or [0]
+    return [s for s in STARTS if s == 0 or (enc.sides is None and (enc.end is None or s + tokens <= enc.end))]
 
 
 def tokens_of(enc: Encoding) -> int:
     """The length of the laws' text: 24, or the whole of a shorter table."""
-    return TEXT if enc.end is None else min(TEXT, enc.end)
+    return min(TEXT, enc.end or TEXT, math.prod(enc.sides or (TEXT,)))
+
+
+def places(enc: Encoding, index: Tensor, start: int = 0) -> Tensor:
+    """What ``enc`` is told of tokens at ``index`` (B L): the index, or places on a small grid that begins at ``start`` on every axis (axes B L)."""
+    if enc.axes == 1:
+        return index
+    short = max(2, int(TEXT ** (1 / enc.axes)))
+    left, found = index - start, []
+    for side in reversed((enc.sides or (short,) * enc.axes)[1:]):
+        found.append(left % side)
+        left = left.div(side, rounding_mode="floor")
+    return start + torch.stack([left, *reversed(found)])
+
+
+def placed(enc: Encoding, at: Layout, start: int = 0) -> Layout:
+    """A layout that tells ``enc`` positions of as many axes as it has."""
+    return at if enc.axes == 1 else at.told(places(enc, at.index, start))
+
+
+def dense(enc: Encoding, tokens: int, start: int = 0) -> Layout:
+    """One text, the first token at ``start`` (on every axis, where there are several)."""
+    return placed(enc, Layout.dense(tokens, start=start), start)
 
 
 def budget(reach: float) -> float:
@@ -98,7 +121,7 @@ def only_fixed_length(enc: Encoding) -> None:
 def outputs(enc: Encoding) -> list[Tensor]:
     n = tokens_of(enc)
     layer = Layer(plain_at(enc, n))
-    return [layer(layer.text(n), Layout.dense(n, start=start)) for start in starts(enc, n)]
+    return [layer(layer.text(n), dense(enc, n, start)) for start in starts(enc, n)]
 
 
 def codes(enc: Encoding) -> list[Tensor]:
@@ -106,7 +129,7 @@ def codes(enc: Encoding) -> list[Tensor]:
     n = tokens_of(enc)
     plain, found = plain_at(enc, n), []
     for start in starts(enc, n):
-        pos = torch.arange(start, start + n)
+        pos = dense(plain, n, start).pos
         ones = torch.ones(1, plain.heads or 2, n, plain.head_dim or 8, dtype=torch.float64)
         found += [plain.embed(torch.ones(1, n, plain.width or 16, dtype=torch.float64), pos), plain.query(ones, pos), plain.key(ones, pos)]
     return found

@@ -12,7 +12,9 @@ from milepost.layout import Layout
 from milepost.testing.layer import (
     Broken,
     Layer,
+    dense,
     only_fixed_length,
+    placed,
     plain_at,
     same,
     starts,
@@ -25,7 +27,7 @@ def cached(enc: Encoding) -> None:
     only_fixed_length(enc)
     layer, n = Layer(enc), tokens_of(enc)
     for start in starts(enc, n):
-        at, x = Layout.dense(n, start=start), layer.text(n)
+        at, x = dense(enc, n, start), layer.text(n)
         whole = layer(x, at)
         parts = [layer.project(x[:, t : t + 1], at[t : t + 1]) for t in range(n)]
         for t in range(n):
@@ -39,7 +41,7 @@ def chunked_prefill(enc: Encoding) -> None:
     only_fixed_length(enc)
     layer, n = Layer(enc), tokens_of(enc)
     for start in starts(enc, n):
-        at, x = Layout.dense(n, start=start), layer.text(n)
+        at, x = dense(enc, n, start), layer.text(n)
         whole, edges = layer(x, at), [0, n // 3, n // 3 + 1, n]
         _, k, v = layer.project(x, at)
         for a, b in itertools.pairwise(edges):
@@ -54,10 +56,10 @@ def packed(enc: Encoding) -> None:
     enc = plain_at(enc, n)
     layer, lengths = Layer(enc), [n // 3, n - n // 3]
     texts = [layer.text(m, seed=m) for m in lengths]
-    together = layer(torch.cat(texts, dim=1), Layout.packed(lengths))
+    together = layer(torch.cat(texts, dim=1), placed(enc, Layout.packed(lengths)))
     offset = 0
     for text, m in zip(texts, lengths, strict=True):
-        same(together[:, :, offset : offset + m], layer(text, Layout.dense(m)), n, f"the text of {m} tokens")
+        same(together[:, :, offset : offset + m], layer(text, dense(enc, m)), n, f"the text of {m} tokens")
         offset += m
 
 
@@ -68,14 +70,14 @@ def padded(enc: Encoding) -> None:
     layer = Layer(enc)
     short = n - pad
     x, long = layer.text(short), layer.text(n, seed=5)
-    alone, junk = layer(x, Layout.dense(short)), layer.text(pad, seed=7) * 10
+    alone, junk = layer(x, dense(enc, short)), layer.text(pad, seed=7) * 10
     for side in ("left", "right"):
         row = torch.cat([junk, x] if side == "left" else [x, junk], dim=1)
         real = torch.arange(n) >= pad if side == "left" else torch.arange(n) < short
         mask = torch.stack([real, torch.ones(n, dtype=torch.bool)])
-        out = layer(torch.cat([row, long]), Layout.padded(mask))
+        out = layer(torch.cat([row, long]), placed(enc, Layout.padded(mask)))
         same(out[:1, :, real], alone, n, f"padded on the {side}")
-        same(out[1:], layer(long, Layout.dense(n)), n, "the unpadded row beside it")
+        same(out[1:], layer(long, dense(enc, n)), n, "the unpadded row beside it")
         if out[:1, :, ~real].any():
             raise Broken(f"padding on the {side} attends to something: {out[:1, :, ~real].abs().max().item():.2e} instead of zeros")
 
@@ -87,7 +89,7 @@ def sharded(enc: Encoding) -> None:
     layer = Layer(enc)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(3))
     for start in starts(enc, n):
-        at, x = Layout.dense(n, start=start), layer.text(n)
+        at, x = dense(enc, n, start), layer.text(n)
         whole = layer(x, at)
         same(layer(x[:, order], at.take(order)), whole[:, :, order], start + n, "all tokens in another order")
         mine = order[: n // 2]
@@ -102,7 +104,7 @@ def causal(enc: Encoding) -> None:
     n = tokens_of(enc)
     enc = plain_at(enc, n)
     layer = Layer(enc)
-    at, x = Layout.dense(n), layer.text(n)
+    at, x = dense(enc, n), layer.text(n)
     changed = x.clone()
     changed[:, -1] += 1
     same(layer(changed, at)[:, :, :-1], layer(x, at)[:, :, :-1], n, "after a change of the last token")

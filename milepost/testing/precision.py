@@ -15,6 +15,7 @@ from milepost.testing.layer import (
     TEXT,
     Broken,
     Layer,
+    dense,
     plain_at,
     starts,
     tokens_of,
@@ -30,7 +31,7 @@ def half_precision(enc: Encoding) -> None:
         wide, narrow = Layer(enc), Layer(copy.deepcopy(enc).bfloat16(), dtype=torch.bfloat16)
         rounded = copy.deepcopy(narrow.enc).double()
         wide.enc, wide.weights, x = rounded, narrow.weights.double(), narrow.text(n)
-        at = Layout.dense(n, start=start)
+        at = dense(enc, n, start)
         _same_codes(narrow.enc, rounded, x, layer_shape=(1, narrow.heads, n, narrow.head_dim), at=at)
         exact, rough = wide(x.double(), at), narrow(x, at).double()
         size = max(1.0, rounded.embed(x.double(), at.pos).abs().max().item())  # a code may be larger than the text
@@ -68,7 +69,7 @@ def refuses_half_positions(enc: Encoding) -> None:
     for dtype in (torch.bfloat16, torch.float16):
         for attempt in tries:
             try:
-                attempt(torch.arange(4).to(dtype))
+                attempt(dense(enc, 4).pos.to(dtype))
             except ValueError:
                 continue
             raise Broken(f"positions in {str(dtype)[6:]} were taken")
@@ -78,7 +79,7 @@ def gradients(enc: Encoding) -> None:
     """Gradients to q, k, v, x and every parameter equal finite differences, and each parameter gets one."""
     n = min(5, tokens_of(enc))
     enc = plain_at(enc, n)
-    layer, at = Layer(enc), Layout.dense(n)
+    layer, at = Layer(enc), dense(enc, n)
     names = [name for name, _ in enc.named_parameters()]
     held = [p.detach().clone().requires_grad_() for p in enc.parameters()]
 

@@ -17,6 +17,7 @@ from milepost.testing.layer import (
     Layer,
     bit_equal,
     codes,
+    dense,
     outputs,
     plain_at,
     same,
@@ -70,8 +71,8 @@ def history(enc: Encoding) -> None:
     before = outputs(enc)
     layer = Layer(plain_at(enc, 4))
     for n, start in ((4, 0), (tokens_of(enc), starts(enc)[-1]), (2, 1)):
-        if enc.end is None or start + n <= enc.end:
-            layer(layer.text(n), Layout.dense(n, start=start))
+        if enc.sides is None and (enc.end is None or start + n <= enc.end):
+            layer(layer.text(n), dense(enc, n, start))
     same_bits(before, outputs(enc), "after other texts")
 
 
@@ -79,8 +80,11 @@ def far(enc: Encoding) -> None:
     """At every position up to 1048575 the encoding works, or says in a sentence why not; it never stands still."""
     plain = plain_at(enc, TEXT)
     layer = Layer(plain)
+    if plain.sides is not None:
+        _past_every_side(plain, layer)
+        return
     for p in (0, 1, 255, 256, 257, 4095, 4096, 4097, 16384, 131071, 1048575):
-        at = Layout.dense(2, start=p)
+        at = dense(plain, 2, p)
         if plain.end is not None and p + 2 > plain.end:
             try:
                 layer(layer.text(2), at)
@@ -97,8 +101,25 @@ def far(enc: Encoding) -> None:
             ones = torch.ones(1, layer.heads, 1, layer.head_dim, dtype=torch.float64)
             for name in {"embed", "query", "key"} & set(plain.points):
                 hook, x = getattr(plain, name), layer.text(1) if name == "embed" else ones
-                if torch.equal(hook(x, torch.tensor([p])), hook(x, torch.tensor([p + 1]))):
+                if torch.equal(hook(x, dense(plain, 1, p).pos), hook(x, dense(plain, 1, p + 1).pos)):
                     raise Broken(f"{name}() is the same at positions {p} and {p + 1}")
+
+
+def _past_every_side(enc: Encoding, layer: Layer) -> None:
+    """On a grid with an end, the last place of each axis works, and the one after it raises a sentence that names it."""
+    for axis, side in enumerate(enc.sides or ()):
+        pos = torch.zeros(enc.axes, 1, 1, dtype=torch.long)
+        for place in (side - 1, side, side + 131071):
+            pos[axis] = place
+            at = Layout.dense(1).told(pos.clone())
+            try:
+                layer(layer.text(1), at)
+            except ValueError as error:
+                if place < side or str(place) not in str(error):
+                    raise Broken(f"place {place} on axis {axis} of {side}: {error}") from None
+                continue
+            if place >= side:
+                raise Broken(f"place {place} on axis {axis} is past its {side} places, yet raised nothing")
 
 
 def compiles(enc: Encoding) -> None:
@@ -113,11 +134,11 @@ def compiles(enc: Encoding) -> None:
 
     def hooks(x: Tensor, q: Tensor, pos: Tensor) -> tuple[Tensor, ...]:
         h = torch.arange(layer.heads)[:, None, None]
-        bias = enc.bias(h, pos[:, None], pos[None, :]) if "bias" in enc.points else q
+        bias = enc.bias(h, pos[..., 0, :, None], pos[..., 0, None, :]) if "bias" in enc.points else q
         return enc.embed(x, pos), enc.query(q, pos), enc.key(q, pos), bias
 
     def whole(x: Tensor) -> Tensor:
-        return layer(x, Layout.dense(x.shape[1]))
+        return layer(x, dense(enc, x.shape[1]))
 
     for what, function, limit in (("hooks", hooks, 1), ("reference attention", whole, 2)):
         torch._dynamo.reset()
@@ -127,7 +148,7 @@ def compiles(enc: Encoding) -> None:
             if enc.end is not None and n > enc.end:
                 continue
             x, q = layer.text(n), torch.randn(2, layer.heads, n, layer.head_dim, dtype=torch.float64)
-            given = (x, q, torch.arange(n)) if what == "hooks" else (x,)
+            given = (x, q, dense(enc, n).pos) if what == "hooks" else (x,)
             plain, ours = function(*given), compiled(*given)
             for a, b in zip(plain, ours, strict=True):
                 same(a, b, n, f"{what}, compiled, at length {n}")

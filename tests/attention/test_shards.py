@@ -16,19 +16,20 @@ WORKER = textwrap.dedent(
     import torch.distributed as dist
     from milepost import Layout, attend, build
     from milepost.attention import attend_shards, places
+    from milepost.positions import grid
     from milepost.testing import randomised_copy
 
     rank, meeting = int(sys.argv[1]), sys.argv[2]
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
     torch.set_num_threads(1)
     n = 1064
-    for spec in ("rope", "alibi", "t5", "rope + alibi", "cope", "fire"):
+    for spec in ("rope", "alibi", "t5", "rope + alibi", "cope", "fire", "axial", "mixed", "axial + alibi_2d"):
         torch.manual_seed(0)
         enc = randomised_copy(build(spec, heads=2, head_dim=8))
         q, k, v, weight = (torch.randn(2, 2, n, 8, dtype=torch.float64) for _ in range(4))
         for t in (q, k, v):
             t.requires_grad_()
-        everywhere = Layout.dense(n)
+        everywhere = Layout.dense(n) if enc.axes == 1 else Layout.dense(n).told(grid(28, 38))
         whole = attend(enc.query(q, everywhere.pos), enc.key(k, everywhere.pos), v, enc, at=everywhere)
         wanted = torch.autograd.grad((whole * weight).sum(), [q, k, v])
         for how in ("contiguous", "zigzag"):
@@ -58,7 +59,7 @@ def test_two_processes_equal_one(tmp_path):
     for worker in workers:
         out, err = worker.communicate(timeout=300)
         assert worker.returncode == 0, err[-2000:]
-        assert out.count("equal") == 12
+        assert out.count("equal") == 18
 
 
 @pytest.mark.parametrize("how", ["contiguous", "zigzag"])

@@ -45,6 +45,7 @@ def test_losses_are_those_of_transformers_own_forward(subject):
         logits = subject.model(input_ids=ids[:, :-1]).logits
     own = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view(2, -1)
     assert (subject.losses(ids) - own).abs().max() < 1e-4
+    assert (subject.last_losses(ids, 50) - own[:, -50:]).abs().max() < 1e-4
     assert (subject.last(ids[:, :-1]) - logits[:, -1]).abs().max() < 1e-4
     assert (subject.continued(ids[:, :-1], 7) - logits[:, -7:]).abs().max() < 1e-3
     assert (own - own.roll(1, 1)).abs().max() > 0.1  # it could have been seen
