@@ -111,11 +111,11 @@ def of_lab(model: Decoder) -> Body:
     for n, block in enumerate(model.blocks):
         made: Any = block
         for name, weight in (*zip("qkv", made.qkv.weight.chunk(3), strict=True), ("out", made.out.weight)):
-            found |= {f"{n}.{name}.weight": weight, f"{n}.{name}.bias": torch.zeros(shape.width)}
+            found |= {f"{n}.{name}.weight": weight, f"{n}.{name}.bias": weight.new_zeros(shape.width)}
         for name, part in (("norm_1", made.norm_1), ("norm_2", made.norm_2), ("up", made.up), ("down", made.down)):
             found |= _pair(f"{n}.{name}", part)
     if isinstance(enc, Sinusoidal):
-        old = enc.code(torch.arange(shape.length), torch.float32)
+        old = enc.code(torch.arange(shape.length, device=model.device), torch.float32)
     else:
         old = enc.table[enc.offset :]
     special = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
@@ -130,7 +130,7 @@ def _pair(name: str, part: Any) -> dict[str, Tensor]:
     weight, bias = part.weight, part.bias
     if weight is None:
         weight = torch.ones(part.normalized_shape)
-    return {f"{name}.weight": weight, f"{name}.bias": torch.zeros(len(weight)) if bias is None else bias}
+    return {f"{name}.weight": weight, f"{name}.bias": weight.new_zeros(len(weight)) if bias is None else bias}
 
 
 def _special(config: Any) -> dict[str, Any]:

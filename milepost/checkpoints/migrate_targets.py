@@ -136,4 +136,4 @@ def _made(kind: Any, config: Any, weights: dict[str, Tensor]) -> Any:
         model = kind(config).eval()
         model.load_state_dict({name: value.detach().clone() for name, value in weights.items()}, strict=True)
         model.tie_weights()
-    return model
+    return model.to(next(iter(weights.values())).device)

@@ -29,7 +29,7 @@ def family(name: str, folder: Path, **more: Any) -> Path:
         model = build(name, **{**SIZES[name], **more})
         draw = torch.Generator().manual_seed(1)
         with torch.no_grad():  # biases and norms begin as nothing: drawn, so that a lost one is seen
-            for key, parameter in model.named_parameters():
+            for parameter in model.parameters():
                 if parameter.ndim == 1:
                     parameter.add_(0.3 * torch.randn(parameter.shape, generator=draw))
         model.save_pretrained(folder)
@@ -37,7 +37,7 @@ def family(name: str, folder: Path, **more: Any) -> Path:
     made = Decoder(Shape(64, 2, 32, 4, OLD), name).start(0)
     draw = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        for key, parameter in made.named_parameters():
+        for parameter in made.parameters():
             parameter.add_(0.3 * torch.randn(parameter.shape, generator=draw)) if parameter.ndim == 1 else parameter.mul_(10)
     return saved.save(made, folder)
 
