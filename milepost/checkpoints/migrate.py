@@ -13,9 +13,8 @@ The source is only read. The new folder appears when it is finished. A run that 
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -24,11 +23,12 @@ from milepost.checkpoints.convert_layout import INDEX
 from milepost.checkpoints.extend_folder import begin, begun, beside, check_out, check_room, put, write_sidecar, write_weights
 from milepost.checkpoints.extend_tune import Tuning, processes, tune
 from milepost.checkpoints.loaded import load
-from milepost.checkpoints.migrate_fade import fading, still
+from milepost.checkpoints.migrate_asked import asked_length
+from milepost.checkpoints.migrate_fade import around
 from milepost.checkpoints.migrate_folder import save, write_rest
 from milepost.checkpoints.migrate_losses import ENOUGH, Measured
 from milepost.checkpoints.migrate_source import Origin, open_origin
-from milepost.checkpoints.migrate_swap import Swap, compared, notes, proofs, swap
+from milepost.checkpoints.migrate_swap import compared, notes, proofs, swap
 from milepost.checkpoints.verify import verify
 from milepost.checkpoints.verify_load import check_device
 from milepost.dialects.keys import ConfigError
@@ -116,7 +116,8 @@ def migrate(
     if steps < 0 or (steps == 0 and (resume or anneal)):
         raise ConfigError(f"steps are a number from 0 on, and --resume and --anneal are for a model that is tuned; got {steps} steps")
     origin = open_origin(model, to, device)
-    length = _length(origin, to, length, anneal)
+    length = asked_length(origin, to, length, anneal)
+    fade = max(1, steps // 2) if anneal else 0  # the first half
     tuning = None if steps == 0 else Tuning(steps, length, rate, seed, batch, steps // FINE)
     place = check_out(origin.files.folder, out)
     hold = beside(place, "tune")
@@ -152,8 +153,8 @@ def migrate(
             assert state is not None
             state.wait_for_everyone()
             begins = replace(origin.files, folder=start)
-            around = _around(origin, made, to, _fading(steps) if anneal else 0)
-            tuned = tune(begins, work, measured.training, tuning, device=device, state=hold / "state", tell=tell, lora=False, around=around)
+            changed = around(origin.table() if origin.added else None, to, made.kept if made.table is not None else None, fade)
+            tuned = tune(begins, work, measured.training, tuning, device=device, state=hold / "state", tell=tell, lora=False, around=changed)
             tuned |= {"text": measured.trained_on.describe(), "measured_on": measured.text.describe()}
             if not first:
                 raise SystemExit(0)
@@ -166,7 +167,7 @@ def migrate(
         done = Migration(
             origin.files.name, str(place), origin.family, architecture, to, origin.length, origin.ends, length, measured.inside(stages),
             measured.share(stages), tuple(measured.by_position(stages)), tuple(past), tuple(methods), tuple(one.to_json() for one in checks),
-            _fading(steps) if anneal else 0, tuned, checked.to_json(), origin.files.left_out, tuple(notes(origin, to, length)),
+            fade, tuned, checked.to_json(), origin.files.left_out, tuple(notes(origin, to, length)),
             provenance(what="migrate", **about),
         )  # fmt: skip
         _finish(done, work)
@@ -177,47 +178,6 @@ def migrate(
             shutil.rmtree(hold, ignore_errors=True)
         raise
     return done
-
-
-def _length(origin: Origin, to: str, length: int | None, anneal: bool) -> int:
-    """What the new model is tuned for; an error where its new positions, or the old that fade, do not reach as far."""
-    old = origin.length
-    found = length if length is not None else 2 * old if to == "longer-table" else old
-    if found < 2:
-        raise ConfigError(f"the length is a number of tokens, at least 2, got {found}")
-    if to == "longer-table" and found <= old:
-        raise ConfigError(f"the table has {old} rows already: a longer one wants more (--length), got {found}")
-    if to == "nope" and origin.added and found > old:
-        raise ConfigError(f"nope is a table of zeros here, which ends at {old} tokens: give at most that (got {found}), or move to rope or alibi")
-    if anneal and to == "longer-table":
-        raise ConfigError("--anneal fades old positions while others come in, and a longer table keeps the old: leave it out")
-    if anneal and found > old:
-        raise ConfigError(f"--anneal fades positions that end at {old} tokens, and can't be tuned with {found}: give --length {old}, or leave --anneal out")
-    return found
-
-
-def _fading(steps: int) -> int:
-    """Steps over which the old fades: the first half."""
-    return max(1, steps // 2)
-
-
-def _around(origin: Origin, made: Swap, to: str, fade: int) -> Callable[[Any], contextlib.AbstractContextManager[Callable[[int], None]]]:
-    """What is done to the model while it is tuned: old positions that fade, rows that stay."""
-
-    @contextlib.contextmanager
-    def around(model: Any) -> Iterator[Callable[[int], None]]:
-        with contextlib.ExitStack() as stack:
-            step: Callable[[int], None] = lambda number: None  # noqa: E731
-            if to == "longer-table":
-                stack.enter_context(still(model, made.kept))
-            elif to == "nope" and made.table is not None:
-                stack.enter_context(still(model, None))
-            if fade:
-                old, offset = origin.table() if origin.added else (None, 0)
-                step = stack.enter_context(fading(model, to, fade, None if old is None else old[offset:]))
-            yield step
-
-    return around
 
 
 # -- what is written -------------------------------------------------------------------------------------------------

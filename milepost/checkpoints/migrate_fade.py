@@ -111,3 +111,22 @@ def still(model: Any, rows: int | None) -> Iterator[Step]:
         weight.requires_grad_(True)
         if hook is not None:
             hook.remove()
+
+
+def around(table: tuple[Tensor, int] | None, to: str, kept: int | None, fade: int) -> Callable[[Any], contextlib.AbstractContextManager[Step]]:
+    """What is done to a model while it is tuned: rows that stay, and the old ``table`` (with its offset) that fades over ``fade`` steps, if any.
+
+    ``kept`` is how many rows of the new table stay; None where it has none. A table of zeros stays as a whole.
+    """
+
+    @contextlib.contextmanager
+    def changed(model: Any) -> Iterator[Step]:
+        with contextlib.ExitStack() as stack:
+            step: Step = lambda number: None  # noqa: E731
+            if kept is not None:
+                stack.enter_context(still(model, None if to == "nope" else kept))
+            if fade:
+                step = stack.enter_context(fading(model, to, fade, None if table is None else table[0][table[1] :]))
+            yield step
+
+    return changed

@@ -60,7 +60,7 @@ def _past_words(data: Row) -> list[str]:
     far = data["by_position"][-1]["end"]
     if not data["past"]:
         return [f"Past {data['old']} tokens nothing can be read: the table ends there."] if far <= data["old"] else []
-    ended = f", where the old model ends at {data['old']}" if data["ended"] else ""
+    ended = f" (the old model ends at {data['old']})" if data["ended"] else ""
     said = []
     for row in data["past"]:
         name = "" if row["served"] == "as it is" else f" with {row['served']} x{row['factor']:g}"
@@ -70,9 +70,8 @@ def _past_words(data: Row) -> list[str]:
             continue
         works = "works" if gap["low"] is None or gap["low"] <= 0 else "does not work well"
         word = "more" if gap["value"] > 0 else "less"
-        said.append(
-            f"At {far}{ended} it {works}{name}: the same tokens lose {abs(gap['value']):.4f} nats {word} than at {data['old']} as it is, {told.sure(gap)}."
-        )
+        cost = f"the same tokens lose {abs(gap['value']):.4f} nats {word} than at {data['old']} as it is, {told.sure(gap)}"
+        said.append(f"At {far} tokens{ended} it {works}{name}: {cost}.")
     return said
 
 

@@ -58,7 +58,7 @@ def test_the_verdict_is_what_the_share_says():
 
 def test_past_the_end_words_follow_the_signs():
     _, plain, linear, ntk, proved, _ = migration.sentences(DATA)
-    assert plain.startswith("At 64, where the old model ends at 32 it does not work well: the same tokens lose 0.5000 nats more than at 32 as it is")
+    assert plain.startswith("At 64 tokens (the old model ends at 32) it does not work well: the same tokens lose 0.5000 nats more than at 32 as it is")
     assert "works with linear x2" in linear and "may be chance" in linear
     assert "works with ntk x2" in ntk and "0.1250 nats less" in ntk
     assert proved == "Proved by logits: the same logits; those of the reference."
