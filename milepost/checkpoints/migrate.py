@@ -31,8 +31,9 @@ from milepost.checkpoints.migrate_source import Origin, open_origin
 from milepost.checkpoints.migrate_swap import compared, notes, proofs, swap
 from milepost.checkpoints.verify import verify
 from milepost.checkpoints.verify_load import check_device
+from milepost.dialects.files import load as read_json
 from milepost.dialects.keys import ConfigError
-from milepost.results import provenance
+from milepost.results import provenance, write_json
 
 SCHEMA = 1
 FINE = 5
@@ -134,16 +135,15 @@ def migrate(
     try:
         if first:
             begin(hold, work, about, resume, tell)
-        tell("replacing the positions")
-        made, methods = compared(origin, length, measured, device, tell) if to == "longer-table" else (swap(origin, to, length), [])
-        checks = proofs(origin, made, to, length)
-        architecture = type(made.model).__name__
-        if first:
+            tell("replacing the positions")
+            made, methods = compared(origin, length, measured, device, tell) if to == "longer-table" else (swap(origin, to, length), [])
+            checks = proofs(origin, made, to, length)
             shutil.rmtree(start, ignore_errors=True)
             begins = save(made.model, origin.dtype, start)
             write_rest(origin, begins, length, work, tell)
-        tell("measuring the loss before, and right after the swap")
-        stages = {"before": measured.losses(origin.loaded), "swapped": measured.losses(load(start, device=device))} if first else {}
+            write_json(hold / "swap.json", {"kept": None if made.table is None else made.kept})  # for the other processes
+            tell("measuring the loss before, and right after the swap")
+            stages = {"before": measured.losses(origin.loaded), "swapped": measured.losses(load(start, device=device))}
         tuned = None
         if tuning is None:
             write_weights(begins, work, link=False, tell=tell)
@@ -153,7 +153,7 @@ def migrate(
             assert state is not None
             state.wait_for_everyone()
             begins = replace(origin.files, folder=start)
-            changed = around(origin.table() if origin.added else None, to, made.kept if made.table is not None else None, fade)
+            changed = around(origin.table() if origin.added else None, to, read_json(hold / "swap.json")["kept"], fade)
             tuned = tune(begins, work, measured.training, tuning, device=device, state=hold / "state", tell=tell, lora=False, around=changed)
             tuned |= {"text": measured.trained_on.describe(), "measured_on": measured.text.describe()}
             if not first:
@@ -165,7 +165,7 @@ def migrate(
         past = measured.past(subject)
         checked = replace(verify(work, device=device, tell=tell), model=str(place), notes=())
         done = Migration(
-            origin.files.name, str(place), origin.family, architecture, to, origin.length, origin.ends, length, measured.inside(stages),
+            origin.files.name, str(place), origin.family, type(made.model).__name__, to, origin.length, origin.ends, length, measured.inside(stages),
             measured.share(stages), tuple(measured.by_position(stages)), tuple(past), tuple(methods), tuple(one.to_json() for one in checks),
             fade, tuned, checked.to_json(), origin.files.left_out, tuple(notes(origin, to, length)),
             provenance(what="migrate", **about),
