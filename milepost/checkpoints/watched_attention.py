@@ -34,7 +34,10 @@ class Capped(Encoding):
 
 
 class KeyRow(Encoding):
-    """A bias that is one number a head and key (1 H 1 J): ALiBi as BLOOM, MPT and Falcon write it."""
+    """A bias that is one number a head and key (1 H 1 J): ALiBi as BLOOM, MPT and Falcon write it. Not of i - j alone, as numbers go."""
+
+    toeplitz = False
+    shift_invariant = False
 
     def __init__(self, row: Tensor):
         super().__init__()

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from milepost.scaling.scaling import Scaling
+from milepost.scaling.scaling import MOST, Scaling
 from milepost.spectrum import Spectrum
 
 
@@ -50,8 +50,8 @@ class LongRoPE(Scaling):
             raise ValueError(f"longrope wants as many short factors as long ones, got {len(self.short)} and {len(self.long)}")
         for name in ("attention_factor", "short_m", "long_m"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise ValueError(f"{name} of longrope must be a finite number above 0, got {value}")
+            if value is not None and not 1 / MOST <= value <= MOST:
+                raise ValueError(f"{name} of longrope must be a number from {1 / MOST:g} to {MOST:g}, got {value}")
         if self.attention_factor is not None and (self.short_m is not None or self.long_m is not None):
             raise ValueError("longrope: attention_factor is m for both lists; short_m and long_m are for one each: give one or the other")
 

@@ -6,6 +6,9 @@ from dataclasses import MISSING, fields
 
 from milepost.spectrum import Spectrum
 
+MOST = 1e6
+"""The largest m that is taken for one, and one over the smallest: its square multiplies logits."""
+
 
 class Scaling:
     """Base of all scalings: frozen dataclasses that are called with a `Spectrum` and return one."""

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from milepost.scaling.ramp import bounds, over_pairs, over_turns
-from milepost.scaling.scaling import Scaling
+from milepost.scaling.scaling import MOST, Scaling
 from milepost.spectrum import Spectrum
 
 
@@ -62,12 +62,12 @@ class YaRN(Scaling):
             raise ValueError('preset="paper" has a ramp over turns, which has no bounds to truncate')
         for name in ("attention_factor", "attn_factor"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise ValueError(f"{name} of yarn must be a finite number above 0, got {value}")
+            if value is not None and not 1 / MOST <= value <= MOST:
+                raise ValueError(f"{name} of yarn must be a number from {1 / MOST:g} to {MOST:g}, got {value}")
         for name in ("mscale", "mscale_all_dim"):
             value = getattr(self, name)
-            if value is not None and not 0 <= value < float("inf"):
-                raise ValueError(f"{name} of yarn must be a finite number, at least 0, got {value}")
+            if value is not None and not 0 <= value <= MOST:
+                raise ValueError(f"{name} of yarn must be a number from 0 to {MOST:g}, got {value}")
 
     @property
     def m(self) -> float:

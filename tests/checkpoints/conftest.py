@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from from_lab import byte_tokenizer, to_neox
+from from_lab import TRAINED, byte_tokenizer, to_neox
 
 from milepost.lab import corpus, saved
 from milepost.lab.model import Decoder, Shape
 from milepost.lab.train import Recipe, from_text, train
-
-TRAINED = 32
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,9 @@ from tiny_models import transformers
 
 from milepost.lab.model import Decoder
 
+TRAINED = 32
+"""Tokens that the model of these tests is trained on."""
+
 
 def to_neox(model: Decoder, folder: Path) -> Path:
     """Write ``model``; q, k and v of each head lie side by side there, and biases that the lab has not are zero."""

@@ -396,7 +396,7 @@ def test_the_command_prints_json_and_exits_0(tmp_path):
     assert ran.exit_code == 0, ran.output
     assert json.loads(ran.stdout)["ok"] and "copying model.safetensors" in ran.stderr
     page = (tmp_path / "out" / "milepost" / "report.html").read_text()
-    assert "nats a token" in page and "http" not in page
+    assert "nats a token" in page and "default-src 'none'" in page
     ran = runner.invoke(app, [*words[:-1], str(tmp_path / "out2")], env={"COLUMNS": "200"})
     assert ran.exit_code == 0 and "for 256 tokens instead of 64: yarn, factor 4" in ran.stdout and "PASS" in ran.stdout
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import TRAINED
+from from_lab import TRAINED
 
 from milepost.checkpoints.extend import extend
 from milepost.checkpoints.loaded import load

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import tiny_models as tiny
 import torch
-from conftest import TRAINED
-from from_lab import byte_tokenizer
+from from_lab import TRAINED, byte_tokenizer
 from torch.nn import functional as F
 from typer.testing import CliRunner
 

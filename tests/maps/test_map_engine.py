@@ -38,7 +38,7 @@ def test_every_map_obeys_every_law(enc, law):
     enc = build(enc, heads=4, head_dim=8) if isinstance(enc, str) else enc
     (found,) = check_encoding(enc, [law]).verdicts
     assert found.passed is not False, found.detail
-    excused = law.__name__ == "rotation" or (law.__name__ == "toeplitz" and "bias" not in enc.points)
+    excused = law.__name__ in ("rotation", "every_axis_is_seen") or (law.__name__ == "toeplitz" and "bias" not in enc.points)
     assert (found.passed is None) == excused, found.detail
 
 
