@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from milepost.cli.shared import Device, Json, aside, print_json, read_length, teaching, telling
+from milepost.cli.shared import Device, Json, answer, aside, read_length, teaching, telling
 
 
 @teaching
@@ -33,8 +33,6 @@ def migrate_command(
 
     Example: `milepost migrate path/to/gpt2 --to rope --text book.txt --steps 500 --out turned`
     """
-    from rich.console import Console
-
     from milepost.checkpoints import ProofError, migrate
     from milepost.report import migration as report
 
@@ -48,12 +46,6 @@ def migrate_command(
         typer.echo(f"milepost: {error}", err=True)
         raise typer.Exit(1) from None
     aside().print(f"open {Path(done.out) / 'milepost' / 'report.html'}", soft_wrap=True)
-    result = done.to_json()
-    if as_json:
-        print_json(result)
-    else:
-        console = Console()
-        for part in report.terminal(result):
-            console.print(part)
+    answer(done.to_json(), report.terminal, as_json)
     if not done.ok:
         raise typer.Exit(1)
