@@ -67,7 +67,7 @@ def _frames(run: Run, one: dict[str, Any], rows: int, columns: int) -> dict[str,
     """A map as the page takes it: an image for each patch, with one scale of colours for all of them."""
     z = [[values[r * columns : (r + 1) * columns] for r in range(rows)] for values in one["values"]]
     low, high = (pick(value for values in one["values"] for value in values) for pick in (min, max))
-    most = max(abs(low), abs(high)) or 1.0
-    both = low < 0 < high
+    both, most = low < 0 < high, max(abs(low), abs(high))
+    ends = (-most, most) if both else (low, high if high > low else low + 1)
     title = f"{html.escape(name(run))}<br><sup>{html.escape(one['what'])}</sup>"
-    return {"title": title, "z": z, "low": -most if both else low, "high": most if both else max(high, low + 1e-9), "colours": "RdBu" if both else "Viridis"}
+    return {"title": title, "z": z, "low": ends[0], "high": ends[1], "colours": "RdBu" if both else "Viridis"}
