@@ -89,7 +89,7 @@ def test_learned_and_grid_are_one_model_at_the_trained_grid_and_two_elsewhere():
         y = tokens(small)
         a, b = one.on_grid(2, 4), two.on_grid(2, 4)
         assert (a(y) - b(y)).abs().max() > 1e-3
-        assert torch.allclose(a._embedded(y, None) - a.tokens(y), one.encodings[0].table[:8], atol=EXACT)  # its first rows, as they come
+        assert torch.allclose(a.embedded(y, a.layouts(y)[0]) - a.tokens(y), one.encodings[0].table[:8], atol=EXACT)  # its first rows, as they come
 
 
 # -- other grids --------------------------------------------------------------------------------------------------------------
@@ -140,7 +140,8 @@ def test_only_tables_end():
     [
         ("axial(axes=3, split=(2, 2, 4))", "for places of 3 axes, and these have 2: write axes=2"),
         ("grid(sides=(14, 14))", "a table for 14 x 14 places, and the model is trained on 3 x 5: leave sides= out"),
-        ("cope", "has no meaning for a token after the query"),
+        ("cope", "has no meaning for keys after the query"),
+        ("learned + axial", "count places on different numbers of axes"),
         ("axal", "did you mean 'axial'"),
         (["grid", "sinusoidal_nd"], "mixes position into the embedding, which is done once"),
         (["axial"], "a model of 2 layers wants one encoding, or 2; got 1"),

@@ -59,7 +59,7 @@ def test_a_tiny_run_on_signals(modality, tmp_path):
         ("image", ["--tune", "5"], "no use for --tune"),
         ("image", ["--strategies", "yarn"], "unknown strategy 'yarn' for images; there are none, linear"),
         ("image", ["--lengths", "0.6x"], "would be 2.4 x 2.4 patches of 2 pixels"),
-        ("image", ["--train-length", "7"], "a multiple of 2, from 4 to 128; got 7"),
+        ("image", ["--train-length", "7"], "a multiple of 2, from 4 to 64; got 7"),
         ("image", ["--encodings", "rope(scaling=yarn(factor=2.0, trained=16)),axail"], "did you mean 'axial'"),
         ("image", ["--images", "nowhere"], "there is no folder"),
         ("video", ["--lengths", "1x"], "--modality video has no use for --lengths: made signals have nothing like it"),

@@ -48,8 +48,10 @@ class Shape:
         axes = len(self.sides)
         if made.axes not in (1, axes) and not made.flat:
             raise ValueError(f"{made!r} is for places of {made.axes} axes, and these have {axes}: write axes={axes} where the encoding has that argument")
+        if len({part.axes for part in parts(made) if part.points}) > 1:
+            raise ValueError(f"the parts of {made!r} count places on different numbers of axes, and one place is told to all of them: choose parts of one kind")
         if made.causal_only:
-            raise ValueError(f"{made!r} has no meaning for a token after the query, and patches have no before and after: choose another encoding")
+            raise ValueError(f"{made!r} has no meaning for keys after the query, and patches have no before and after: choose another, or a two-sided mode")
         for part in parts(made):
             if isinstance(part, Grid) and part.sides != self.sides:
                 given, ours = (" x ".join(map(str, sides)) for sides in (part.sides or (), self.sides))
@@ -93,28 +95,31 @@ class Encoder(nn.Module):
 
     def forward(self, x: Tensor, pos: Tensor | None = None) -> Tensor:
         """Logits (B classes) of tokens (B L channels), which are at ``pos`` (axes 1 L), or on the model's grid."""
-        at, seen = self._layouts(x, pos), self._embedded(x, pos)
+        at = self.layouts(x, pos)
+        seen = self.embedded(x, at[0])
         for block, where in zip(self.blocks, at, strict=True):
             seen = block(seen, where)
         logits: Tensor = self.head(self.norm(seen).mean(1))
         return logits
 
-    def _layouts(self, x: Tensor, pos: Tensor | None) -> list[Layout]:
+    def layouts(self, x: Tensor, pos: Tensor | None = None) -> list[Layout]:
         """Where the tokens are, as each layer's encoding is told."""
         places = grid(*self.sides).to(x.device) if pos is None else pos
         if places.shape[-1] != x.shape[1]:
             raise ValueError(f"{x.shape[1]} tokens were given for a grid of {' x '.join(map(str, self.sides))}: cut the input as the model was trained")
         dense = Layout.dense(x.shape[1], device=x.device)
         told = dense.told(places)
-        return [told if enc.axes > 1 else dense for enc in self.encodings]
+        return [told if enc.axes == len(self.sides) else dense for enc in self.encodings]
 
-    def _embedded(self, x: Tensor, pos: Tensor | None) -> Tensor:
-        enc, at = self.encodings[0], self._layouts(x, pos)[0]
+    def embedded(self, x: Tensor, at: Layout) -> Tensor:
+        """Tokens (B L channels) as the first layer gets them (B L C)."""
+        enc = self.encodings[0]
         return (enc.at(x.shape[1]) if enc.length_dependent else enc).embed(self.tokens(x), at.pos)
 
     def looks(self, x: Tensor) -> list[tuple[Tensor, Tensor, Encoding, Layout]]:
         """Transformed queries and keys of each layer (B H L D), the plain encoding that scores them, and where they are."""
-        at, seen, found = self._layouts(x, None), self._embedded(x, None), []
+        at, found = self.layouts(x), []
+        seen = self.embedded(x, at[0])
         for block, where in zip(self.blocks, at, strict=True):
             enc: Encoding = block.enc.at(x.shape[1])  # type: ignore[union-attr,operator]
             q, k, _ = block.project(seen)  # type: ignore[operator]

@@ -6,6 +6,7 @@ similarity          for some patches, a map over all others: by the encoding alo
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
@@ -28,8 +29,8 @@ Numbers = np.ndarray[Any, Any]
 Row = dict[str, Any]
 AT_ONCE = 1 << 14
 """Tokens in one call of the model."""
-LOOKED_AT = 64
-"""Images that maps of attention are made of."""
+LOOKED_AT, SOME = 64, 8
+"""Images that maps of attention are made of, and how many of them are looked at at once."""
 MOST_PATCHES = 8
 """Patches of each axis that have a map."""
 ATTENTION = "attention of the trained model"
@@ -102,14 +103,16 @@ def similarity(model: Encoder, tokens: Tensor) -> Row:
     places, dense = grid(rows, columns), Layout.dense(rows * columns).pos
     held: dict[str, list[Tensor]] = {}
     for enc in model.encodings:
-        for part in parts(enc):
-            plain = part.at(rows * columns)
-            for what, matrix in relations(plain, places if plain.axes > 1 else dense):
+        for part in parts(copy.deepcopy(enc).cpu()):
+            for what, matrix in relations(part.at(rows * columns), places if part.axes == 2 else dense):
                 held.setdefault(what, []).append(matrix.mean(0))
     if not any(enc.points for enc in model.encodings):
         held[NOTHING] = [torch.zeros(rows * columns, rows * columns)]
-    looked = model.looks(tokens[:LOOKED_AT].to(model.device))
-    held[ATTENTION] = [attend(q, k, k, enc, at=at, causal=False, details=True).weights.double().mean((0, 1)).cpu() for q, k, enc, at in looked]
+    held[ATTENTION] = [
+        attend(q, k, k, enc, at=at, causal=False, details=True).weights.double().mean((0, 1)).cpu()
+        for some in torch.split(tokens[:LOOKED_AT], SOME)
+        for q, k, enc, at in model.looks(some.to(model.device))
+    ]
     maps = [{"what": what, "values": _rounded(torch.stack(found).mean(0)[numbers])} for what, found in held.items()]
     return {"grid": [rows, columns], "patches": [list(one) for one in chosen], "maps": maps}
 

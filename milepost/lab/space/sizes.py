@@ -4,7 +4,7 @@ from __future__ import annotations
 
 USUAL = (0.5, 0.75, 1.0, 1.5, 2.0)
 """Times the trained size: tested where nothing is asked for, as far as they give whole patches."""
-LARGEST = 64
+LARGEST = 32
 """Patches on a side."""
 Size = tuple[int, int]
 
