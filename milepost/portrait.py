@@ -145,28 +145,38 @@ def _wavelengths(enc: Encoding, n: int) -> list[Panel]:
     return [Panel("lines", "Wavelength of each pair against the length", "pair", "tokens", _numbers(len(waves)), lines=lines, log_y=True)]
 
 
+CODES, ONES, BIAS = "cosine of codes", "logit / D of a vector of ones with itself", "bias"
+
+
+def relations(enc: Encoding, pos: Tensor) -> list[tuple[str, Tensor]]:
+    """What each of L places (axes 1 L) is to every other, wherever the encoding acts by position alone: words, and float64 of heads x L x L."""
+    many, found = pos.shape[-1], []
+    if "embed" in enc.points:
+        code = enc.embed(torch.zeros(1, many, enc.width or 16, dtype=torch.float64), pos)[0].double()
+        unit = code / code.norm(dim=-1, keepdim=True).clamp(min=1e-12)
+        found.append((CODES, (unit @ unit.T)[None]))
+    if {"query", "key"} & set(enc.points):
+        size, heads = enc.head_dim or 16, enc.heads or 1
+        ones = torch.ones(1, heads, many, size, dtype=torch.float64)
+        found.append((ONES, (enc.query(ones, pos)[0] @ enc.key(ones, pos)[0].mT) / size))
+    if "bias" in enc.points:
+        h, i, j = torch.arange(enc.heads or 1)[:, None, None], pos[..., 0, :, None], pos[..., 0, None, :]
+        found.append((BIAS, enc.bias(h, i, j).double().expand(enc.heads or 1, many, many)))
+    return found
+
+
 def _plane(enc: Encoding, n: int) -> list[Panel]:
     """What the place in the middle of a square of about ``n`` places is to all others; axes before the last two stand still."""
     side = max(2, int(n**0.5))
     rows, columns = (min(side, end) for end in (enc.sides or (side,) * enc.axes)[-2:])
     pos = grid(*(1,) * (enc.axes - 2), rows, columns)
-    many, middle = rows * columns, (rows // 2) * columns + columns // 2
+    middle = (rows // 2) * columns + columns // 2
     where = f"with the place at row {rows // 2}, column {columns // 2}"
     panels: list[Panel] = []
-    if "embed" in enc.points:
-        code = enc.embed(torch.zeros(1, many, enc.width or 16, dtype=torch.float64), pos)[0]
-        alike = code @ code[middle] / code.norm(dim=-1).clamp(min=1e-12) / code[middle].norm().clamp(min=1e-12)
-        panels.append(_heat(f"Similarity of codes, {where}", "column", "row", alike.view(rows, columns)))
-    if {"query", "key"} & set(enc.points):
-        size, heads = enc.head_dim or 16, enc.heads or 1
-        ones = torch.ones(1, heads, many, size, dtype=torch.float64)
-        logits = (enc.query(ones, pos)[0, 0, middle] * enc.key(ones, pos)[0, 0]).sum(-1) / size
-        panels.append(_heat(f"Logit / D of a vector of ones with itself, head 0, {where}", "column", "row", logits.view(rows, columns)))
-    if "bias" in enc.points:
-        heads = enc.heads or 1
-        for head in sorted({0, heads - 1}):
-            added = enc.bias(torch.tensor(head), pos[:, 0, middle, None], pos[:, 0]).double()
-            panels.append(_heat(f"Bias of head {head}, {where}", "column", "row", added.view(rows, columns)))
+    for what, matrix in relations(enc, pos):
+        for head in sorted({0, len(matrix) - 1}) if what == BIAS else [0]:
+            said = {CODES: "Similarity of codes", ONES: "Logit / D of a vector of ones with itself, head 0", BIAS: f"Bias of head {head}"}[what]
+            panels.append(_heat(f"{said}, {where}", "column", "row", matrix[head, middle].view(rows, columns)))
     frequencies = getattr(enc, "frequencies", None)
     if frequencies is not None and frequencies.dim() > 1:
         fast = (frequencies if frequencies.dim() == 2 else frequencies[:, 0]).double()

@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-WATCHED = ("milepost", "torch", "numpy", "transformers", "x-transformers", "rotary-embedding-torch", "accelerate", "safetensors")
+WATCHED = ("milepost", "torch", "numpy", "transformers", "x-transformers", "rotary-embedding-torch", "accelerate", "safetensors", "scikit-learn", "pillow")
 
 
 def provenance(**protocol: Any) -> dict[str, Any]:

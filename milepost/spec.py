@@ -2,8 +2,8 @@
 
 A spec is a sum of calls with literal arguments: ``name(word=value, ...)``, where a value may itself be a scaling, a tuple of scalings, or
 an encoding (``self_extend(rope=rope(base=5e5))``). It is parsed, never evaluated, and imports nothing that is not ours. The size words
-heads, head_dim, width and length can be given beside the text, and fill what it leaves open, inside such an encoding too. ``repr`` of
-an encoding is its spec, with sizes.
+heads, head_dim, width and length can be given beside the text, and fill what it leaves open, inside such an encoding too; so can ``sides``,
+the places on each axis of a grid. ``repr`` of an encoding is its spec, with sizes.
 """
 
 from __future__ import annotations
@@ -45,15 +45,17 @@ LARGEST = 1 << 40
 T = TypeVar("T")
 
 
-def build(text: str, **sizes: int | None) -> Encoding:
+def build(text: str, **sizes: int | tuple[int, ...] | None) -> Encoding:
     """The encoding that ``text`` names, e.g. ``build("t5(buckets=64)", heads=8)``.
 
-    ``sizes`` are any of heads, head_dim, width, length; each is given to the parts that have such an argument.
+    ``sizes`` are any of heads, head_dim, width, length, and sides (a tuple); each is given to the parts that have such an argument.
     ``package.module:Class(...)`` names a class of your own, from a module that you have imported.
     """
     if not isinstance(text, str):
         raise ValueError(f"a spec is a text such as 'rope(base=500000.0)', got {type(text).__name__}")
     for word, size in sizes.items():
+        if word == "sides":
+            continue  # the page checks it
         if word not in SIZES:
             raise ValueError(f"unknown size {word!r}{nearest(word, SIZES)}; the sizes are {', '.join(SIZES)}")
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
@@ -110,11 +112,11 @@ def _terms(node: ast.expr, text: str) -> list[ast.expr]:
     return [node, *reversed(terms)]
 
 
-def _encoding(node: ast.expr, text: str, sizes: Mapping[str, int | None]) -> Encoding:
+def _encoding(node: ast.expr, text: str, sizes: Mapping[str, int | tuple[int, ...] | None]) -> Encoding:
     name, given = _call(node, text, sizes)
     cls = find_class(name)
     known = _arguments(cls)
-    for word in SIZES:
+    for word in (*SIZES, "sides"):
         if word in known and word not in given and sizes.get(word) is not None:
             given[word] = sizes[word]
     made = _make(cls, name, known, given)
@@ -135,7 +137,7 @@ def _scaling(node: ast.expr, text: str) -> Scaling:
     return made
 
 
-def _call(node: ast.expr, text: str, sizes: Mapping[str, int | None]) -> tuple[str, dict[str, Any]]:
+def _call(node: ast.expr, text: str, sizes: Mapping[str, int | tuple[int, ...] | None]) -> tuple[str, dict[str, Any]]:
     """The name and the arguments of one term."""
     call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
     if call.args or any(word.arg is None for word in call.keywords):
@@ -157,7 +159,7 @@ def _name(node: ast.expr, text: str) -> str:
     return dotted.replace(".__class__.", ":")
 
 
-def _value(node: ast.expr, text: str, sizes: Mapping[str, int | None]) -> Any:
+def _value(node: ast.expr, text: str, sizes: Mapping[str, int | tuple[int, ...] | None]) -> Any:
     if isinstance(node, ast.Call):
         return _encoding(node, text, sizes) if _names_encoding(_name(node.func, text)) else _scaling(node, text)
     if isinstance(node, ast.Name) and node.id in PAGES:

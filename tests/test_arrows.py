@@ -40,7 +40,7 @@ ARROWS: dict[str, set[str]] = {
     "analysis": {"dialects", "scaling", "spectrum"},
     "checkpoints": LIBRARY | {"resize", "attention", "results", "dialects", "analysis", "catalogue", "report", "diagnose", "maps", "lab", "testing"},
     "diagnose": LIBRARY | {"attention", "results"},
-    "lab": LIBRARY | {"attention", "diagnose", "results", "maps"},
+    "lab": LIBRARY | {"attention", "diagnose", "results", "maps", "resize", "portrait"},
     # without torch
     "results": set(),
     "catalogue": {"encodings", "maps"},
@@ -61,7 +61,7 @@ PACKAGES: dict[str, set[str]] = {
     "dialects": {"huggingface_hub"},
     "analysis": set(),
     "diagnose": {"torch", "numpy"},
-    "lab": {"torch", "numpy", "accelerate", "safetensors", "tokenizers", "ray"},
+    "lab": {"torch", "numpy", "accelerate", "safetensors", "tokenizers", "ray", "sklearn", "PIL"},
     "bench": {"torch", "numpy", "psutil", "transformers", "x_transformers", "rotary_embedding_torch"},
     "checkpoints": {"torch", "numpy", "transformers", "safetensors", "accelerate", "huggingface_hub", "peft", "gguf"},
     "results": set(),
@@ -87,6 +87,8 @@ LATE = {
     "jinja2",
     "peft",
     "gguf",
+    "sklearn",
+    "PIL",
 }
 """Packages that are imported inside functions only: not everybody has them, or they are slow."""
 

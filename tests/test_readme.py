@@ -22,7 +22,7 @@ def commands(text):
 
 
 COMMANDS = commands(README)
-PAGES = {name: (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("checkpoints.md", "migration.md")}
+PAGES = {name: (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("checkpoints.md", "migration.md", "space.md")}
 SMALLEST = {
     "milepost bench rope": "--heads 2 --length 64 --head-dim 16 --rounds 1",
     "milepost bench attention": "--lengths 128 --rounds 1 --heads 2 --head-dim 16 --schemes rope,alibi,t5 --pass forward",

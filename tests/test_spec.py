@@ -197,6 +197,14 @@ def test_sizes_reach_the_encoding_inside_and_its_bare_name_will_do():
     assert repr(build("self_extend(rope=rope(head_dim=4))", head_dim=8)) == "self_extend(rope=rope(head_dim=4))"
 
 
+def test_sides_reach_what_is_made_for_a_grid_and_nothing_else():
+    assert repr(build("grid + axial", width=16, head_dim=8, sides=(3, 5))) == "grid(width=16, sides=(3, 5)) + axial(head_dim=8)"
+    assert repr(build("swin(sides=(2, 2))", heads=4, sides=(3, 5))) == "swin(heads=4, sides=(2, 2))"
+    for sides in (3, (0, 2), "ab"):
+        with pytest.raises(ValueError, match=r"^sides (of grid )?must be "):
+            build("grid", width=16, sides=sides)
+
+
 @QUICK
 @given(anyone, anyone)
 def test_sums_go_there_and_back_or_say_what_does_not_agree(one, two):

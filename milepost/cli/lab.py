@@ -9,64 +9,58 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from milepost.cli.shared import Json, aside, print_json, read_length, teaching
+from milepost.cli.lab_ask import plan_of
+from milepost.cli.shared import Json, aside, print_json, teaching
 
 if TYPE_CHECKING:
-    from milepost.lab.plan import Trial
+    from milepost.lab.kinds import Trial
 
+Modality = Literal["text", "image", "video", "eeg"]
 WIDE = 120
 """Columns of a terminal from which intervals have room in a table."""
-
-
-def _words(text: str) -> list[str]:
-    """A list separated by commas, but for those inside brackets: specs hold commas too."""
-    found, depth, word = [], 0, ""
-    for letter in text:
-        depth += (letter in "([") - (letter in ")]")
-        if letter == "," and depth == 0:
-            found.append(word)
-            word = ""
-        else:
-            word += letter
-    return [one.strip() for one in [*found, word] if one.strip()]
 
 
 @teaching
 def lab_command(
     out: Annotated[Path, typer.Option(help="Folder for models, results.json and the report; it must not hold another run.")] = Path("runs/lab"),
-    profile: Annotated[Literal["tiny", "quick", "standard", "full"], typer.Option(help="One word for the sizes of model, text and training.")] = "quick",
+    modality: Annotated[Modality, typer.Option(help="text; images; or made signals of three axes (video) or four (eeg).")] = "text",
+    profile: Annotated[Literal["tiny", "quick", "standard", "full"], typer.Option(help="One word for the sizes of model, data and training.")] = "quick",
     encodings: Annotated[str, typer.Option(help="Names or specs, separated by commas; `package.module:Class` for your own.")] = "",
     strategies: Annotated[
-        str, typer.Option(help="For RoPE at test time: none, base, linear, ntk, dynamic, yarn, self-extend, rerope.")
-    ] = "linear,ntk,dynamic,yarn",
-    lengths: Annotated[str, typer.Option(help="Lengths to test: times the trained length, or numbers.")] = "1x,2x,4x,8x",
-    train_length: Annotated[str | None, typer.Option("--train-length", help="Tokens to train on, in place of the profile's.")] = None,
+        str | None, typer.Option(help="At test time. RoPE on text: none, base, linear, ntk, dynamic, yarn, self-extend, rerope; images: none, linear.")
+    ] = None,
+    lengths: Annotated[
+        str | None, typer.Option(help="To test: times the trained length (or size of an image), or numbers.  [default: 1x,2x,4x,8x; images: 0.5x to 2x]")
+    ] = None,
+    train_length: Annotated[
+        str | None, typer.Option("--train-length", help="Tokens (or pixels of an image's shorter side) to train on, in place of the profile's.")
+    ] = None,
     seeds: Annotated[str, typer.Option(help="How many seeds, or which, separated by commas.")] = "",
-    tasks: Annotated[str, typer.Option(help="Tasks beside text: copy, previous, recall, index, counting, who, antecedent, or all.")] = "",
+    tasks: Annotated[str | None, typer.Option(help="Tasks beside text: copy, previous, recall, index, counting, who, antecedent, or all.")] = None,
     text: Annotated[str | None, typer.Option(help="A file or folder to read, in place of the sources of Python's standard library.")] = None,
-    tokenizer: Annotated[str, typer.Option(help="bytes, or a tokenizer.json file.")] = "bytes",
-    tune: Annotated[int, typer.Option(help="Also train each strategy for so many steps at the longest length.")] = 0,
+    images: Annotated[str | None, typer.Option(help="A folder with a sub-folder for each class, in place of scikit-learn's digits.")] = None,
+    tokenizer: Annotated[str | None, typer.Option(help="Of text: bytes, or a tokenizer.json file.  [default: bytes]")] = None,
+    tune: Annotated[int | None, typer.Option(help="On text, also train each strategy for so many steps at the longest length.")] = None,
     engine: Annotated[Literal["local", "ray"], typer.Option(help="Processes on this machine, or Ray tasks.")] = "local",
     workers: Annotated[int | None, typer.Option(help="Trainings side by side; one for each core if left out.")] = None,
     address: Annotated[str | None, typer.Option(help="Of a Ray cluster whose nodes share the output folder.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Train one small model for each encoding and seed at a short length, test it at longer ones, and write a report.
+    """Train one small model for each encoding and seed at a short length or one size, test it at others, and write a report.
 
     Example: `milepost lab --profile quick --out runs/demo` or `milepost lab --encodings "rope(base=500.0),alibi" --lengths 1x,4x --out runs/mine`
+    or `milepost lab --modality image --out runs/images`
     """
-    from milepost.lab.plan import make
     from milepost.lab.sweep import sweep
-    from milepost.lab.tasks import TASKS
     from milepost.lab.together import is_main
-    from milepost.report import lab as report
+    from milepost.report import lab_any as report
 
-    chosen = list(TASKS) if tasks.strip() == "all" else _words(tasks)
-    plan = make(
-        profile, encodings=_words(encodings), strategy_names=_words(strategies), lengths=lengths, train_length=read_length(train_length, "--train-length"),
-        seeds=_seeds(seeds), tasks=chosen, text=text, tokenizer=tokenizer, tune=tune,
-    )  # fmt: skip
+    given = {
+        "encodings": encodings, "strategies": strategies, "lengths": lengths, "train_length": train_length, "seeds": seeds, "tasks": tasks, "text": text,
+        "images": images, "tokenizer": tokenizer, "tune": tune,
+    }  # fmt: skip
+    plan = plan_of(modality, profile, given)
     with _progress(len(plan.trials()), plan.steps) as tell:
         results = sweep(plan, out, resume=resume, engine=engine, workers=workers, address=address, tell=tell)
     if not is_main():  # of several processes under `accelerate launch`, the first one speaks
@@ -87,29 +81,15 @@ def _tell(results: dict[str, Any]) -> None:
     """The tables of a run, its answer, and what to know before believing it."""
     from rich.console import Console
 
-    from milepost.report import lab_tables, tables
-    from milepost.report.lab_answer import answer, notes
-    from milepost.report.lab_runs import helped
+    from milepost.report import lab_any, tables
 
     console = Console()
-    console.print(tables.plain(*lab_tables.length_table(results), title="loss, nats a token (change against the trained length)"))
-    if helped(results):
-        shown = lab_tables.strategy_table(results, intervals=console.width >= WIDE)
-        console.print(tables.plain(*shown, title="strategies: nats a short text pays, and nats gained beyond the trained length"))
-    console.print(answer(results), markup=False)
-    for note in notes(results):
+    said = lab_any.terminal(results, wide=console.width >= WIDE)
+    for title, head, rows in said.tables:
+        console.print(tables.plain(head, rows, title=title))
+    console.print(said.answer, markup=False)
+    for note in said.notes:
         console.print(note, markup=False, style="dim")
-
-
-def _seeds(text: str) -> list[int]:
-    words = _words(text)
-    if not all(word.isdigit() for word in words):
-        raise ValueError(f"--seeds is how many, such as 3, or which, such as 0,7; got {text!r}")
-    if len(words) == 1 and "," not in text:
-        if int(words[0]) < 1:
-            raise ValueError("--seeds must be at least 1")
-        return list(range(int(words[0])))
-    return [int(word) for word in words]
 
 
 @contextmanager
@@ -158,7 +138,7 @@ def report_command(
 
     Example: `milepost report runs/demo`
     """
-    from milepost.report import lab as report
+    from milepost.report import lab_any as report
 
     written = report.save(report.load(folder), folder)
     if as_json:
@@ -172,7 +152,7 @@ def compare_command(
     out: Annotated[Path | None, typer.Option(help="Folder for a report of all of them.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Several lab runs in one table and one report. Exit 2 with the reason where they can't be compared.
+    """Several lab runs on text in one table and one report. Exit 2 with the reason where they can't be compared.
 
     Runs can be compared when they scored the same tokens: the same text, lengths and trained length. An encoding that several of them
     hold is told apart by the folder's name.

@@ -23,8 +23,9 @@ from milepost.diagnose.attention import statistics, to_rows
 from milepost.diagnose.intervals import mean
 from milepost.diagnose.losses import buckets, by_position, disjoint, same_targets, sliding
 from milepost.lab import corpus, strategies
+from milepost.lab.kinds import Trial
 from milepost.lab.model import Decoder
-from milepost.lab.plan import Plan, Trial
+from milepost.lab.plan import Plan
 from milepost.lab.train import Diverged, Recipe, from_text, train
 
 Numbers = np.ndarray[Any, Any]

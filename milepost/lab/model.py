@@ -1,25 +1,22 @@
 """Decoder: a small pre-norm Transformer that takes any encoding, or one for each layer, and any backend.
 
-    x = embed(tokens),   x += attention(norm(x)),   x += mlp(norm(x)) for each layer,   logits = head(norm(x))
+    x = embed(tokens),   x = block(x) for each layer,   logits = head(norm(x))
 
-Each layer has an encoding of its own, made from one spec; the first of them also embeds. Weights outside of the encoding are
-drawn for each name apart, so that models with different encodings start from the very same numbers.
+Each layer has an encoding of its own, made from one spec; the first of them also embeds.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from milepost.attention import KVCache, attend
-from milepost.attention.lengths import waits
-from milepost.encoding import Encoding, Sum
+from milepost.attention import KVCache
+from milepost.encoding import Encoding
+from milepost.lab.block import Block, by_layer, start
 from milepost.layout import Layout
 from milepost.spec import build
 
@@ -53,37 +50,6 @@ class Shape:
         return made
 
 
-class Block(nn.Module):
-    """One layer: attention, then a feed-forward part four times as wide."""
-
-    def __init__(self, shape: Shape, enc: Encoding):
-        super().__init__()
-        self.heads, self.enc = shape.heads, enc
-        self.norm_1, self.norm_2 = nn.LayerNorm(shape.width), nn.LayerNorm(shape.width)
-        self.qkv = nn.Linear(shape.width, 3 * shape.width, bias=False)
-        self.out = nn.Linear(shape.width, shape.width, bias=False)
-        self.up = nn.Linear(shape.width, 4 * shape.width)
-        self.down = nn.Linear(4 * shape.width, shape.width)
-
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k and v as they are, each B H L D."""
-        q, k, v = self.qkv(self.norm_1(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        return q, k, v
-
-    def forward(self, x: Tensor, at: Layout, cache: KVCache | None = None, backend: str = "auto") -> Tensor:
-        """x (B L C) after this layer."""
-        q, k, v = self.project(x)
-        if cache is not None:
-            y = cache.decode(q, k, v)
-        elif waits(self.enc):  # turned by attend, once the length is known
-            y = attend(q, k, v, self.enc, at=at, backend=backend)
-        else:
-            y = attend(self.enc.query(q, at.pos), self.enc.key(k, at.pos), v, self.enc, at=at, backend=backend)
-        x = x + self.out(y.transpose(1, 2).flatten(-2))
-        out: Tensor = x + self.down(F.gelu(self.up(self.norm_2(x))))
-        return out
-
-
 class Decoder(nn.Module):
     """A decoder of a shape. ``encoding`` is a spec for all layers, or a list with one for each."""
 
@@ -93,16 +59,12 @@ class Decoder(nn.Module):
         self.specs = [encoding] * shape.layers if isinstance(encoding, str) else list(encoding)
         if len(self.specs) != shape.layers:
             raise ValueError(f"a model of {shape.layers} layers wants one encoding, or {shape.layers}; got {len(self.specs)}")
-        encodings = [shape.build(spec) for spec in self.specs]
-        for number, enc in enumerate(encodings[1:], 1):
-            if "embed" in enc.points and self.specs[number] != self.specs[0]:
-                raise ValueError(f"{enc!r} of layer {number} mixes position into the embedding, which is done once, before layer 0: give it to layer 0")
-            encodings[number] = _inside(enc)
+        encodings = by_layer([shape.build(spec) for spec in self.specs], self.specs)
         added = encodings[0].added_width
         if added >= shape.width:
             raise ValueError(f"{encodings[0]!r} takes {added} of the {shape.width} channels of the embedding, and leaves none")
         self.tokens = nn.Embedding(shape.vocabulary, shape.width - added)
-        self.blocks = nn.ModuleList([Block(shape, enc) for enc in encodings])
+        self.blocks = nn.ModuleList([Block(shape.width, shape.heads, enc) for enc in encodings])
         self.norm = nn.LayerNorm(shape.width)
         self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
 
@@ -128,23 +90,7 @@ class Decoder(nn.Module):
 
     def start(self, seed: int) -> Decoder:
         """Initial weights, from the seed alone: the same for every encoding, but for those of the encoding itself."""
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            for name, parameter in self.named_parameters():
-                if ".enc." in name:
-                    continue
-                torch.manual_seed(zlib.crc32(f"{seed} {name}".encode()))
-                if name.endswith("bias"):
-                    parameter.zero_()
-                elif "norm" in name:
-                    parameter.fill_(1.0)
-                else:
-                    deep = (2 * self.shape.layers) ** -0.5 if name.endswith(("out.weight", "down.weight")) else 1.0
-                    columns = self.shape.width if name == "tokens.weight" else parameter.shape[1]  # some channels may be the encoding's: drawn all the same
-                    parameter.copy_(torch.randn(parameter.shape[0], columns)[:, : parameter.shape[1]] * (0.02 * deep))
-            for number, (spec, enc) in enumerate(zip(self.specs, self.encodings, strict=True)):
-                torch.manual_seed(zlib.crc32(f"{seed} encoding {number}".encode()))
-                made = self.shape.build(spec)
-                enc.load_state_dict((made if number == 0 else _inside(made)).state_dict())
+        start(self, seed, self.specs, self.shape.build, drawn={"tokens.weight": (self.shape.vocabulary, self.shape.width)})
         return self
 
     def forward(self, ids: Tensor, at: Layout | None = None, *, caches: Sequence[KVCache] | None = None, backend: str = "auto") -> Tensor:
@@ -195,11 +141,3 @@ class Decoder(nn.Module):
     def count(self) -> int:
         """Parameters."""
         return sum(p.numel() for p in self.parameters())
-
-
-def _inside(enc: Encoding) -> Encoding:
-    """What an encoding does inside the layers: all but the embedding, which is the first layer's."""
-    if isinstance(enc, Sum):
-        parts = [part for part in enc.parts if set(part.points) - {"embed"}]  # type: ignore[arg-type]
-        return Sum(*parts) if len(parts) > 1 else parts[0] if parts else Encoding()  # type: ignore[arg-type, return-value]
-    return enc if set(enc.points) - {"embed"} or not enc.points else Encoding()

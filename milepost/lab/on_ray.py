@@ -14,7 +14,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from milepost.lab.plan import Plan, Trial
+from milepost.lab.kinds import Asked, Trial, from_json
 from milepost.lab.processes import cores, side_by_side
 from milepost.lab.strangers import folders
 from milepost.results import write_json
@@ -25,7 +25,7 @@ PAUSE = 1.0
 
 
 def run_all(
-    plan: Plan, todo: list[Trial], out: Path, workers: int | None, address: str | None, tell: Callable[[Trial, dict[str, Any]], None]
+    plan: Asked, todo: list[Trial], out: Path, workers: int | None, address: str | None, tell: Callable[[Trial, dict[str, Any]], None]
 ) -> Iterator[tuple[Trial, dict[str, Any]]]:
     """Finished trials as they come."""
     try:
@@ -39,7 +39,7 @@ def run_all(
 
 
 def _run_all(
-    plan: Plan, todo: list[Trial], out: Path, workers: int | None, address: str | None, tell: Callable[[Trial, dict[str, Any]], None], ray: Any
+    plan: Asked, todo: list[Trial], out: Path, workers: int | None, address: str | None, tell: Callable[[Trial, dict[str, Any]], None], ray: Any
 ) -> Iterator[tuple[Trial, dict[str, Any]]]:
     started = not ray.is_initialized()
     if started:
@@ -69,9 +69,9 @@ def _run_all(
 def _task(data: dict[str, Any], key: str, folder: str, where: list[str]) -> dict[str, Any]:
     """One trial, in a process of Ray's."""
     from milepost.lab.strangers import import_named
-    from milepost.lab.trial import run, threads
+    from milepost.lab.trial import threads
 
-    plan = Plan.from_json(data)
+    plan = from_json(data)
     threads(plan.threads)
     trial, told = plan.trial(key), [0.0]
     import_named([trial.encoding], where)
@@ -81,7 +81,7 @@ def _task(data: dict[str, Any], key: str, folder: str, where: list[str]) -> dict
             told[0] = time.monotonic()
             write_json(Path(folder) / "news.json", news)
 
-    return run(plan, trial, Path(folder), tell)
+    return plan.run(trial, Path(folder), tell)
 
 
 def _news(folder: Path) -> dict[str, Any] | None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from milepost.lab import corpus, strategies
+from milepost.lab.compared import comparisons
+from milepost.lab.kinds import Tell, Trial
 from milepost.lab.model import Decoder, Shape
 from milepost.lab.strangers import import_named
 from milepost.spec import nearest
@@ -66,21 +66,6 @@ def find_profile(word: str) -> Profile:
 
 
 @dataclass(frozen=True)
-class Trial:
-    """One model to train: an encoding, a seed, and what it reads ("text", or a task)."""
-
-    encoding: str
-    seed: int
-    data: str = "text"
-
-    @property
-    def key(self) -> str:
-        """A name for its folder."""
-        word = re.sub(r"[^a-z0-9]+", "-", f"{self.encoding}-{self.data}".lower()).strip("-")[:60]
-        return f"{word}-{self.seed}-{hashlib.sha256(repr(self).encode()).hexdigest()[:6]}"
-
-
-@dataclass(frozen=True)
 class Plan:
     """Everything that decides the numbers of a run. ``threads`` of a trial (they decide the last bits) and ``digest`` of the text are set as it begins."""
 
@@ -100,6 +85,7 @@ class Plan:
     threads: int = 1
     digest: str = ""
     schema: int = field(default=SCHEMA)
+    reads: ClassVar[str] = "text"
 
     @property
     def longest(self) -> int:
@@ -132,6 +118,35 @@ class Plan:
         """The plan of `to_json`."""
         lists = {name: tuple(value) for name, value in data.items() if isinstance(value, list)}
         return Plan(**{**data, **lists, "shape": Shape(**data["shape"])})
+
+    def weights(self) -> int:
+        """About how many numbers a model has."""
+        return 12 * self.shape.layers * self.shape.width**2 + (2 * self.shape.vocabulary + self.shape.length) * self.shape.width
+
+    def run(self, trial: Trial, folder: Path, tell: Tell) -> dict[str, Any]:
+        """Train and measure one model."""
+        from milepost.lab.trial import run
+
+        return run(self, trial, folder, tell)
+
+    def compare(self, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Runs set against each other, on the same targets."""
+        return comparisons(runs)
+
+    def protocol(self, data: corpus.Corpus) -> dict[str, Any]:
+        """How each number was made, in a sentence."""
+        return {
+            "plan": self.to_json(),
+            "text": data.describe(),
+            "targets": self.targets,
+            "intervals": "95%, bootstrap over test files",
+            "losses": "nats a token, token-weighted; perplexity is e^loss; bits per byte of the test text",
+            "loss_by_length": f"same targets: the last {self.targets} tokens of each window, read with `length` tokens in all",
+            "loss_by_position": "one pass over the longest length; one for each bucket's end where the encoding depends on the length",
+            "disjoint": "windows of `length` without overlap, every token scored once",
+            "sliding": "windows of `length` that advance by `stride`, every token scored once",
+            "comparisons": "paired differences on the same targets, file by file; below 0 is a gain",
+        }
 
 
 def make(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from milepost.lab.plan import Plan, Trial
+from milepost.lab.kinds import Asked, Trial
 from milepost.lab.strangers import folders
 
 News = dict[str, Any]
@@ -37,7 +37,7 @@ def _gpus() -> int:
     return torch.cuda.device_count()
 
 
-def run_all(plan: Plan, todo: list[Trial], out: Path, workers: int | None, tell: Tell) -> Iterator[tuple[Trial, News]]:
+def run_all(plan: Asked, todo: list[Trial], out: Path, workers: int | None, tell: Tell) -> Iterator[tuple[Trial, News]]:
     """Finished trials as they come."""
     if not todo:
         return

@@ -20,16 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from milepost.lab import on_ray, processes, together
-from milepost.lab.compared import comparisons
-from milepost.lab.corpus import Corpus
-from milepost.lab.plan import SCHEMA, Plan, Trial
+from milepost.lab.kinds import Asked, Data, Trial, from_json
+from milepost.lab.plan import SCHEMA
 from milepost.results import provenance, write_json
 
 Tell = Callable[[Trial, dict[str, Any]], None]
 
 
 def sweep(
-    plan: Plan, out: str | Path, *, resume: bool = False, engine: str = "local", workers: int | None = None, address: str | None = None,
+    plan: Asked, out: str | Path, *, resume: bool = False, engine: str = "local", workers: int | None = None, address: str | None = None,
     tell: Tell = lambda trial, news: None,
 ) -> dict[str, Any]:  # fmt: skip
     """Run what is missing of a plan; the results, which are also in ``out``/results.json."""
@@ -37,8 +36,8 @@ def sweep(
     if engine not in ("local", "ray"):
         raise ValueError(f"engine is local or ray, got {engine!r}")
     side = processes.side_by_side(len(plan.trials()), workers)
-    text = plan.read()  # what is wrong with the text is said before training
-    plan = replace(plan, digest=text.digest, threads=processes.cores() // side if engine == "local" and not together.launched() else 1)
+    data = plan.read()  # what is wrong with it is said before training
+    plan = replace(plan, digest=data.digest, threads=processes.cores() // side if engine == "local" and not together.launched() else 1)
     if together.launched():
         if together.is_main():
             prepare(plan, out, resume)
@@ -54,13 +53,13 @@ def sweep(
             done = on_ray.run_all(plan, todo, out, workers, address, tell)
         else:
             done = processes.run_all(plan, todo, out, workers, tell)
-        return _collect(plan, out, text, done)
+        return _collect(plan, out, data, done)
 
 
-def _collect(plan: Plan, out: Path, text: Corpus, done: Any) -> dict[str, Any]:
+def _collect(plan: Asked, out: Path, data: Data, done: Any) -> dict[str, Any]:
     """Write what trials give as they finish, and results.json anew each time."""
     failed: dict[str, str] = {}
-    results = gather(plan, out, text, failed)
+    results = gather(plan, out, data, failed)
     write_json(out / "results.json", results)
     with closing(done):
         for trial, result in done:
@@ -71,12 +70,12 @@ def _collect(plan: Plan, out: Path, text: Corpus, done: Any) -> dict[str, Any]:
                 write_json(home / "result.json", result)
                 for file in (*home.glob("*.pt"), home / "news.json", *home.glob(".*.tmp")):
                     file.unlink(missing_ok=True)  # it will not be gone on from
-            results = gather(plan, out, text, failed)
+            results = gather(plan, out, data, failed)
             write_json(out / "results.json", results)
     return results
 
 
-def prepare(plan: Plan, out: Path, resume: bool) -> Plan:
+def prepare(plan: Asked, out: Path, resume: bool) -> Asked:
     """Make the folder, or find it to be of the same plan; what can't be written is said before training. The plan as the folder has it."""
     asked = plan.to_json()
     if (out / "plan.json").exists():
@@ -89,7 +88,7 @@ def prepare(plan: Plan, out: Path, resume: bool) -> Plan:
             raise ValueError(f"{out} holds results already; go on with --resume, or choose another --out")
         if held != asked:
             changed = sorted(name for name in held.keys() | asked.keys() if held.get(name) != asked.get(name))
-            said = "the text that it read" if changed == ["digest"] else ", ".join(changed)
+            said = f"the {plan.reads} that it read" if changed == ["digest"] else ", ".join(changed)
             raise ValueError(f"{out} holds results of another plan ({said} changed since); ask for the same as then, or choose another --out")
     elif out.exists() and (not out.is_dir() or any(not file.name.endswith(".tmp") for file in out.iterdir())):
         raise ValueError(f"{out} is there already, and is no lab run; choose another --out")
@@ -100,13 +99,12 @@ def prepare(plan: Plan, out: Path, resume: bool) -> Plan:
         (out / "trials").mkdir(exist_ok=True)
     except OSError as error:
         raise ValueError(f"can't write into {out}: {error.strerror or error}") from None
-    return Plan.from_json(asked)
+    return from_json(asked)
 
 
-def _room(plan: Plan, out: Path) -> None:
+def _room(plan: Asked, out: Path) -> None:
     """Refuse a disk that can't hold the models and the states of those in training."""
-    size = 4 * (12 * plan.shape.layers * plan.shape.width**2 + (2 * plan.shape.vocabulary + plan.shape.length) * plan.shape.width)
-    needed, free = size * (len(plan.trials()) + 6 * processes.cores()), shutil.disk_usage(out).free
+    needed, free = 4 * plan.weights() * (len(plan.trials()) + 6 * processes.cores()), shutil.disk_usage(out).free
     if free < needed:
         raise ValueError(f"the disk of {out} has {free / 2**20:.0f} MB left, and this run may need {needed / 2**20:.0f} MB; make room, or choose another --out")
 
@@ -125,7 +123,7 @@ def alone(out: Path) -> Iterator[None]:
         yield
 
 
-def gather(plan: Plan, out: Path, text: Corpus, failed: dict[str, str]) -> dict[str, Any]:
+def gather(plan: Asked, out: Path, data: Data, failed: dict[str, str]) -> dict[str, Any]:
     """Everything that is known: finished runs, and which trials are missing or failed."""
     runs: list[dict[str, Any]] = []
     missing, lost = [], []
@@ -138,17 +136,5 @@ def gather(plan: Plan, out: Path, text: Corpus, failed: dict[str, str]) -> dict[
             lost.append({**name, "why": failed[trial.key]})
         else:
             missing.append(name)
-    protocol = {"plan": plan.to_json(), "text": text.describe(), "targets": plan.targets, "intervals": "95%, bootstrap over test files", **_protocols(plan)}
-    return {"schema": SCHEMA, "runs": runs, "comparisons": comparisons(runs), "missing": missing, "failed": lost, "provenance": provenance(**protocol)}
-
-
-def _protocols(plan: Plan) -> dict[str, str]:
-    """How each number was made, in a sentence."""
-    return {
-        "losses": "nats a token, token-weighted; perplexity is e^loss; bits per byte of the test text",
-        "loss_by_length": f"same targets: the last {plan.targets} tokens of each window, read with `length` tokens in all",
-        "loss_by_position": "one pass over the longest length; one for each bucket's end where the encoding depends on the length",
-        "disjoint": "windows of `length` without overlap, every token scored once",
-        "sliding": "windows of `length` that advance by `stride`, every token scored once",
-        "comparisons": "paired differences on the same targets, file by file; below 0 is a gain",
-    }
+    about = provenance(**plan.protocol(data))
+    return {"schema": SCHEMA, "runs": runs, "comparisons": plan.compare(runs), "missing": missing, "failed": lost, "provenance": about}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from milepost.lab.plan import Plan, Trial
+from milepost.lab.kinds import Asked, Trial
 
 
 def launched() -> bool:
@@ -33,10 +33,10 @@ def _without_gpu() -> bool:
     return not torch.cuda.is_available()
 
 
-def run_all(plan: Plan, todo: list[Trial], out: Path, tell: Callable[[Trial, dict[str, Any]], None]) -> Iterator[tuple[Trial, dict[str, Any]]]:
+def run_all(plan: Asked, todo: list[Trial], out: Path, tell: Callable[[Trial, dict[str, Any]], None]) -> Iterator[tuple[Trial, dict[str, Any]]]:
     """One trial after another, each on all processes; the first of them yields what was found."""
     from milepost.lab.strangers import import_named
-    from milepost.lab.trial import run, threads
+    from milepost.lab.trial import threads
 
     threads(plan.threads)
     import_named(plan.encodings)
@@ -47,7 +47,7 @@ def run_all(plan: Plan, todo: list[Trial], out: Path, tell: Callable[[Trial, dic
                 tell(trial, news)
 
         try:
-            result = run(plan, trial, out / "trials" / trial.key, told)
+            result = plan.run(trial, out / "trials" / trial.key, told)
         except Exception as error:  # a trial that fails does not take the others with it
             result = {"failed": f"{type(error).__name__}: {error}"[:300]}
         if is_main():

@@ -1,4 +1,4 @@
-"""Training: one model on stretches of text, the same stretches in the same order for every encoding.
+"""Training: one model on stretches of text, images or signals, the same ones in the same order for every encoding.
 
 AdamW, a short warm-up, then a cosine down to a tenth. The state is written whole every so often and at the end, so that a killed run
 goes on from there and ends with the very same numbers.
@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from milepost.lab import peak
 from milepost.lab.corpus import batch
-from milepost.lab.model import Decoder
 
 Numbers = np.ndarray[Any, Any]
 PATIENCE = 60.0
@@ -33,13 +33,14 @@ class Diverged(RuntimeError):  # noqa: N818 (a result, which is recorded)
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a model is trained: ``rows`` stretches of ``length`` tokens a step."""
+    """How a model is trained: ``rows`` stretches of ``length`` tokens a step. ``decay_encoding``: weights of the encoding decay as the others do."""
 
     steps: int
     rows: int
     length: int
     rate: float = 3e-3
     seed: int = 0
+    decay_encoding: bool = True
 
     @property
     def save_every(self) -> int:
@@ -56,7 +57,9 @@ class Recipe:
 
 
 Batches = Callable[[int], tuple[Numbers, Numbers | None]]
-"""What a step reads: tokens (rows x length + 1), and which of the next tokens count (None: all)."""
+"""What a step reads, a row for each row: tokens (rows x length + 1) and which of the next tokens count (None: all); or inputs and their labels."""
+Lost = Callable[[nn.Module, tuple[Numbers, Numbers | None], slice, torch.device], tuple[Tensor, int]]
+"""The summed loss of a model on a share of a step's rows, and how many answers all of its rows score."""
 
 
 def from_text(row: Numbers, recipe: Recipe) -> Batches:
@@ -64,9 +67,27 @@ def from_text(row: Numbers, recipe: Recipe) -> Batches:
     return lambda step: (batch(row, recipe.length, recipe.rows, recipe.seed, step), None)
 
 
+def next_tokens(model: nn.Module, read: tuple[Numbers, Numbers | None], share: slice, device: torch.device) -> tuple[Tensor, int]:
+    """Of text: the loss of every next token that counts."""
+    tokens, counted = read
+    ids = torch.from_numpy(tokens[share]).to(device)
+    wanted = ids[:, 1:] if counted is None else ids[:, 1:].masked_fill(~torch.from_numpy(counted[share]).to(ids.device), -100)
+    scored = tokens[:, 1:].size if counted is None else int(counted.sum())
+    return F.cross_entropy(model(ids[:, :-1]).float().flatten(0, 1), wanted.flatten(), reduction="sum"), scored
+
+
+def labels(model: nn.Module, read: tuple[Numbers, Numbers | None], share: slice, device: torch.device) -> tuple[Tensor, int]:
+    """Of images and signals: the loss of each one's label."""
+    inputs, wanted = read
+    assert wanted is not None
+    logits = model(torch.from_numpy(inputs[share]).to(device))
+    return F.cross_entropy(logits.float(), torch.from_numpy(wanted[share]).to(device), reduction="sum"), len(wanted)
+
+
 def train(
-    model: Decoder, batches: Batches, recipe: Recipe, *, state: Path | None = None, tell: Callable[[int, float, float], None] = lambda step, loss, rate: None
-) -> dict[str, Any]:
+    model: nn.Module, batches: Batches, recipe: Recipe, *, state: Path | None = None,
+    tell: Callable[[int, float, float], None] = lambda step, loss, rate: None, lost: Lost = next_tokens,
+) -> dict[str, Any]:  # fmt: skip
     """Train a model in place; ``state`` is the file that a killed run goes on from. Tells (step, loss, tokens a second).
 
     Runs on what accelerate finds: the CPU, a GPU in bfloat16, or as many as `accelerate launch` was told of, which share each step's rows.
@@ -75,8 +96,8 @@ def train(
     if recipe.rows % accelerator.num_processes:
         raise ValueError(f"{recipe.rows} rows a step can't be shared evenly by {accelerator.num_processes} processes")
     peak.begin()
-    decay = [p for p in model.parameters() if p.dim() > 1]
-    rest = [p for p in model.parameters() if p.dim() <= 1]
+    whole = {name: p for name, p in model.named_parameters() if p.dim() > 1 and (recipe.decay_encoding or ".enc." not in name)}
+    decay, rest = list(whole.values()), [p for name, p in model.named_parameters() if name not in whole]
     optimizer = torch.optim.AdamW([{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}], lr=recipe.rate, betas=(0.9, 0.95))
     ready, optimizer = accelerator.prepare(model, optimizer)
     first, spent, losses = _resume(state, model, optimizer, accelerator.device)
@@ -86,12 +107,8 @@ def train(
     for step in range(first, recipe.steps):
         for group in optimizer.param_groups:
             group["lr"] = recipe.rate_at(step)
-        tokens, counted = batches(step)
-        ids = torch.from_numpy(tokens[share]).to(accelerator.device)
-        wanted = ids[:, 1:] if counted is None else ids[:, 1:].masked_fill(~torch.from_numpy(counted[share]).to(ids.device), -100)
-        scored = tokens[:, 1:].size if counted is None else int(counted.sum())
-        lost = F.cross_entropy(ready(ids[:, :-1]).float().flatten(0, 1), wanted.flatten(), reduction="sum")
-        loss = lost * (accelerator.num_processes / scored)  # gradients are averaged over processes: this gives the mean over all tokens
+        summed, scored = lost(ready, batches(step), share, accelerator.device)
+        loss = summed * (accelerator.num_processes / scored)  # gradients are averaged over processes: this gives the mean over all tokens
         value = float(accelerator.reduce(loss.detach(), "mean"))
         if not math.isfinite(value):
             raise Diverged(f"the loss at step {step} is {value}")
@@ -123,7 +140,7 @@ def _accelerator() -> Any:
     return Accelerator(cpu=not gpu, mixed_precision="bf16" if gpu and torch.cuda.is_bf16_supported() else "no")
 
 
-def _keep(state: Path, model: Decoder, optimizer: Any, step: int, spent: float, losses: list[float]) -> None:
+def _keep(state: Path, model: nn.Module, optimizer: Any, step: int, spent: float, losses: list[float]) -> None:
     temporary = state.with_name(f".{state.name}.{os.getpid()}.tmp")
     try:
         held = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step, "spent": spent, "losses": losses}
@@ -133,7 +150,7 @@ def _keep(state: Path, model: Decoder, optimizer: Any, step: int, spent: float, 
         temporary.unlink(missing_ok=True)
 
 
-def _resume(state: Path | None, model: Decoder, optimizer: Any, device: torch.device) -> tuple[int, float, list[float]]:
+def _resume(state: Path | None, model: nn.Module, optimizer: Any, device: torch.device) -> tuple[int, float, list[float]]:
     """The step to go on from, the time spent so far, and the losses."""
     if state is None or not state.exists():
         return 0, 0.0, []

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from milepost.lab import saved, strategies, tasks, together
+from milepost.lab.kinds import Tell, Trial
 from milepost.lab.measure import Texts, measured, tuned
 from milepost.lab.model import Decoder
-from milepost.lab.plan import Plan, Trial
+from milepost.lab.plan import Plan
 from milepost.lab.train import Batches, Diverged, Recipe, from_text, train
 
-Tell = Callable[[dict[str, Any]], None]
 CURVE = 100
 """Points of the training's loss that are kept."""
 
@@ -32,13 +32,12 @@ def run(plan: Plan, trial: Trial, folder: Path, tell: Tell = lambda news: None) 
     text = plan.read() if trial.data == "text" else None
     batches: Batches = tasks.batches(trial.data, recipe) if text is None else from_text(text.train, recipe)
     try:
-        learned = train(model, batches, recipe, state=folder / "state.pt", tell=_steps(plan, tell))
+        learned = train(model, batches, recipe, state=folder / "state.pt", tell=news_of(recipe, tell))
     except Diverged as error:
         return {"trial": base, "runs": [{**base, "strategy": "none", **empty, "train_tokens_per_s": None, "failed": str(error)}]}
     if together.is_main():
         saved.save(model, folder, seed=trial.seed, steps=plan.steps, data=trial.data)
-    curve = [round(loss, 5) for loss in learned["losses"][:: max(1, len(learned["losses"]) // CURVE)]]
-    cost = {"train_tokens": learned["tokens"], "train_tokens_per_s": learned["tokens_per_s"], "peak_mb": learned["peak_mb"], "train_loss": curve}
+    cost = cost_of(learned)
     runs: list[dict[str, Any]] = []
     for name in plan.strategies if strategies.applies(trial.encoding, plan.shape) else ("none",):
         tell({"measuring": name})
@@ -53,12 +52,18 @@ def run(plan: Plan, trial: Trial, folder: Path, tell: Tell = lambda news: None) 
     return {"trial": base, "runs": [{**base, **cost, **empty, **one} for one in runs]}
 
 
-def _steps(plan: Plan, tell: Tell) -> Callable[[int, float, float], None]:
+def cost_of(learned: dict[str, Any]) -> dict[str, Any]:
+    """What a training took, and its loss along the way."""
+    curve = [round(loss, 5) for loss in learned["losses"][:: max(1, len(learned["losses"]) // CURVE)]]
+    return {"train_tokens": learned["tokens"], "train_tokens_per_s": learned["tokens_per_s"], "peak_mb": learned["peak_mb"], "train_loss": curve}
+
+
+def news_of(recipe: Recipe, tell: Tell) -> Callable[[int, float, float], None]:
     """News of a step: its loss, the speed, and the seconds that are left."""
 
     def told(step: int, loss: float, speed: float) -> None:
-        left = (plan.steps - step) * plan.rows * plan.shape.length / speed
-        tell({"step": step, "of": plan.steps, "loss": loss, "tokens_per_s": speed, "seconds_left": left})
+        left = (recipe.steps - step) * recipe.rows * recipe.length / speed
+        tell({"step": step, "of": recipe.steps, "loss": loss, "tokens_per_s": speed, "seconds_left": left})
 
     return told
 

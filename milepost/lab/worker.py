@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from milepost.lab.plan import Plan
+from milepost.lab.kinds import from_json
 from milepost.lab.strangers import import_named
-from milepost.lab.trial import run, threads
+from milepost.lab.trial import threads
 
 PAUSE = 0.5
 """Seconds between two lines about steps."""
@@ -21,7 +21,7 @@ PAUSE = 0.5
 def main(out: str, key: str) -> None:
     """Run trial ``key`` of the plan in ``out``."""
     threading.Thread(target=_end_with_the_driver, daemon=True).start()
-    plan = Plan.from_json(json.loads((Path(out) / "plan.json").read_text(encoding="utf-8")))
+    plan = from_json(json.loads((Path(out) / "plan.json").read_text(encoding="utf-8")))
     threads(plan.threads)
     trial = plan.trial(key)
     import_named([trial.encoding])
@@ -33,7 +33,7 @@ def main(out: str, key: str) -> None:
         told[0] = time.monotonic()
         print(json.dumps(news), flush=True)
 
-    print(json.dumps({"result": run(plan, trial, Path(out) / "trials" / key, tell)}), flush=True)
+    print(json.dumps({"result": plan.run(trial, Path(out) / "trials" / key, tell)}), flush=True)
 
 
 def _end_with_the_driver() -> None:

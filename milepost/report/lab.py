@@ -11,6 +11,7 @@ from milepost.report.lab_answer import QUESTION, answer, notes
 from milepost.report.lab_page import page
 from milepost.report.lab_read import Results, joined, load, load_all
 from milepost.report.lab_runs import helped, lost, plain, texts
+from milepost.report.markdown import in_markdown, markdown
 from milepost.results import write
 
 TITLE = "Train short, test long"
@@ -99,26 +100,7 @@ def _beside(results: Results) -> list[dict[str, Any]]:
 
 def text(results: Results, found: list[dict[str, Any]] | None = None) -> str:
     """The report in Markdown, with tables to paste."""
-    parts = [f"# {TITLE}", QUESTION, _safe(answer(results)), *[_safe(note) for note in notes(results)]]
-    for section in sections(results) if found is None else found:
-        held = [("", *section["table"])] if "table" in section else []
-        held += section.get("more", [])
-        if held:
-            parts += [f"## {_safe(section['title'])}", _safe(section["words"])]
-        for words, head, rows in held:
-            parts += [f"### {words}" if words else "", markdown(head, rows)]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def markdown(head: list[str], rows: list[list[str]]) -> str:
-    """A table to paste."""
-    lines = ["| " + " | ".join(map(_safe, head)) + " |", "|" + "---|" * len(head)]
-    return "\n".join([*lines, *("| " + " | ".join(map(_safe, row)) + " |" for row in rows)])
-
-
-def _safe(words: str) -> str:
-    """Words that Markdown shows as they are: no HTML, no column that was not meant."""
-    return " ".join(words.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").split())
+    return in_markdown(TITLE, QUESTION, answer(results), notes(results), sections(results) if found is None else found)
 
 
 __all__ = ["TITLE", "answer", "joined", "load", "load_all", "markdown", "notes", "save", "sections", "text"]

@@ -27,7 +27,7 @@ def answer(results: Results) -> str:
 
 def _who_holds(results: Results, change: dict[str, float], ended: list[str]) -> str:
     times = f"{lengths(results)[-1] / trained(results):g} times the trained {trained(results)} tokens"
-    over = f"; {_list(ended)} can't read so far, because {'its table ends' if len(ended) == 1 else 'their tables end'}" if ended else ""
+    over = f"; {listed(ended)} can't read so far, because {'its table ends' if len(ended) == 1 else 'their tables end'}" if ended else ""
     if not change:
         return f"At {times} nothing could be measured{over}."
     ordered = sorted(change, key=lambda label: change[label])
@@ -77,18 +77,22 @@ def _moves(change: float) -> str:
     return f"rises by {change:.1%}" if change >= 0 else f"falls by {-change:.1%}"
 
 
-def _list(words: list[str]) -> str:
+def listed(words: list[str]) -> str:
+    """``a, b and c``."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def unfinished(results: Results) -> list[str]:
+    """A sentence on trials without numbers, where there are any."""
+    gone = lost(results)
+    missing = sum(1 for _, why in gone if why == "not run yet")
+    parts = [f"{count} {words}" for count, words in ((len(gone) - missing, "failed"), (missing, "not run yet")) if count]
+    return [f"Trials without numbers: {listed(parts)}. The end of this page names them."] if parts else []
 
 
 def notes(results: Results) -> list[str]:
     """What a reader must know before believing the answer."""
-    said = []
-    gone = lost(results)
-    if gone:
-        missing = sum(1 for _, why in gone if why == "not run yet")
-        parts = [f"{count} {words}" for count, words in ((len(gone) - missing, "failed"), (missing, "not run yet")) if count]
-        said.append(f"Trials without numbers: {_list(parts)}. The end of this page names them.")
+    said = unfinished(results)
     if plain(results) and len({run["seed"] for run in plain(results)}) == 1:
         said.append("One seed: a second one may order encodings that are close the other way round.")
     return said + differing(results)

@@ -11,21 +11,21 @@ import itertools
 import math
 from typing import Any
 
+from milepost.report.lab_draw import GREY, empty, line
 from milepost.report.lab_published import TABLE, TRAINED
 from milepost.report.lab_runs import Results, Run, base, by_name, cost, gains, helped, lengths, mean_loss, name, plain, texts, trained
 from milepost.report.lab_style import COLOURS, look
 
 NATS = "loss, nats a token"
-GREY = "#888"
 
 
 def by_length(results: Results) -> Any:
     """Loss against length: a line for each run and seed, with bands."""
     targets = results["provenance"]["protocol"]["targets"]
-    fig = _empty(f"Loss of the same last {targets} tokens")
+    fig = empty(f"Loss of the same last {targets} tokens")
     for run in texts(results):
         rows = [row for row in run["loss_by_length"] if row["loss"] is not None]
-        _line(fig, results, run, [row["length"] for row in rows], rows, "%{x} tokens of context")
+        line(fig, results, run, [row["length"] for row in rows], rows, "%{x} tokens of context")
     _mark_trained(fig, results, log=True)
     _lengths_axis(fig, results, "tokens of context (log scale)")
     fig.update_yaxes(title_text=NATS)
@@ -34,40 +34,19 @@ def by_length(results: Results) -> Any:
 
 def by_position(results: Results) -> Any:
     """Loss against place in a long text."""
-    fig = _empty("Loss at each place of a long text")
+    fig = empty("Loss at each place of a long text")
     for run in texts(results):
         rows = [row for row in run.get("loss_by_position", []) if row["loss"] is not None]
-        _line(fig, results, run, [(row["start"] + row["end"]) / 2 for row in rows], rows, "around token %{x}", mode="lines")
+        line(fig, results, run, [(row["start"] + row["end"]) / 2 for row in rows], rows, "around token %{x}", mode="lines")
     _mark_trained(fig, results)
     fig.update_xaxes(title_text="place in the text, tokens")
     fig.update_yaxes(title_text=NATS)
     return fig
 
 
-def _line(fig: Any, results: Results, run: Run, x: list[float], rows: list[dict[str, Any]], where: str, mode: str = "lines+markers") -> None:
-    """A line, with its interval as a band where there is one."""
-    if not rows:
-        return
-    how, label = look(run, results), name(run)
-    about = {"legendgroup": label, "meta": {"label": label, "kind": "encoding" if run["strategy"] == "none" else "strategy"}}
-    sides = [[row.get(side) for row in rows] for side in ("low", "high")]
-    if all(value is not None for side in sides for value in side):
-        low, high = sides
-        fig.add_scatter(
-            x=[*x, *x[::-1]], y=[*high, *low[::-1]], fill="toself", fillcolor=how.shade, line={"width": 0}, mode="lines", showlegend=False,
-            hoverinfo="skip", **about,
-        )  # fmt: skip
-    first = all(trace.legendgroup != label or not trace.showlegend for trace in fig.data)
-    fig.add_scatter(
-        x=x, y=[row["loss"] for row in rows], name=html.escape(label), mode=mode, showlegend=first,
-        line={"color": how.colour, "dash": how.dash, "width": 2}, marker={"symbol": how.mark, "size": 7},
-        hovertemplate=f"{html.escape(label)}, seed {run['seed']}<br>{where}: %{{y:.3f}} nats<extra></extra>", **about,
-    )  # fmt: skip
-
-
 def strategies(results: Results) -> Any:
     """Nats gained by each strategy with paired intervals, and the cost to a short text, in rows; seeds singly."""
-    fig = _empty("Nats gained against no strategy")
+    fig = empty("Nats gained against no strategy")
     groups = by_name(helped(results))
     far = [n for n in lengths(results) if n > trained(results)]
     series = [f"short text ({base(results)}), set for {lengths(results)[-1]}", *[f"at {n}" for n in far]]
@@ -108,7 +87,7 @@ def _paid(run: Run, results: Results) -> dict[str, Any] | None:
 
 def attention(results: Results) -> Any:
     """Heat maps, one at a time: a row for each layer and head, a column for each distance."""
-    fig = _empty("Share of attention by distance")
+    fig = empty("Share of attention by distance")
     found = [(run, one) for run in results["runs"] for one in run.get("attention") or []]
     seeds = len({run["seed"] for run, _ in found}) > 1
     longest = max(one["length"] for _, one in found)
@@ -142,11 +121,11 @@ def tasks(results: Results) -> list[Any]:
 
 
 def _task(results: Results, task: str) -> Any:
-    fig = _empty(f"{task}: loss of the answers")
+    fig = empty(f"{task}: loss of the answers")
     runs = [run for run in results["runs"] if task in (run.get("tasks") or {})]
     for run in runs:
         rows = [row for row in run["tasks"][task] if row["loss"] is not None]
-        _line(fig, results, run, [row["length"] for row in rows], rows, "%{x} tokens")
+        line(fig, results, run, [row["length"] for row in rows], rows, "%{x} tokens")
     chance = {row["length"]: row["chance"] for run in runs for row in run["tasks"][task]}
     x = sorted(chance)
     fig.add_scatter(
@@ -162,7 +141,7 @@ def _task(results: Results, task: str) -> Any:
 
 def published(results: Results) -> Any:
     """The published pattern beside ours: perplexity over perplexity at the trained length, by times that length."""
-    fig = _empty("Perplexity / perplexity at 1x")
+    fig = empty("Perplexity / perplexity at 1x")
     for number, (encoding, column) in enumerate(TABLE.items()):
         mine = by_name(run for run in plain(results) if run["encoding"] == encoding)
         colour = look(next(iter(mine.values()))[0], results).colour if mine else COLOURS[-1 - number]
@@ -188,17 +167,6 @@ def _ratio(fig: Any, label: str, x: list[float], y: list[float], line: dict[str,
 
 
 # -- what figures share -------------------------------------------------------------------------------------------------------
-
-
-def _empty(title: str) -> Any:
-    from plotly import graph_objects as go
-
-    fig = go.Figure()
-    fig.update_layout(
-        template="plotly_white", height=460, margin={"l": 60, "r": 20, "t": 60, "b": 60}, legend={"orientation": "h", "y": -0.2},
-        title={"text": html.escape(title), "x": 0, "xanchor": "left", "font": {"size": 15}}, font={"family": "system-ui, sans-serif"},
-    )  # fmt: skip
-    return fig
 
 
 def _mark_trained(fig: Any, results: Results, *, log: bool = False) -> None:

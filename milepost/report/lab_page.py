@@ -121,6 +121,35 @@ function choice(bar, place) {
   bar.append(select);
 }
 
+// Lists to choose a patch and a kind of map from; a click on a patch chooses it too. All figures of the section follow.
+function patches(bar, places) {
+  const list = (words, options) => {
+    const select = document.createElement("select");
+    select.setAttribute("aria-label", words);
+    for (const option of options) select.add(new Option(option));
+    select.addEventListener("change", draw);
+    bar.append(select);
+    return select;
+  };
+  const {patches, views} = places[0].layout.meta;
+  function draw() {
+    const [row, column] = patches[patch.selectedIndex];
+    for (const place of places) {
+      const map = place.layout.meta.maps[view.selectedIndex] || place.layout.meta.maps[0];
+      Plotly.restyle(place, {z: [map.z[patch.selectedIndex]], zmin: map.low, zmax: map.high, colorscale: [map.colours]}, [0]);
+      Plotly.restyle(place, {x: [[column]], y: [[row]]}, [1]);
+      Plotly.relayout(place, {"title.text": map.title});
+    }
+  }
+  const patch = list("Which patch", patches.map(([row, column]) => `row ${row}, column ${column}`)), view = list("Which map", views);
+  patch.selectedIndex = places[0].layout.meta.first;
+  for (const place of places) place.on("plotly_click", event => {
+    const {x, y} = event.points[0], found = patches.findIndex(([row, column]) => row === y && column === x);
+    if (found >= 0) { patch.selectedIndex = found; draw(); }
+  });
+  draw();
+}
+
 const drawn = [];
 for (const section of document.querySelectorAll("section")) {
   const places = [...section.querySelectorAll(".figure")];
@@ -133,7 +162,9 @@ for (const section of document.querySelectorAll("section")) {
     drawn.push(place);
   }
   const bar = section.querySelector(".chips");
-  if (places.length && (places[0].layout.meta || {}).choice === "one") choice(bar, places[0]);
+  const how = places.length ? (places[0].layout.meta || {}).choice : undefined;
+  if (how === "one") choice(bar, places[0]);
+  else if (how === "patch") patches(bar, places);
   else if (places.length) chips(bar, places);
 }
 scheme.addEventListener("change", () => drawn.forEach(place => Plotly.relayout(place, colours(place.layout))));

@@ -16,17 +16,28 @@ TEXT = {"source": str, "sha256": str, "train_tokens": int, "test_files": int}
 
 
 def load(folder: str | Path) -> Results:
-    """The results in a folder."""
+    """The results of a run on text in a folder."""
+    return check(read(folder), str(Path(folder) / "results.json"))
+
+
+def read(folder: str | Path) -> Any:
+    """What results.json of a folder holds, whatever it is."""
     file = Path(folder) / "results.json"
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        return json.loads(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"{folder} holds no results.json: run `milepost lab --out {folder}` first") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{file} is no whole JSON ({error}); `milepost lab --out {folder} --resume` writes it again") from None
     except OSError as error:
         raise ValueError(f"{file} can't be read: {error.strerror or error}") from None
-    return check(found, str(file))
+
+
+def modality(found: Any) -> str:
+    """What a run was about, as its plan says: "text" where it says nothing."""
+    for field in ("provenance", "protocol", "plan"):
+        found = found.get(field) if isinstance(found, dict) else None
+    return str(found.get("modality", "text")) if isinstance(found, dict) else "text"
 
 
 def load_all(folders: Sequence[str | Path]) -> dict[str, Results]:
@@ -39,34 +50,42 @@ def load_all(folders: Sequence[str | Path]) -> dict[str, Results]:
 
 
 def check(found: Any, name: str) -> Results:
-    """The same results, if a report can be drawn from them."""
-    schema = found.get("schema") if isinstance(found, dict) else None
-    if schema != SCHEMA:
-        raise ValueError(f"{name} has schema {schema!r}, and this milepost reads schema {SCHEMA}")
-    _has(found, PARTS, name, "")
-    protocol = found["provenance"].get("protocol")
-    _has(found["provenance"], {"protocol": dict}, name, "provenance.")
-    _has(protocol, {"plan": dict, "text": dict, "targets": int}, name, "provenance.protocol.")
-    _has(protocol["plan"], PLAN, name, "provenance.protocol.plan.")
-    _has(protocol["plan"]["shape"], {"length": int}, name, "provenance.protocol.plan.shape.")
-    _has(protocol["text"], TEXT, name, "provenance.protocol.text.")
+    """The same results, if a report on text can be drawn from them."""
+    if (about := modality(found)) != "text":
+        raise ValueError(f"{name} is of a lab run on another modality than text ({about}): `milepost report` draws it, and only runs on text are compared")
+    protocol = check_parts(found, name)
+    has(protocol, {"plan": dict, "text": dict, "targets": int}, name, "provenance.protocol.")
+    has(protocol["plan"], PLAN, name, "provenance.protocol.plan.")
+    has(protocol["plan"]["shape"], {"length": int}, name, "provenance.protocol.plan.shape.")
+    has(protocol["text"], TEXT, name, "provenance.protocol.text.")
     if not protocol["plan"]["lengths"]:
         raise ValueError(f"{name} names no tested length (provenance.protocol.plan.lengths is empty)")
     for number, run in enumerate(found["runs"]):
         place = f"runs[{number}]."
-        _has(run, {"encoding": str, "strategy": str, "seed": int}, name, place)
+        has(run, {"encoding": str, "strategy": str, "seed": int}, name, place)
         for field in ("loss_by_length", "fixed", "disjoint", "sliding"):
-            _rows(run, field, ("length", "loss"), name, place)
-        _rows(run, "loss_by_position", ("start", "end", "loss"), name, place)
+            has_rows(run, field, ("length", "loss"), name, place)
+        has_rows(run, "loss_by_position", ("start", "end", "loss"), name, place)
     for number, one in enumerate(found["comparisons"]):
-        _has(one, {"encoding": str, "strategy": str, "seed": int, "length": int, "difference": float}, name, f"comparisons[{number}].")
-    for part in ("missing", "failed"):
-        for number, one in enumerate(found[part]):
-            _has(one, {"encoding": str, "seed": int}, name, f"{part}[{number}].")
+        has(one, {"encoding": str, "strategy": str, "seed": int, "length": int, "difference": float}, name, f"comparisons[{number}].")
     return dict(found)
 
 
-def _has(found: Any, fields: Mapping[str, type], name: str, place: str) -> None:
+def check_parts(found: Any, name: str) -> dict[str, Any]:
+    """That what runs of every modality have is there; the protocol."""
+    schema = found.get("schema") if isinstance(found, dict) else None
+    if schema != SCHEMA:
+        raise ValueError(f"{name} has schema {schema!r}, and this milepost reads schema {SCHEMA}")
+    has(found, PARTS, name, "")
+    has(found["provenance"], {"protocol": dict}, name, "provenance.")
+    for part in ("missing", "failed"):
+        for number, one in enumerate(found[part]):
+            has(one, {"encoding": str, "seed": int}, name, f"{part}[{number}].")
+    return dict(found["provenance"]["protocol"])
+
+
+def has(found: Any, fields: Mapping[str, type], name: str, place: str) -> None:
+    """That fields are there, each of its kind."""
     for field, kind in fields.items():
         value = found.get(field) if isinstance(found, dict) else None
         if not isinstance(value, (int, float) if kind is float else kind):
@@ -74,7 +93,8 @@ def _has(found: Any, fields: Mapping[str, type], name: str, place: str) -> None:
             raise ValueError(f"{name} is no whole result of `milepost lab`: {place}{field} {said}")
 
 
-def _rows(run: dict[str, Any], field: str, columns: tuple[str, ...], name: str, place: str) -> None:
+def has_rows(run: dict[str, Any], field: str, columns: tuple[str, ...], name: str, place: str) -> None:
+    """That a field is a list of rows with these columns, or is not there."""
     rows = run.get(field, [])
     if not isinstance(rows, list) or any(not isinstance(row, dict) or any(column not in row for column in columns) for row in rows):
         raise ValueError(f"{name} is no whole result of `milepost lab`: {place}{field} wants rows with {', '.join(columns)}")

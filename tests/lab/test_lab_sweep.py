@@ -16,6 +16,7 @@ from stripped import same, stripped
 
 from milepost.lab import processes
 from milepost.lab import sweep as sweeps
+from milepost.lab.kinds import from_json
 from milepost.lab.sweep import sweep
 
 HERE = Path(__file__).parent
@@ -112,7 +113,7 @@ def test_going_on_does_only_what_is_missing(with_failures, monkeypatch):
     out, _ = with_failures
     ran = []
     monkeypatch.setattr(processes, "_one", lambda trial, *how: ran.append(trial.encoding) or {"failed": "not today"})
-    plan = sweeps.Plan.from_json(json.loads((out / "plan.json").read_text()))
+    plan = from_json(json.loads((out / "plan.json").read_text()))
     before = results(out)
     after = sweep(plan, out, resume=True)
     assert ran == ["strangers_of_the_lab:Breaks"] and after["failed"][0]["why"] == "not today"

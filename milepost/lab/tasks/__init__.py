@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from milepost.lab.kinds import Trial
     from milepost.lab.model import Decoder
-    from milepost.lab.plan import Plan, Trial
+    from milepost.lab.plan import Plan
     from milepost.lab.train import Batches, Recipe
 
 TASKS = ("copy", "previous", "recall", "index", "counting", "who", "antecedent")

@@ -10,9 +10,10 @@ from torch.nn import functional as F
 
 from milepost.diagnose.intervals import mean
 from milepost.lab import tasks
+from milepost.lab.kinds import Trial
 from milepost.lab.measure import served
 from milepost.lab.model import Decoder
-from milepost.lab.plan import Plan, Trial
+from milepost.lab.plan import Plan
 
 Numbers = np.ndarray[Any, Any]
 TESTED = 96

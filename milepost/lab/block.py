@@ -1,0 +1,99 @@
+"""Block: one pre-norm layer that takes any encoding and any backend; and the weights that models start from.
+
+    x += attention(norm(x)),   x += mlp(norm(x))
+
+Decoder (text) and Encoder (images, signals) are made of it. Weights outside of the encoding are drawn for each name apart, so that models
+with different encodings start from the very same numbers.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from milepost.attention import KVCache, attend
+from milepost.attention.lengths import waits
+from milepost.encoding import Encoding, Sum
+from milepost.layout import Layout
+
+
+class Block(nn.Module):
+    """One layer of ``width`` channels: attention, then a feed-forward part four times as wide."""
+
+    def __init__(self, width: int, heads: int, enc: Encoding, *, causal: bool = True):
+        super().__init__()
+        self.heads, self.enc, self.causal = heads, enc, causal
+        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k and v as they are, each B H L D."""
+        q, k, v = self.qkv(self.norm_1(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return q, k, v
+
+    def forward(self, x: Tensor, at: Layout, cache: KVCache | None = None, backend: str = "auto") -> Tensor:
+        """x (B L C) after this layer."""
+        q, k, v = self.project(x)
+        if cache is not None:
+            y = cache.decode(q, k, v)
+        elif waits(self.enc):  # turned by attend, once the length is known
+            y = attend(q, k, v, self.enc, at=at, causal=self.causal, backend=backend)
+        else:
+            y = attend(self.enc.query(q, at.pos), self.enc.key(k, at.pos), v, self.enc, at=at, causal=self.causal, backend=backend)
+        x = x + self.out(y.transpose(1, 2).flatten(-2))
+        out: Tensor = x + self.down(F.gelu(self.up(self.norm_2(x))))
+        return out
+
+
+def by_layer(encodings: Sequence[Encoding], specs: Sequence[str]) -> list[Encoding]:
+    """What each layer gets: the first one embeds, the others do what their encoding does inside of a layer."""
+    found = list(encodings[:1])
+    for number, enc in enumerate(encodings[1:], 1):
+        if "embed" in enc.points and specs[number] != specs[0]:
+            raise ValueError(f"{enc!r} of layer {number} mixes position into the embedding, which is done once, before layer 0: give it to layer 0")
+        found.append(inside(enc))
+    return found
+
+
+def inside(enc: Encoding) -> Encoding:
+    """What an encoding does inside the layers: all but the embedding, which is the first layer's."""
+    if isinstance(enc, Sum):
+        parts = [part for part in enc.parts if set(part.points) - {"embed"}]  # type: ignore[arg-type]
+        return Sum(*parts) if len(parts) > 1 else parts[0] if parts else Encoding()  # type: ignore[arg-type, return-value]
+    return enc if set(enc.points) - {"embed"} or not enc.points else Encoding()
+
+
+def start(
+    model: nn.Module, seed: int, specs: Sequence[str], build: Callable[[str], Encoding], *, drawn: Mapping[str, tuple[int, int]], spread: float | None = 0.02
+) -> None:
+    """Initial weights, from the seed alone: the same for every encoding, but for those of the encoding itself.
+
+    ``model.blocks`` are its layers. ``drawn``: weights of which more are drawn than the model has, since some channels are the encoding's. ``spread`` is
+    their standard deviation; None is one over the root of the inputs, so that no layer makes its numbers smaller.
+    """
+    blocks: Sequence[Block] = model.blocks  # type: ignore[assignment]
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        for name, parameter in model.named_parameters():
+            if ".enc." in name:
+                continue
+            torch.manual_seed(zlib.crc32(f"{seed} {name}".encode()))
+            if name.endswith("bias"):
+                parameter.zero_()
+            elif "norm" in name:
+                parameter.fill_(1.0)
+            else:
+                deep = (2 * len(blocks)) ** -0.5 if name.endswith(("out.weight", "down.weight")) else 1.0
+                rows, columns = drawn.get(name, tuple(parameter.shape))
+                size = columns**-0.5 if spread is None else spread
+                parameter.copy_(torch.randn(rows, columns)[: parameter.shape[0], : parameter.shape[1]] * (size * deep))
+        for number, (spec, block) in enumerate(zip(specs, blocks, strict=True)):
+            torch.manual_seed(zlib.crc32(f"{seed} encoding {number}".encode()))
+            made = build(spec)
+            block.enc.load_state_dict((made if number == 0 else inside(made)).state_dict())
