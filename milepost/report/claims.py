@@ -102,10 +102,10 @@ def page(data: dict[str, Any]) -> str:
     from plotly.offline import get_plotlyjs
 
     rows = data["rows"]
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[Row]] = {title: [] for name, title in data["groups"].items() if any(row["group"] == name for row in rows)}
     for row in rows:
         drawn = [figure(one).to_json().replace("<", "\\u003c") for one in row["figures"]]
-        groups.setdefault(data["groups"][row["group"]], []).append({**row, "drawn": drawn, "clause_rows": clauses(row)})
+        groups[data["groups"][row["group"]]].append({**row, "drawn": drawn, "clause_rows": clauses(row)})
     about = data["provenance"]
     facts = [[key, str(value)] for key, value in (*about["protocol"].items(), *((k, v) for k, v in about.items() if k != "protocol"))]
     made = Environment(autoescape=True).from_string(template())
