@@ -156,3 +156,43 @@ def test_figures_by_length_leave_out_what_was_not_measured(made):
     runs = [run for run in made()["runs"] if run["encoding"] == "learned"]
     figure = lengths.by_length("loss", {"learned": runs})
     assert figure.x == [16] and Path(figure.title).name == "loss"
+
+
+# -- a checkpoint -------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_stretched_and_its_numbers_join_the_rule(small, tmp_path, texts):
+    """A lab model stands in for a real one: it is read by the same code."""
+    out = tmp_path / "claims"
+    judge(["rope-in-range"], out=out)
+    model = next((out / "lab").rglob("model.safetensors")).parent
+    rows = {row["id"]: row for row in judge(["pi-local", "yarn-balance", "trade"], model=model, text=texts)}
+    for name in ("real gain", "real cost"):
+        assert rows["pi-local"]["numbers"][name]["over"].endswith("windows")
+    assert "real temperature" in rows["yarn-balance"]["numbers"] and "real cost" in rows["trade"]["numbers"]
+    assert not any("it needs --model" in row["evidence"] for row in rows.values())
+
+
+def test_gains_and_costs_have_their_signs(small, tmp_path, texts):
+    from milepost.claims.real import Real
+
+    out = tmp_path / "claims"
+    judge(["rope-in-range"], out=out)
+    real = Real(next((out / "lab").rglob("model.safetensors")).parent, texts)
+    held = {("none", 16): 2.0, ("none", 32): 3.0, ("linear", 16): 2.5, ("linear", 32): 2.8}
+    real.held = {key: np.full(4, value) for key, value in held.items()}
+    real.groups = np.arange(4)
+    assert real.gain("linear").value == pytest.approx(0.2)
+    assert real.cost("linear").value == pytest.approx(0.25)
+    assert real.rise("linear").value == pytest.approx(0.4)
+
+
+def test_yarn_without_its_temperature_keeps_its_frequencies(small, tmp_path, texts):
+    from milepost.claims.real import Real
+
+    out = tmp_path / "claims"
+    judge(["rope-in-range"], out=out)
+    real = Real(next((out / "lab").rglob("model.safetensors")).parent, texts)
+    warm, cold = (real._stretched(name).main for name in ("yarn", "yarn, no temperature"))
+    assert warm.spectrum(32).frequencies == cold.spectrum(32).frequencies
+    assert warm.temperature(32) > 1.0 == cold.temperature(32)
