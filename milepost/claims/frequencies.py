@@ -8,10 +8,10 @@ from itertools import pairwise
 import torch
 
 from milepost.claims.claim import Claim, Figure, Found
-from milepost.claims.codes import nearest
 from milepost.claims.lengths import by_length
 from milepost.claims.rule import core, limit
 from milepost.claims.seeds import gap
+from milepost.claims.sinusoids import nearest
 from milepost.claims.trained import Lab, Need
 from milepost.claims.world import FAR
 from milepost.spectrum import geometric

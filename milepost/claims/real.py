@@ -20,7 +20,8 @@ from milepost.claims.claim import NotMeasured
 from milepost.claims.rule import Number
 from milepost.diagnose.intervals import mean
 from milepost.diagnose.losses import same_targets
-from milepost.dialects.rope_spec import RopeSpec
+from milepost.dialects.rope_spec import Rope, RopeSpec
+from milepost.scaling.yarn import YaRN
 
 TIMES, WINDOWS = 2, 8
 Numbers = np.ndarray[Any, Any]
@@ -43,8 +44,7 @@ class Real:
     def _stretched(self, method: str) -> RopeSpec:
         made = self.spec.extended(self.target, method.split(",", maxsplit=1)[0])  # type: ignore[arg-type]
         if method == "yarn, no temperature":
-            cold = tuple((kind, rope and rope.scaling and replace(rope, scaling=replace(rope.scaling, attention_factor=1.0))) for kind, rope in made.kinds)  # type: ignore[type-var]
-            made = replace(made, kinds=cold)  # type: ignore[arg-type]
+            made = replace(made, kinds=tuple((kind, _cold(rope)) for kind, rope in made.kinds))
         return made
 
     def losses(self, method: str, length: int) -> Numbers:
@@ -78,3 +78,10 @@ class Real:
         """How much more is lost at twice the trained length than by the model as it is at the trained one, as a share."""
         plain = self.losses("none", self.trained)
         return self._mean((self.losses(method, self.target) - plain) / plain.mean())
+
+
+def _cold(rope: Rope | None) -> Rope | None:
+    """The same without a temperature."""
+    if rope is None or not isinstance(rope.scaling, YaRN):
+        return rope
+    return replace(rope, scaling=replace(rope.scaling, attention_factor=1.0))

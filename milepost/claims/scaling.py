@@ -19,8 +19,8 @@ from milepost.claims.claim import Claim, Figure, Found, collected, points
 from milepost.claims.lengths import ROPE, ROPE_ITSELF, by_length
 from milepost.claims.real import Real
 from milepost.claims.rule import Clause, Number, core, limit
-from milepost.claims.seeds import Run, both, gap, losses, rise
-from milepost.claims.trained import Lab, Need
+from milepost.claims.seeds import both, gap, losses
+from milepost.claims.trained import Lab
 from milepost.diagnose.intervals import mean
 from milepost.diagnose.losses import same_targets
 from milepost.encodings.rope import RoPE
@@ -31,8 +31,7 @@ from milepost.scaling.yarn import YaRN
 from milepost.spectrum import geometric
 
 PLAIN = ("linear", "ntk", "yarn")
-TUNED = Need("tuned", ("rope",))
-FACTOR, FARTHEST = 8, 64
+FACTOR = 8
 SIZE = 64
 
 
@@ -115,20 +114,6 @@ def real_temperature_found(real: Real) -> Found:
     return Found({**plain.numbers, "real temperature": real.gain("yarn", against="yarn, no temperature")}, plain.figures, plain.notes)
 
 
-def training_found(lab: Lab) -> Found:
-    """YaRN without training and with a little, at 2 to 16 times the trained length."""
-    none, zero, tuned = (lab.runs(TUNED, "rope", name) for name in ("none", "yarn", "yarn tuned"))
-    home = none[0]["trained_length"]
-    numbers = {f"{name}, {n} times": _against(none, some, n * home, home) for name, some in (("zero", zero), ("tuned", tuned)) for n in (2, 4, 8, 16)}
-    return Found(numbers, (by_length("Loss of the same tokens", {"none": none, "yarn": zero, "yarn, tuned": tuned}),))
-
-
-def _against(none: list[Run], some: list[Run], length: int, home: int) -> Number:
-    """How much more is lost at a length than by the model as it is at home, as a share."""
-    moved = [{**run, "loss_by_window": {**run["loss_by_window"], str(home): plain["loss_by_window"][str(home)]}} for plain, run in zip(none, some, strict=True)]
-    return rise(moved, length, home)
-
-
 def trade_found(lab: Lab) -> Found:
     """What short texts pay for each method."""
     costs = {method: gains(lab, method)["cost"] for method in PLAIN}
@@ -141,30 +126,6 @@ def real_trade_found(real: Real) -> Found:
     costs = {method: real.cost(method) for method in PLAIN}
     cheapest = min(costs.values(), key=lambda one: one.value)
     return Found({"real cost": cheapest}, (points(f"What texts of the trained length pay, {real.subject.name}", "share of the loss", costs, 0.0),))
-
-
-def farthest_found(lab: Lab) -> Found:
-    """NTK-aware at 64 times the trained length without training, and at 16 times with a little."""
-    none, tuned = lab.runs(TUNED, "rope"), lab.runs(TUNED, "rope", "ntk tuned")
-    home = none[0]["trained_length"]
-
-    def far() -> Number:
-        from milepost.lab import corpus
-
-        plan = lab.plans["text"]
-        text = corpus.read(plan.text, plan.tokenizer, longest=FARTHEST * home, trained=home)
-        texts = Texts.of(replace(plan, lengths=(home, FARTHEST * home), windows=plan.windows // 4), text)
-        by_model = []
-        for model in lab.models(ROPE_ITSELF, "rope"):
-            reader = model.with_encoding(repr(RoPE(plan.shape.head_dim, scaling=NTK(FARTHEST)))).eval()
-            before = same_targets(model, texts.windows, home, plan.targets).mean(1)
-            by_model.append((same_targets(reader, texts.windows, FARTHEST * home, plan.targets).mean(1) - before) / before.mean())
-        lost = np.array(by_model)
-        one = mean(lost.mean(0)[:, None], texts.files)
-        return both([float(v) for v in lost.mean(1)], one.low, one.high, f"{len(set(texts.files.tolist()))} files")
-
-    numbers = collected({"zero": far, "tuned": lambda: _against(none, tuned, 16 * home, home)})
-    return Found(numbers, (by_length("Loss of the same tokens", {"none": none, "ntk, tuned": tuned}),))
 
 
 def _both_ranges(words: str) -> tuple[Clause, ...]:
@@ -228,20 +189,6 @@ CLAIMS = (
         needs=(ROPE, ROPE_ITSELF),
     ),
     Claim(
-        "yarn-needs-training",
-        "YaRN needs training and reaches 4 times at most.",
-        "YaRN 需要额外训练，且最多外推到 4 倍。",
-        "002",
-        "Small models with rope under YaRN at 2, 4, 8 and 16 times the trained length, without training and after a little at 16 times.",
-        (
-            core("zero, 2 times", "at least", HURTS, "the rise of the loss at 2 times without training, as a share,"),
-            core("tuned, 4 times", "at most", HURTS, "the rise of the loss at 4 times after training, as a share,"),
-            core("tuned, 8 times", "at least", HURTS, "the rise of the loss at 8 times after training, as a share,"),
-        ),
-        trained=training_found,
-        needs=(TUNED,),
-    ),
-    Claim(
         "trade",
         "All such methods trade short-range for long-range quality.",
         "这些方法本质上都是用短距离性能换取长距离外推。",
@@ -254,18 +201,5 @@ CLAIMS = (
         trained=trade_found,
         checkpoint=real_trade_found,
         needs=(ROPE,),
-    ),
-    Claim(
-        "ntk-64",
-        "Tuned frequencies reach 64 times the trained length.",
-        "调整频率后可支持 64 倍于训练长度的上下文。",
-        "003",
-        "Small models with rope under NTK-aware scaling: without training at 64 times the trained length, and after a little training at 16 times.",
-        (
-            core("zero", "at most", HURTS, "the rise of the loss at 64 times without training, as a share,"),
-            core("tuned", "at most", HURTS, "the rise of the loss at 16 times after training, as a share,"),
-        ),
-        trained=farthest_found,
-        needs=(TUNED, ROPE_ITSELF),
     ),
 )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from milepost.claims import added, alibi, codes, frequencies, order, relative, rotation, space, world
+from milepost.claims import added, alibi, codes, frequencies, order, relative, rotary, rotation, sinusoids, space, world
 from milepost.claims.judge import claims
 from milepost.claims.rule import Number, verdict
 from milepost.encodings.binary import Binary
@@ -70,7 +70,7 @@ def test_the_nearest_two_codes_by_brute_force():
     enc = Sinusoidal(16)
     code = enc.code(torch.arange(600)).numpy()
     apart = np.linalg.norm(code[:, None] - code[None], axis=-1) + 9.0 * np.eye(600)
-    best, where, octaves = codes.nearest(enc.frequencies, 599)
+    best, where, octaves = sinusoids.nearest(enc.frequencies, 599)
     i, j = np.unravel_index(apart.argmin(), apart.shape)
     assert best == pytest.approx(apart.min(), rel=1e-9) and where == abs(i - j)
     assert float(octaves.min()) == best
@@ -151,8 +151,9 @@ def test_a_rope_that_fades_vanishes_and_keeps_no_norms(monkeypatch):
 
 def test_queries_that_turn_at_another_speed_are_not_relative(monkeypatch):
     monkeypatch.setattr(rotation, "RoPE", Leaning)
+    monkeypatch.setattr(rotary, "RoPE", Leaning)
     assert judged("rope-relative", rotation.relative_found()) == "fails"
-    assert judged("linear-attention", rotation.linear_attention_found()) == "fails"
+    assert judged("linear-attention", rotary.linear_attention_found()) == "fails"
 
 
 def test_code_that_rotates_neighbours_would_bear_the_notes_out(monkeypatch):
@@ -160,8 +161,8 @@ def test_code_that_rotates_neighbours_would_bear_the_notes_out(monkeypatch):
         a, b = x[..., 0::2], x[..., 1::2]
         return torch.stack([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1).flatten(-2)
 
-    monkeypatch.setattr(rotation, "split_as_in_the_notes", neighbours)
-    assert judged("pairs-in-code", rotation.pairs_found()) == "holds"
+    monkeypatch.setattr(rotary, "split_as_in_the_notes", neighbours)
+    assert judged("pairs-in-code", rotary.pairs_found()) == "holds"
 
 
 def test_positions_in_the_words_are_seen_by_permutation(monkeypatch):
@@ -211,10 +212,10 @@ class Crowded(Sinusoidal):
 
 
 def test_codes_that_come_back_are_not_unique(monkeypatch):
-    monkeypatch.setattr(codes, "Sinusoidal", Crowded)
-    monkeypatch.setattr(codes, "FAR", 200000)
-    assert codes.unique_found().numbers["nearest"] < 1e-6
-    assert judged("sin-unique", codes.unique_found()) == "fails"
+    monkeypatch.setattr(sinusoids, "Sinusoidal", Crowded)
+    monkeypatch.setattr(sinusoids, "FAR", 200000)
+    assert sinusoids.unique_found().numbers["nearest"] < 1e-6
+    assert judged("sin-unique", sinusoids.unique_found()) == "fails"
 
 
 class Bent(Sinusoidal):
@@ -225,10 +226,10 @@ class Bent(Sinusoidal):
 
 
 def test_codes_of_squares_are_no_rotation_and_relate_differently(monkeypatch):
-    monkeypatch.setattr(codes, "Sinusoidal", Bent)
-    assert judged("sin-linear", codes.linear_found()) == "fails"
-    assert judged("sin-dot", codes.dot_found()) == "fails"
-    assert judged("sin-relation", codes.dot_found()) == "holds"
+    monkeypatch.setattr(sinusoids, "Sinusoidal", Bent)
+    assert judged("sin-linear", sinusoids.linear_found()) == "fails"
+    assert judged("sin-dot", sinusoids.dot_found()) == "fails"
+    assert judged("sin-relation", sinusoids.dot_found()) == "holds"
 
 
 class Clamped(Learned):

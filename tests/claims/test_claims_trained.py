@@ -22,8 +22,8 @@ def small(monkeypatch, texts):
     """The plans of the claims, for models so small that they learn nothing."""
 
     def made(profile, **how):
-        plan = planned.make("tiny", **{**how, "text": str(texts), "train_length": 16, "lengths": "1x,2x,8x"})
-        return replace(plan, steps=4, rows=4, windows=6, shape=Shape(256, 2, 16, 2, 16))
+        plan = planned.make(profile, **{**how, "text": str(texts), "train_length": 16, "lengths": "1x,2x,8x"})
+        return replace(plan, steps=4, rows=4, windows=6, shape=Shape(256, 2, 32, 4, 16))
 
     monkeypatch.setattr(trained, "make", made)
     monkeypatch.setattr(trained, "TASK_STEPS", {"quick": 4})
