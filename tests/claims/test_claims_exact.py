@@ -11,6 +11,7 @@ import torch
 from milepost.claims import added, alibi, codes, frequencies, order, relative, rotary, rotation, sinusoids, space, world
 from milepost.claims.judge import claims
 from milepost.claims.rule import Number, verdict
+from milepost.encodings.axial import Axial
 from milepost.encodings.binary import Binary
 from milepost.encodings.learned import Learned
 from milepost.encodings.rope import RoPE
@@ -265,14 +266,14 @@ def test_buckets_that_go_on_do_not_limit(monkeypatch):
 
 
 def test_one_axis_that_is_not_turned_is_seen(monkeypatch):
-    class Flat(space.Axial):
+    class Flat(Axial):
         def turn(self, x, pos):
             return super().turn(x, pos * 0)
 
     monkeypatch.setattr(space, "Axial", Flat)
     assert judged("n-d", space.axes_found()) == "not decided here"
 
-    class Slanted(space.Axial):
+    class Slanted(Axial):
         def query(self, q, pos):
             return super().query(q, 2 * pos)
 
