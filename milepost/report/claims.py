@@ -10,6 +10,7 @@ import html
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from rich.table import Table
@@ -23,6 +24,8 @@ Row = dict[str, Any]
 VERDICTS = ("holds", "holds with a limit", "fails", "not decided here")
 STYLES = {"holds": "green", "holds with a limit": "yellow", "fails": "bold red", "not decided here": "dim"}
 GREY = "#888"
+LINE, TICKS = 44, 8
+"""Letters in a line of a title, which a phone has room for; and points of a logarithmic axis that are all named."""
 
 
 def counted(rows: Sequence[Row]) -> dict[str, int]:
@@ -64,12 +67,14 @@ def figure(data: dict[str, Any]) -> Any:
         title_text=html.escape(data["x_title"]), type="log" if data["log_x"] else "category" if data["kind"] == "points" else "linear", automargin=True
     )
     fig.update_yaxes(title_text=html.escape(data["y_title"]), type="log" if data["log_y"] else "linear", exponentformat="power", automargin=True)
+    if data["log_x"] and len(data["x"]) <= TICKS:
+        fig.update_xaxes(tickvals=data["x"], ticktext=[f"{one:,g}" if one < 1e5 else f"{one:.0e}" for one in data["x"]])
     if data["mark"] is not None and (data["mark"] > 0 or not data["log_y"]):
         fig.add_hline(data["mark"], line_dash="dot", line_color=GREY)
+    title = {"text": "<br>".join(html.escape(line) for line in wrap(data["title"], LINE)), "x": 0, "xanchor": "left", "font": {"size": 14}}
     fig.update_layout(
-        template="plotly_white", height=340, margin={"l": 60, "r": 20, "t": 50, "b": 50}, legend={"orientation": "h", "y": -0.3},
-        title={"text": html.escape(data["title"]), "x": 0, "xanchor": "left", "font": {"size": 14}}, font={"family": "system-ui, sans-serif"},
-        showlegend=len(data["lines"]) > 1,
+        template="plotly_white", height=340, margin={"l": 60, "r": 20, "t": 60, "b": 50}, legend={"orientation": "h", "y": -0.3}, title=title,
+        font={"family": "system-ui, sans-serif"}, showlegend=len(data["lines"]) > 1,
     )  # fmt: skip
     return fig
 

@@ -15,6 +15,7 @@ section { border-top: 1px solid var(--line); padding-top: .6rem } section h3 { m
 .zh { color: var(--dim) } .verdict { font-weight: 700 } .holds { color: var(--good) } .fails { color: var(--bad) }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1rem; margin: .4rem 0 } dt { color: var(--dim) } dd { margin: 0 }
 @media (max-width: 600px) { dl { display: block } dt { margin-top: .4rem } }
+.chips button[aria-pressed=false] { opacity: 1; text-decoration: none } .chips button[aria-pressed=true] { background: var(--ink); color: var(--paper) }
 .chips { position: sticky; top: 0; background: var(--paper); padding: .4rem 0; z-index: 2 } .figure { min-height: 340px }
 section, .group { scroll-margin-top: 4rem } .toc ul { columns: 16rem; padding-left: 1.2rem; margin: .3rem 0 1rem }
 """
