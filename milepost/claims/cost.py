@@ -27,7 +27,7 @@ ROUNDS = 9
 TIMED = 2048
 """Tokens."""
 PLACED = (16384, 32768)
-ATTENDED = (2048, 4096)
+ATTENDED = (1024, 2048)
 
 
 def _peak(run: Callable[[], Any]) -> list[float]:

@@ -26,7 +26,8 @@ def claims_command(
 ) -> None:
     """What is said of positional encodings, tried: for each claim the evidence, the rule, and the verdict that follows from both.
 
-    Verdicts are `holds`, `holds with a limit`, `fails` and `not decided here`. Nothing is trained without --out.
+    Verdicts are `holds`, `holds with a limit`, `fails` and `not decided here`. Without --out nothing is trained: lab results that come with the
+    package are read, and what needs more is not decided.
 
     Example: `milepost claims rope-sign shift --json`, `milepost claims --exact` or `milepost claims --profile quick --out runs/claims`
     """
