@@ -26,7 +26,7 @@ def shown(seen):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [PHONE, DESK])
 def test_every_figure_is_drawn_when_it_is_come_to(chromium, page, width, scheme):
-    with Opened(chromium, page, width, scheme) as seen:
+    with Opened(chromium, page, width, scheme, figures=False) as seen:
         for place in range(seen.count(".figure")):
             seen.page.locator(".figure").nth(place).scroll_into_view_if_needed()
         figures = seen.count(".figure")
@@ -39,7 +39,7 @@ def test_every_figure_is_drawn_when_it_is_come_to(chromium, page, width, scheme)
 
 
 def test_each_claim_has_all_that_was_asked_for(chromium, page):
-    with Opened(chromium, page) as seen:
+    with Opened(chromium, page, figures=False) as seen:
         words = seen.ask("document.querySelector('#sin-dot').textContent")
         for part in (
             "PE(i)·PE(j) is a function of i - j alone.",
@@ -62,7 +62,7 @@ def test_each_claim_has_all_that_was_asked_for(chromium, page):
 
 
 def test_buttons_show_the_claims_of_one_verdict(chromium, page):
-    with Opened(chromium, page) as seen:
+    with Opened(chromium, page, figures=False) as seen:
         assert len(shown(seen)) == 5
         seen.page.get_by_role("button", name="fails (2)").click()
         assert shown(seen) == ["alibi-weights-linear", "rope-sign"]
@@ -75,14 +75,14 @@ def test_buttons_show_the_claims_of_one_verdict(chromium, page):
 
 
 def test_a_link_leads_to_its_claim(chromium, page):
-    with Opened(chromium, page) as seen:
+    with Opened(chromium, page, figures=False) as seen:
         seen.page.locator("nav a", has_text="rope-norm").click()
         assert seen.ask("location.hash") == "#rope-norm"
         seen.check()
 
 
 def test_words_of_results_are_words(chromium, page):
-    with Opened(chromium, page) as seen:
+    with Opened(chromium, page, figures=False) as seen:
         seen.page.locator("#rope-sign .figure").first.scroll_into_view_if_needed()
         seen.until("document.querySelector('#rope-sign .js-plotly-plot') !== null")
         assert seen.page.title() == "Claims of the notes, measured · milepost"
