@@ -41,6 +41,7 @@ ARROWS: dict[str, set[str]] = {
     "checkpoints": LIBRARY | {"resize", "attention", "results", "dialects", "analysis", "catalogue", "report", "diagnose", "maps", "lab", "testing"},
     "diagnose": LIBRARY | {"attention", "results"},
     "lab": LIBRARY | {"attention", "diagnose", "results", "maps", "resize", "portrait"},
+    "claims": LIBRARY | {"attention", "testing", "results", "catalogue", "diagnose", "lab", "maps", "bench", "choose", "dialects", "checkpoints"},
     # without torch
     "results": set(),
     "catalogue": {"encodings", "maps"},
@@ -48,7 +49,7 @@ ARROWS: dict[str, set[str]] = {
     "choose": {"results", "catalogue"},
     # the command line and the public names
     "cli": {"spec", "encodings", "catalogue", "portrait", "testing", "bench", "checkpoints", "report", "results", "dialects", "analysis", "lab", "maps"}
-    | {"choose"},
+    | {"choose", "claims"},
     "milepost": {"encodings"},
 }
 """Which part of milepost may import which others, by folder or file ("pages": the files of encodings/). A new folder needs a line here."""
@@ -64,6 +65,7 @@ PACKAGES: dict[str, set[str]] = {
     "lab": {"torch", "numpy", "accelerate", "safetensors", "tokenizers", "ray", "sklearn", "PIL"},
     "bench": {"torch", "numpy", "psutil", "transformers", "x_transformers", "rotary_embedding_torch"},
     "checkpoints": {"torch", "numpy", "transformers", "safetensors", "accelerate", "huggingface_hub", "peft", "gguf"},
+    "claims": {"torch", "numpy"},
     "results": set(),
     "catalogue": set(),
     "report": {"rich", "plotly", "jinja2"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from milepost.cli import bench, checkpoints, choose, diagnose, encodings, extend, lab, migrate, recommend, resize, ropes
+from milepost.cli import bench, checkpoints, choose, claims, diagnose, encodings, extend, lab, migrate, recommend, resize, ropes
 
 COMMANDS = {
     "list": encodings.list_command,
@@ -25,6 +25,7 @@ COMMANDS = {
     "report": lab.report_command,
     "compare": lab.compare_command,
     "choose": choose.choose_command,
+    "claims": claims.claims_command,
 }
 BENCH = {
     "rope": bench.bench_rope_command,

@@ -1,0 +1,87 @@
+"""Real: a checkpoint that the reader gives, stretched to twice its trained length without training, on the reader's text.
+
+Same targets: the last half of the trained length is scored, with the trained length and with twice it read. A stretched model keeps one setting for
+both, as a served one does. What was measured once is held for all claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from milepost.checkpoints.candidates import by_layer
+from milepost.checkpoints.loaded import load
+from milepost.checkpoints.text import read_text
+from milepost.claims.claim import NotMeasured
+from milepost.claims.rule import Number
+from milepost.diagnose.intervals import mean
+from milepost.diagnose.losses import same_targets
+from milepost.dialects.rope_spec import Rope, RopeSpec
+from milepost.scaling.yarn import YaRN
+
+TIMES, WINDOWS = 2, 8
+Numbers = np.ndarray[Any, Any]
+
+
+class Real:
+    """One model and one text; losses are measured when they are first asked for."""
+
+    def __init__(self, model: str | Path, text: str | Path, tell: Callable[[str, float], None] = lambda what, share: None):
+        self.subject, self.tell = load(model), tell
+        spec, trained = self.subject.spec, self.subject.trained
+        if spec is None or trained is None:
+            raise ValueError(f"claims about stretching want a rotary model that says its trained length; {self.subject.name} is none: give another --model")
+        self.spec, self.trained, self.target = replace(spec, trained=trained), trained, TIMES * trained
+        read = read_text(text, self.subject)
+        self.begin = read.begin
+        self.windows, self.groups = read.windows(self.target, WINDOWS)
+        self.held: dict[tuple[str, int], Numbers] = {}
+
+    def _stretched(self, method: str) -> RopeSpec:
+        made = self.spec.extended(self.target, method.split(",", maxsplit=1)[0])  # type: ignore[arg-type]
+        if method == "yarn, no temperature":
+            made = replace(made, kinds=tuple((kind, _cold(rope)) for kind, rope in made.kinds))
+        return made
+
+    def losses(self, method: str, length: int) -> Numbers:
+        """Mean losses of the targets (windows,) under a method ("none": as it is), with ``length`` tokens read."""
+        if (method, length) not in self.held:
+            done = []
+            encodings = {} if method == "none" else by_layer(self._stretched(method), len(self.subject.inspection.layers))
+            for number, window in enumerate(self.windows):
+                self.tell(f"{self.subject.name}, {method}, {length} tokens", number / len(self.windows))
+                with self.subject.turned(encodings):
+                    done.append(same_targets(self.subject, window[None], length, max(1, self.trained // 2), begin=self.begin).mean())
+            self.held[method, length] = np.array(done)
+        return self.held[method, length]
+
+    def _mean(self, values: Numbers) -> Number:
+        if not np.isfinite(values).all():
+            raise NotMeasured("a loss of the checkpoint is no number")
+        one = mean(values[:, None], self.groups)
+        return Number(one.value, one.low, one.high, f"{len(values)} windows")
+
+    def gain(self, method: str, against: str = "none") -> Number:
+        """Nats gained at twice the trained length."""
+        return self._mean(self.losses(against, self.target) - self.losses(method, self.target))
+
+    def cost(self, method: str) -> Number:
+        """What texts of the trained length pay, as a share of what the model loses there."""
+        plain = self.losses("none", self.trained)
+        return self._mean((self.losses(method, self.trained) - plain) / plain.mean())
+
+    def rise(self, method: str) -> Number:
+        """How much more is lost at twice the trained length than by the model as it is at the trained one, as a share."""
+        plain = self.losses("none", self.trained)
+        return self._mean((self.losses(method, self.target) - plain) / plain.mean())
+
+
+def _cold(rope: Rope | None) -> Rope | None:
+    """The same without a temperature."""
+    if rope is None or not isinstance(rope.scaling, YaRN):
+        return rope
+    return replace(rope, scaling=replace(rope.scaling, attention_factor=1.0))

@@ -1,0 +1,52 @@
+"""claims: what the notes say of positional encodings, each with the experiment that decides it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from milepost.cli.shared import Json, aside, measuring, print_json, teaching
+
+
+@teaching
+def claims_command(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Claims, such as rope-sign; all of them if left out.")] = None,
+    exact: Annotated[bool, typer.Option("--exact", help="Exact experiments alone: all of them within a minute.")] = False,
+    profile: Annotated[
+        Literal["quick", "standard"], typer.Option(help="Size of the trained experiments: a quarter of an hour, or hours, on two cores.")
+    ] = "quick",
+    out: Annotated[Path | None, typer.Option(help="Folder for claims.json, claims.html and the models that are trained.")] = None,
+    model: Annotated[str | None, typer.Option(help="A checkpoint on which claims about scaling are decided too: a folder, or a name on the Hub.")] = None,
+    text: Annotated[Path | None, typer.Option(help="The text that the checkpoint reads: a file or a folder.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Trainings side by side; one for each core if left out.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a folder whose trainings were stopped.")] = False,
+    as_json: Json = False,
+) -> None:
+    """What is said of positional encodings, tried: for each claim the evidence, the rule, and the verdict that follows from both.
+
+    Verdicts are `holds`, `holds with a limit`, `fails` and `not decided here`. Without --out nothing is trained: lab results that come with the
+    package are read, and what needs more is not decided.
+
+    Example: `milepost claims rope-sign shift --json`, `milepost claims --exact` or `milepost claims --profile quick --out runs/claims`
+    """
+    from milepost.claims.judge import chosen, document, judge
+    from milepost.report import claims as report
+
+    chosen(ids or [], exact=exact)  # what is wrong with the ids is said first
+    if out is not None:
+        report.check_folder(out, model, resume)
+    with measuring() as tell:
+        rows = judge(ids or [], exact=exact, profile=profile, out=out, resume=resume, workers=workers, model=model, text=text, tell=tell)
+    written = None if out is None else report.save(document(rows, profile=profile, exact=exact, model=model), out)
+    if as_json:
+        print_json(rows)
+    else:
+        from rich.console import Console
+
+        console = Console()
+        console.print(report.terminal(rows))
+        console.print(report.answer(rows), markup=False)
+    if written is not None:
+        aside().print(f"open {written}", soft_wrap=True)

@@ -1,0 +1,198 @@
+"""Trained claims: what comes with the package is read, the rest is trained once, and goes on where it stopped."""
+
+import json
+import statistics
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from milepost.choose import shipped
+from milepost.claims import lengths, pairs, probes, trained
+from milepost.claims.judge import claims, judge
+from milepost.claims.trained import Need, is_old, plans
+from milepost.lab import plan as planned
+from milepost.lab.model import Decoder, Shape
+from milepost.spec import build
+
+
+@pytest.fixture
+def small(monkeypatch, texts):
+    """The plans of the claims, for models so small that they learn nothing."""
+
+    def made(profile, **how):
+        plan = planned.make(profile, **{**how, "text": str(texts), "train_length": 16, "lengths": "1x,2x,8x"})
+        return replace(plan, steps=4, rows=4, windows=6, shape=Shape(256, 2, 32, 4, 16))
+
+    monkeypatch.setattr(trained, "make", made)
+    monkeypatch.setattr(trained, "TASK_STEPS", {"quick": 4})
+
+
+@pytest.fixture(scope="session")
+def texts(tmp_path_factory):
+    """A folder of twenty texts of some 3000 bytes."""
+    folder = tmp_path_factory.mktemp("texts")
+    for number in range(20):
+        rng = np.random.default_rng(number)
+        (folder / f"text-{number:02}.txt").write_text(" ".join(rng.choice(["position", "token", "length", "query", "key", "value", "near", "far"], 500)))
+    return folder
+
+
+# -- what comes with the package ----------------------------------------------------------------------------------------------------------
+
+
+def losses(encoding, length, strategy="none"):
+    """Losses of the results that come with the package, one for each seed."""
+    found = []
+    for one in shipped("lab")["runs"]:
+        if (one["encoding"], one["strategy"]) == (encoding, strategy):
+            found += [row["loss"] for row in one["loss_by_length"] if row["length"] == length]
+    return found
+
+
+@pytest.mark.parametrize(("name", "encoding"), [("alibi-flat", "alibi"), ("rope-breaks", "rope"), ("sin-extrapolates", "sinusoidal")])
+def test_rises_are_those_of_the_table(name, encoding):
+    """By the table of losses, which is made apart from the windows that the claim reads."""
+    row = judge([name])[0]
+    home = statistics.fmean(losses(encoding, 128))
+    for times in (2, 8):
+        rise = statistics.fmean(losses(encoding, 128 * times)) / home - 1
+        assert row["numbers"][f"{times} times"]["value"] == pytest.approx(rise, abs=1e-5)
+    assert "which come with the package and are older than this rule" in row["evidence"]
+
+
+def test_a_verdict_moves_with_the_results(monkeypatch):
+    """The same rule on the same results with rope's name on alibi's runs."""
+    assert judge(["alibi-flat"])[0]["verdict"] == "holds"
+    assert judge(["rope-breaks"])[0]["verdict"] == "holds"
+    other = shipped("lab")
+    other["runs"] = [{**run, "encoding": {"rope": "alibi", "alibi": "rope"}.get(run["encoding"], run["encoding"])} for run in other["runs"]]
+    monkeypatch.setattr(trained, "shipped", lambda name: other)
+    assert judge(["alibi-flat"])[0]["verdict"] == "fails"
+    assert judge(["rope-breaks"])[0]["verdict"] == "fails"
+
+
+def test_a_need_that_looks_at_weights_is_never_old():
+    old = shipped("lab")
+    assert is_old(Need("text", ("rope", "alibi")), old) and not is_old(Need("text", ("rope",), weights=True), old)
+    assert is_old(Need("text", ('sinusoidal(width={quarter}, how="concat")',)), old)
+    assert not is_old(Need("text", ("rope", "kerple")), old) and not is_old(Need("deep", ("rope",), "previous"), old)
+
+
+@pytest.mark.parametrize("profile", ["quick", "standard"])
+def test_plans_hold_every_model_that_a_claim_needs(profile):
+    known = plans(profile, claims().values())
+    for claim in claims().values():
+        for need in claim.needs:
+            plan = known[need.sweep]
+            names = {(trial.encoding, trial.data) for trial in plan.trials()}
+            for encoding in need.encodings:
+                assert (trained.spelled(encoding, plan.shape.width), need.data) in names
+                build(trained.spelled(encoding, plan.shape.width), heads=plan.shape.heads, head_dim=plan.shape.head_dim, width=plan.shape.width, length=64)
+    assert known["one-layer"].shape.layers == 1 and known["deep"].shape.layers > 1
+
+
+# -- trained here ---------------------------------------------------------------------------------------------------------------------------
+
+
+def test_models_are_trained_once_and_go_on(small, tmp_path):
+    out = tmp_path / "claims"
+    row = judge(["previous-token"], out=out)[0]
+    assert row["verdict"] == "not decided here"  # four steps teach nothing, and the control sees it
+    assert {"one layer", "nope", "rope", "alibi"} <= row["numbers"].keys() and row["figures"]
+    results = sorted((out / "lab").rglob("result.json"))
+    assert len(results) == 4
+    before = [file.stat().st_mtime_ns for file in results]
+    again = judge(["previous-token", "rope-in-range"], out=out, resume=True)
+    assert again[0]["numbers"] == row["numbers"]
+    assert [file.stat().st_mtime_ns for file in results] == before
+    assert len(sorted((out / "lab").rglob("result.json"))) == 5  # one more, for the other claim
+    assert {"whole", "window"} <= again[1]["numbers"].keys()
+    with pytest.raises(ValueError, match="holds results already; go on with --resume"):
+        judge(["previous-token"], out=out)
+
+
+def test_two_claims_share_a_model(small, tmp_path):
+    rows = judge(["rope-in-range", "rope-far-random"], out=tmp_path / "claims")
+    assert len(list((tmp_path / "claims").rglob("result.json"))) == 1
+    assert all(row["numbers"] for row in rows)
+
+
+def test_a_model_that_is_lost_is_a_reason_not_a_crash(small, tmp_path):
+    out = tmp_path / "claims"
+    judge(["rope-in-range"], out=out)
+    file = next((out / "lab").rglob("result.json"))
+    held = json.loads(file.read_text())
+    held["runs"] = [{**run, "failed": "the loss at step 3 is nan"} for run in held["runs"]]
+    file.write_text(json.dumps(held))
+    row = judge(["rope-breaks"], out=out, resume=True)[0]
+    assert row["verdict"] == "not decided here" and "could not be trained: the loss at step 3 is nan" in row["evidence"]
+
+
+# -- instruments ------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_probe_finds_places_that_are_there_and_none_where_there_are_none():
+    torch = pytest.importorskip("torch")
+    generator = torch.Generator().manual_seed(1)
+    noise = torch.randn(64, 64, 16, generator=generator)
+    assert probes.probed(noise).value < 0.05
+    told = noise.clone()
+    told[..., 3] += torch.arange(64) / 4
+    assert probes.probed(told).value > 0.9
+
+
+def test_stopped_pairs_do_not_turn():
+    rope = build("rope(head_dim=16)", head_dim=16)
+    stopped = pairs.Stopped(0, 4)(rope.spectrum)
+    assert stopped.frequencies[:4] == (0.0,) * 4 and stopped.frequencies[4:] == rope.spectrum.frequencies[4:]
+    model = Decoder(Shape(256, 1, 32, 2, 16), "rope").start(0)
+    assert build(repr(build("rope", head_dim=16).__class__(16, scaling=pairs.Stopped(0, 4))), head_dim=16).spectrum == stopped
+    assert 0 <= pairs.answers([model], "previous", (0.0, 0.5)).value <= 1
+
+
+def test_figures_by_length_leave_out_what_was_not_measured(made):
+    runs = [run for run in made()["runs"] if run["encoding"] == "learned"]
+    figure = lengths.by_length("loss", {"learned": runs})
+    assert figure.x == [16] and Path(figure.title).name == "loss"
+
+
+# -- a checkpoint -------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_stretched_and_its_numbers_join_the_rule(small, tmp_path, texts):
+    """A lab model stands in for a real one: it is read by the same code."""
+    out = tmp_path / "claims"
+    judge(["rope-in-range"], out=out)
+    model = next((out / "lab").rglob("model.safetensors")).parent
+    rows = {row["id"]: row for row in judge(["pi-local", "yarn-balance", "trade"], model=model, text=texts)}
+    for name in ("real gain", "real cost"):
+        assert rows["pi-local"]["numbers"][name]["over"].endswith("windows")
+    assert "real temperature" in rows["yarn-balance"]["numbers"] and "real cost" in rows["trade"]["numbers"]
+    assert not any("it needs --model" in row["evidence"] for row in rows.values())
+
+
+def test_gains_and_costs_have_their_signs(small, tmp_path, texts):
+    from milepost.claims.real import Real
+
+    out = tmp_path / "claims"
+    judge(["rope-in-range"], out=out)
+    real = Real(next((out / "lab").rglob("model.safetensors")).parent, texts)
+    held = {("none", 16): 2.0, ("none", 32): 3.0, ("linear", 16): 2.5, ("linear", 32): 2.8}
+    real.held = {key: np.full(4, value) for key, value in held.items()}
+    real.groups = np.arange(4)
+    assert real.gain("linear").value == pytest.approx(0.2)
+    assert real.cost("linear").value == pytest.approx(0.25)
+    assert real.rise("linear").value == pytest.approx(0.4)
+
+
+def test_yarn_without_its_temperature_keeps_its_frequencies(small, tmp_path, texts):
+    from milepost.claims.real import Real
+
+    out = tmp_path / "claims"
+    judge(["rope-in-range"], out=out)
+    real = Real(next((out / "lab").rglob("model.safetensors")).parent, texts)
+    warm, cold = (real._stretched(name).main for name in ("yarn", "yarn, no temperature"))
+    assert warm.spectrum(32).frequencies == cold.spectrum(32).frequencies
+    assert warm.temperature(32) > 1.0 == cold.temperature(32)

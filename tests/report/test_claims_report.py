@@ -1,0 +1,93 @@
+"""The page of the claims in a real browser."""
+
+import gzip
+
+import pytest
+from opened import DESK, OWNED, PHONE, Opened
+
+from milepost.claims.judge import document, judge
+from milepost.report import claims as report
+
+IDS = ["rope-sign", "rope-norm", "sin-dot", "alibi-weights-linear", "alice-bob"]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    rows = judge(IDS)
+    rows[0] |= {"statement": OWNED, "evidence": OWNED}
+    rows[0]["figures"][0] |= {"title": OWNED}
+    return report.save(document(rows), tmp_path_factory.mktemp("claims"))
+
+
+def shown(seen):
+    return seen.ask("[...document.querySelectorAll('section')].filter(one => one.offsetParent !== null).map(one => one.id)")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [PHONE, DESK])
+def test_every_figure_is_drawn_when_it_is_come_to(chromium, page, width, scheme):
+    with Opened(chromium, page, width, scheme, figures=False) as seen:
+        for place in range(seen.count(".figure")):
+            seen.page.locator(".figure").nth(place).scroll_into_view_if_needed()
+        figures = seen.count(".figure")
+        seen.until(f"document.querySelectorAll('.js-plotly-plot svg.main-svg').length >= {figures}")
+        seen.until(f"document.querySelectorAll('.js-plotly-plot').length === {figures}")
+        assert figures == 4 and all(seen.drawn())
+        seen.check()
+        ink = seen.ask("getComputedStyle(document.querySelector('.gtitle')).fill")
+        assert ink == ("rgb(231, 231, 234)" if scheme == "dark" else "rgb(28, 28, 28)")
+
+
+def test_each_claim_has_all_that_was_asked_for(chromium, page):
+    with Opened(chromium, page, figures=False) as seen:
+        words = seen.ask("document.querySelector('#sin-dot').textContent")
+        for part in (
+            "PE(i)·PE(j) is a function of i - j alone.",
+            "只是 i - j 的函数",
+            "002 §1",
+            "experiment (exact)",
+            "evidence",
+            "rule",
+            "Holds if",
+            "holds with a limit",
+        ):
+            assert part in words
+        assert seen.ask("[...document.querySelectorAll('nav a')].map(one => one.textContent)") == [
+            "alice-bob",
+            "sin-dot",
+            "alibi-weights-linear",
+            "rope-sign",
+            "rope-norm",
+        ]
+
+
+def test_buttons_show_the_claims_of_one_verdict(chromium, page):
+    with Opened(chromium, page, figures=False) as seen:
+        assert len(shown(seen)) == 5
+        seen.page.get_by_role("button", name="fails (2)").click()
+        assert shown(seen) == ["alibi-weights-linear", "rope-sign"]
+        assert seen.ask("document.querySelector('[data-verdict=fails]').getAttribute('aria-pressed')") == "true"
+        seen.page.get_by_role("button", name="not decided here (1)").click()
+        assert shown(seen) == ["alice-bob"]
+        seen.page.get_by_role("button", name="all (5)").click()
+        assert len(shown(seen)) == 5
+        seen.check()
+
+
+def test_a_link_leads_to_its_claim(chromium, page):
+    with Opened(chromium, page, figures=False) as seen:
+        seen.page.locator("nav a", has_text="rope-norm").click()
+        assert seen.ask("location.hash") == "#rope-norm"
+        seen.check()
+
+
+def test_words_of_results_are_words(chromium, page):
+    with Opened(chromium, page, figures=False) as seen:
+        seen.page.locator("#rope-sign .figure").first.scroll_into_view_if_needed()
+        seen.until("document.querySelector('#rope-sign .js-plotly-plot') !== null")
+        assert seen.page.title() == "Claims of the notes, measured · milepost"
+        assert seen.count("img[src=x]") == 0 and OWNED in seen.ask("document.querySelector('#rope-sign').textContent")
+
+
+def test_the_page_weighs_little(page):
+    assert len(gzip.compress(page.read_bytes())) < 3 * 2**20
