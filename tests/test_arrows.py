@@ -46,9 +46,11 @@ ARROWS: dict[str, set[str]] = {
     "catalogue": {"encodings", "maps"},
     "report": {"results"},
     "choose": {"results", "catalogue"},
+    # the page
+    "explore": LIBRARY | {"attention", "testing", "portrait", "dialects", "analysis", "lab", "maps", "catalogue", "results", "report"},
     # the command line and the public names
     "cli": {"spec", "encodings", "catalogue", "portrait", "testing", "bench", "checkpoints", "report", "results", "dialects", "analysis", "lab", "maps"}
-    | {"choose"},
+    | {"choose", "explore"},
     "milepost": {"encodings"},
 }
 """Which part of milepost may import which others, by folder or file ("pages": the files of encodings/). A new folder needs a line here."""
@@ -68,6 +70,7 @@ PACKAGES: dict[str, set[str]] = {
     "catalogue": set(),
     "report": {"rich", "plotly", "jinja2"},
     "choose": set(),
+    "explore": {"torch"},
     "cli": {"typer", "rich"},
     "milepost": set(),
 }

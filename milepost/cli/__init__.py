@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import typer
 
-from milepost.cli import bench, checkpoints, choose, diagnose, encodings, extend, lab, recommend, resize, ropes
+from milepost.cli import bench, checkpoints, choose, diagnose, encodings, explore, extend, lab, recommend, resize, ropes
 
 COMMANDS = {
     "list": encodings.list_command,
     "show": encodings.show_command,
     "check": encodings.check_command,
+    "explore": explore.explore_command,
     "spec": ropes.spec_command,
     "parity": ropes.parity_command,
     "export": ropes.export_command,
