@@ -31,6 +31,8 @@ from milepost.results import provenance
 
 ALWAYS = ("encoding", "lang", "width")
 """What may be asked of every view."""
+LONGEST = 8192
+"""Characters of an address, and so of all that is typed."""
 ROOM, GAP = 860, 32
 """Pixels of a column from which on figures stand in pairs, and between the two."""
 KINDS = {"csv": "text/csv", "json": "application/json", "svg": "image/svg+xml"}
@@ -118,7 +120,7 @@ def widths(figures: Sequence[Figure], column: int) -> list[int]:
 def start(language: str) -> dict[str, Any]:
     """What a page wants to know before it asks: words, and every view with its encodings and controls."""
     views = {name: {"encodings": list(made.ENCODINGS), "controls": [control.to_json() for control in made.CONTROLS]} for name, made in VIEWS.items()}
-    return {"words": Words(language).starting("page."), "language": language, "views": views}
+    return {"words": Words(language).starting("page."), "language": language, "views": views, "longest": LONGEST}
 
 
 def light(found: dict[str, Any]) -> dict[str, Any]:

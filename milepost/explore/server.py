@@ -19,12 +19,13 @@ import json
 import os
 import sys
 import traceback
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from milepost.explore.answer import KINDS, answer, file, light, start
+from milepost.explore.answer import KINDS, LONGEST, answer, file, light, start
 
 PORT, TRIED = 8713, 50
 """Where to begin, and how many ports are tried."""
@@ -38,8 +39,6 @@ FILES = {
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; base-uri 'none'; form-action 'none'"
-LONGEST = 8192
-"""Characters of an address."""
 SMALL = 1000
 """Bytes below which nothing is compressed."""
 
@@ -88,6 +87,14 @@ class Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         """The same without a body."""
         self.do_GET()
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What Python's server refuses by itself, in words."""
+        self.close_connection = True
+        self.headers = getattr(self, "headers", Message())
+        self.command = getattr(self, "command", "")
+        said = f"an address has at most {LONGEST} characters here" if code == 414 else "this server answers GET of HTTP/1.1, and could not read this"
+        self._send(code, "application/json", _json({"error": said}), {})
 
     def _found(self) -> tuple[int, str, bytes, dict[str, str]]:
         if len(self.path) > LONGEST:

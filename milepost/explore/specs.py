@@ -49,9 +49,9 @@ def moved(spec: str, changes: Mapping[str, str]) -> str:
     terms = [_called(term) for term in _terms(tree)]
     for path, text in sorted(changes.items()):
         term, *words = path.split(".")
+        if len(words) > 1 and ".".join((term, *words[:-1])) in changes:  # of a scaling that is replaced
+            continue
         if path not in known:
-            if words[:1] == ["scaling"]:  # its scaling was taken away, or changed for one that has no such argument
-                continue
             raise ValueError(f"{spec!r} has no argument {path!r} to set; it has {', '.join(known) or 'none'}")
         call = terms[int(term)]
         for word in words[:-1]:

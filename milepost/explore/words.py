@@ -1,6 +1,6 @@
 """Words: everything that the page says, in English and in Chinese.
 
-Words of the page have a key, ``say("view.clocks")``, in both files of words/. What the package says itself, such as the title of a portrait's
+Words of the page have a key, ``say("clocks.title")``, in both files of words/. What the package says itself, such as the title of a portrait's
 panel, is English: `phrase` finds its Chinese by the English with numbers left out, "Bias of head {}". Errors of the package stay in English.
 """
 

@@ -51,6 +51,8 @@ def logarithmic(values: Sequence[float], first: float, last: float, *, whole: bo
     ticks = [10.0**e for e in range(begin, end + 1) if low <= 10.0**e * (1 + 1e-9) and 10.0**e <= high * (1 + 1e-9) and e % every == 0]
     if len(ticks) < 3:
         ticks = [m * 10.0**e for e in range(begin, end + 1) for m in (1, 2, 5) if low <= m * 10.0**e <= high]
+    if len(ticks) < 2:
+        return Axis(low, high, first, last, True, linear([low, high], first, last, tight=True).ticks)
     return Axis(low, high, first, last, True, tuple((t, short(t, t)) for t in ticks))
 
 
@@ -70,9 +72,10 @@ def short(value: float, step: float) -> str:
         digits = f"{value / 10**power:.3g}"
         return f"1e{power}" if digits == "1" else f"{digits}e{power}"
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
-    if decimals > 4:
-        return f"{value:.2g}"
-    return f"{value:.{decimals + (1 if abs(step * 10**decimals % 1) > 1e-6 else 0)}f}"
+    decimals += 1 if abs(step * 10**decimals - round(step * 10**decimals)) > 1e-6 else 0  # a step of 2.5 needs one more
+    if decimals > 6:
+        return f"{value:.{max(1, decimals + 1 + math.floor(math.log10(abs(value))))}g}"
+    return f"{value:.{decimals}f}"
 
 
 def words_width(text: str, size: float) -> float:

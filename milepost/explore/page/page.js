@@ -39,9 +39,11 @@ function query(n, more = {}) {
 }
 
 async function ask(n) {
+  const wanted = `/api/${encodeURIComponent(state.view)}?${query(n)}`;
+  if (wanted.length > start.longest) throw new Error(start.words.long.replace("{longest}", start.longest));
   let found;
   try {
-    found = await fetch(`/api/${encodeURIComponent(state.view)}?${query(n)}`);
+    found = await fetch(wanted);
   } catch {
     throw new Error(start.words.unreachable);
   }
@@ -53,6 +55,7 @@ async function ask(n) {
 // Show the state. `done` is false while something is being dragged or typed.
 async function show(done = true) {
   waiting = {done: done || (waiting?.done ?? false)};
+  document.body.dataset.ready = "no";
   if (busy) return;
   busy = true;
   while (waiting) {
@@ -83,7 +86,7 @@ async function show(done = true) {
 function refuse(why) {
   const kept = pictures.querySelector("svg") ? " " + start.words.kept : "";
   const again = node("button", {type: "button"}, start.words.again);
-  again.addEventListener("click", () => { const view = state.view in start.views ? state.view : "code"; delete remembered[view]; state = {...state, view, specs: [first(view, 0)], values: {}}; build(); show(); });
+  again.addEventListener("click", () => { const view = state.view in start.views ? state.view : "code"; delete remembered[view]; state = {...state, lang: start.language, view, specs: [first(view, 0)], values: {}}; build(); show(); });
   trouble.replaceChildren(node("strong", {}, start.words.refused + kept), node("span", {}, why), node("br"), again);
   trouble.hidden = false;
 }
