@@ -9,6 +9,7 @@ in space    for several axes: likeness and bias of every place on a plane with t
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -49,6 +50,10 @@ class Portrait:
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
         return asdict(self)
+
+    def _repr_html_(self) -> str:
+        """How it looks in a notebook."""
+        return str(importlib.import_module("milepost.notebook").portrait_of(self))
 
 
 def portrait(enc: Encoding, length: int = 128, only: Kind | None = None) -> Portrait:

@@ -46,7 +46,8 @@ ARROWS: dict[str, set[str]] = {
     "catalogue": {"encodings", "maps"},
     "report": {"results"},
     "choose": {"results", "catalogue"},
-    # the page
+    # what is shown in a notebook, and the page
+    "notebook": {"encoding", "encodings", "portrait", "analysis", "dialects", "scaling", "spectrum", "testing", "maps", "catalogue", "report"},
     "explore": LIBRARY | {"attention", "testing", "portrait", "dialects", "analysis", "lab", "maps", "catalogue", "results", "report"},
     # the command line and the public names
     "cli": {"spec", "encodings", "catalogue", "portrait", "testing", "bench", "checkpoints", "report", "results", "dialects", "analysis", "lab", "maps"}
@@ -70,6 +71,7 @@ PACKAGES: dict[str, set[str]] = {
     "catalogue": set(),
     "report": {"rich", "plotly", "jinja2"},
     "choose": set(),
+    "notebook": set(),
     "explore": {"torch"},
     "cli": {"typer", "rich"},
     "milepost": set(),
