@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from milepost.catalogue import told
 from milepost.encodings import NAMES, SPACE
 from milepost.maps import NAMES as MAPS
-from milepost.report.figure import Figure, Mark
+from milepost.report.figure import Figure, Mark, of_panel
 from milepost.report.fragment import pictures, table
 
 if TYPE_CHECKING:
     from milepost.analysis import Analysis
     from milepost.dialects import RopeSpec
     from milepost.encoding import Encoding
-    from milepost.portrait import Panel, Portrait
+    from milepost.portrait import Portrait
     from milepost.scaling import Scaling
     from milepost.testing import Verdicts
 
@@ -31,18 +31,19 @@ def encoding(enc: Encoding) -> str:
     from milepost.encoding import Sum
     from milepost.portrait import portrait
 
-    names = [type(part).spec_name() for part in (enc.parts if isinstance(enc, Sum) else [enc])]  # type: ignore[union-attr]
+    parts: list[Encoding] = list(enc.parts) if isinstance(enc, Sum) else [enc]  # type: ignore[arg-type]
+    names = [type(part).spec_name() for part in parts]
     homes = [f"{'maps' if name in MAPS else 'encodings'}.{name}" for name in names if name in NAMES or name in SPACE or name in MAPS]
     try:
         found = portrait(enc, LENGTH)
     except ValueError as error:  # an encoding of your own may have no picture
         return pictures(repr(enc), [], [str(error)], [told(home) for home in homes])
-    return pictures(repr(enc), [_figure(panel) for panel in found.panels], [], [told(home) for home in homes])
+    return pictures(repr(enc), [of_panel(panel) for panel in found.panels], [], [told(home) for home in homes])
 
 
 def portrait_of(found: Portrait) -> str:
     """The panels."""
-    return pictures(found.encoding, [_figure(panel) for panel in found.panels], [], [])
+    return pictures(found.encoding, [of_panel(panel) for panel in found.panels], [], [])
 
 
 def scaling(one: Scaling) -> str:
@@ -101,13 +102,3 @@ def verdicts(found: Verdicts) -> str:
     """A row for each law."""
     rows = [[verdict.word, verdict.law, verdict.sentence, verdict.detail] for verdict in found.verdicts]
     return table(f"{found.encoding}: {'every law holds' if found.ok else 'a law is broken'}", ["", "law", "", ""], rows, [])
-
-
-def _figure(panel: Panel) -> Figure:
-    """A panel of a portrait."""
-    if panel.kind == "heat":
-        return Figure(
-            "heat", panel.title, panel.x_title, panel.y_title, panel.x, panel.y or [], panel.z or [], square=panel.x_title in ("key position", "column")
-        )
-    marks = () if panel.mark is None else (Mark("x", panel.mark, f"{panel.mark:g}"),)
-    return Figure("lines", panel.title, panel.x_title, panel.y_title, panel.x, lines=panel.lines, log_y=panel.log_y, marks=marks)

@@ -86,7 +86,7 @@ def answer(view: str, query: Mapping[str, str]) -> dict[str, Any]:
         "encoding": repr(found.enc),
         "controls": [control.to_json() for control in found.controls],
         "asked": found.asked,
-        "sentence": found.shown.sentence,
+        "sentence": found.shown.sentence[:1].upper() + found.shown.sentence[1:],
         "table": [list(row) for row in found.shown.table],
         "pages": _pages(found.enc, found.shown.modules),
         "figures": [figure.to_json() for figure in found.shown.figures],

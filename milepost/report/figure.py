@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from milepost.portrait import Panel
 
 Numbers = Sequence[float | None]
 
@@ -89,6 +92,17 @@ class Figure:
             for at, x in enumerate(self.x):
                 write([_cell(self.x_names[at]) if self.x_names else x, *(values[at] for values in lines.values())])
         return out.getvalue()
+
+
+def of_panel(panel: Panel, say: Callable[[str], str] = str) -> Figure:
+    """A panel of a portrait as a figure, its words as ``say`` says them. Maps of queries and keys, and of planes, are square."""
+    title, x_title, y_title = say(panel.title), say(panel.x_title), say(panel.y_title)
+    if panel.kind == "heat":
+        square = panel.x_title in ("key position", "column")
+        return Figure("heat", title, x_title, y_title, panel.x, panel.y or [], panel.z or [], square=square)
+    marks = () if panel.mark is None else (Mark("x", panel.mark, f"{panel.mark:g}"),)
+    lines = {say(name): values for name, values in (panel.lines or {}).items()}
+    return Figure("lines", title, x_title, y_title, panel.x, lines=lines, log_y=panel.log_y, marks=marks)
 
 
 def _cell(value: str | float | None) -> str | float | None:

@@ -99,10 +99,11 @@ def wrapped(text: str, room: float) -> list[str]:
     return lines
 
 
-def word(text: str, x: float, y: float, anchor: str = "start", *, halo: bool = False, turned: bool = False) -> str:
+def word(text: str, x: float, y: float, anchor: str = "start", *, halo: bool = False, turned: bool = False, size: float = SIZE) -> str:
     """Words at a place. A halo of the page's colour (class ``halo``) keeps them apart from what is behind them."""
     about = f' text-anchor="{anchor}"' if anchor != "start" else ""
     about += f" {CLEAR}" if halo else ""
+    about += f' font-size="{size:.1f}"' if size < SIZE else ""
     about += f' transform="rotate(-45 {x:.1f} {y:.1f})"' if turned else ""
     return f'<text x="{x:.1f}" y="{y:.1f}"{about}>{escape(text)}</text>' if text else ""
 

@@ -7,6 +7,7 @@ zero, the rest in viridis.
 from __future__ import annotations
 
 import base64
+import math
 import struct
 import zlib
 from collections.abc import Sequence
@@ -79,13 +80,14 @@ def _columns(figure: Figure, frame: Frame, count: int) -> tuple[str, float]:
     """What stands under the columns, and how much taller the figure is for it."""
     cell, out, extra = frame.width / count, [], 0.0
     if figure.x_names:
-        longest = max(words_width(name, SIZE) for name in figure.x_names)
-        turned = longest > cell - 3
+        size = _size(figure.x_names, cell)
+        longest = max(words_width(name, size) for name in figure.x_names)
+        turned = longest > max(cell - 3, size)
         every = max(1, round(13 / cell + 0.49)) if turned else 1
         for n, name in enumerate(figure.x_names):
             if n % every == 0:
                 x = frame.left + (n + 0.5) * cell
-                out.append(word(name, x + (4 if turned else 0), frame.bottom + (14 if turned else 16), "end" if turned else "middle", turned=turned))
+                out.append(word(name, x + (4 if turned else 0), frame.bottom + (14 if turned else 16), "end" if turned else "middle", turned=turned, size=size))
         extra = max(0.0, longest * 0.72 - 8) if turned else 0.0
     else:
         for value in _ticks(figure.x, frame.width):
@@ -96,11 +98,18 @@ def _columns(figure: Figure, frame: Frame, count: int) -> tuple[str, float]:
     return "".join(out), extra
 
 
+def _size(names: Sequence[str], cell: float) -> float:
+    """Of words beside cells, in pixels: single letters shrink with their cells, so that all of them can be read."""
+    return max(7.0, min(float(SIZE), cell)) if all(len(name) <= 2 for name in names) else float(SIZE)
+
+
 def _rows(figure: Figure, frame: Frame, count: int) -> str:
     cell, out = frame.height / count, []
     if figure.y_names:
-        every = max(1, round(12 / cell + 0.49))
-        out = [word(name, frame.left - 7, frame.top + (n + 0.5) * cell + 4, "end") for n, name in enumerate(figure.y_names) if n % every == 0]
+        size = _size(figure.y_names, cell)
+        every = max(1, math.ceil(size / cell - 0.05))
+        some = [(n, name) for n, name in enumerate(figure.y_names) if n % every == 0]
+        out = [word(name, frame.left - 7, frame.top + (n + 0.5) * cell + size / 3, "end", size=size) for n, name in some]
     else:
         for value in _ticks(figure.y, frame.height):
             y = frame.top + (figure.y.index(value) + 0.5) * cell

@@ -57,8 +57,7 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
             marks=(Mark("y", trained, words.say("clocks.trained", trained=trained)), Mark("y", target, words.say("clocks.target", target=target))),
         ),
     )  # fmt: skip
-    sentence = words.phrase(found.sentence)
-    return Shown(figures, f"{sentence[0].upper()}{sentence[1:]}.", ("analysis",))
+    return Shown(figures, f"{words.phrase(found.sentence)}.", ("analysis",))
 
 
 def _wave(tokens: float | None, words: Words) -> str:

@@ -11,9 +11,10 @@ from typing import Any
 from milepost.encoding import Encoding
 from milepost.encodings import NAMES
 from milepost.explore.controls import slider
-from milepost.explore.shown import Shown, drawn
+from milepost.explore.shown import Shown
 from milepost.explore.words import Words
 from milepost.portrait import portrait
+from milepost.report.figure import of_panel
 
 ENCODINGS = ("sinusoidal", *(name for name in NAMES if name != "sinusoidal"))
 CONTROLS = (slider("length", 96, 2, 192),)
@@ -23,5 +24,5 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
     """The heat maps over ``length`` positions."""
     found = portrait(enc, asked["length"], only="heat")
     point = next((point for point in ("embed", "query", "bias", "rescore") if point in enc.points), "none")
-    figures = tuple(drawn(panel, words, square=panel.x_title == "key position") for panel in found.panels)
+    figures = tuple(of_panel(panel, words.phrase) for panel in found.panels)
     return Shown(figures, words.say(f"code.{point}", length=found.length))

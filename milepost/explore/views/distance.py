@@ -8,9 +8,10 @@ from typing import Any
 from milepost.encoding import Encoding
 from milepost.encodings import NAMES
 from milepost.explore.controls import slider
-from milepost.explore.shown import Shown, drawn
+from milepost.explore.shown import Shown
 from milepost.explore.words import Words
 from milepost.portrait import portrait
+from milepost.report.figure import of_panel
 
 ENCODINGS = ("rope", *(name for name in NAMES if name != "rope"))
 CONTROLS = (slider("length", 128, 2, 256),)
@@ -21,4 +22,4 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
     found = portrait(enc, asked["length"], only="lines")
     panels = [panel for panel in found.panels if panel.x_title != "pair"]
     kind = "relative" if enc.shift_invariant and enc.points else "absolute" if enc.points else "none"
-    return Shown(tuple(drawn(panel, words) for panel in panels), words.say(f"distance.{kind}"))
+    return Shown(tuple(of_panel(panel, words.phrase) for panel in panels), words.say(f"distance.{kind}"))

@@ -8,9 +8,10 @@ from typing import Any
 from milepost.encoding import Encoding
 from milepost.encodings import SPACE
 from milepost.explore.controls import slider
-from milepost.explore.shown import Shown, drawn
+from milepost.explore.shown import Shown
 from milepost.explore.words import Words
 from milepost.portrait import portrait
+from milepost.report.figure import of_panel
 
 ENCODINGS = ("axial", *(name for name in SPACE if name != "axial"))
 CONTROLS = (slider("side", 21, 2, 32),)
@@ -21,5 +22,5 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
     if enc.axes < 2:
         raise ValueError(f"this view is for positions of several axes, and {enc!r} has one; choose one of {', '.join(ENCODINGS)}")
     found = portrait(enc, asked["side"] ** 2)
-    figures = tuple(drawn(panel, words, square=panel.kind == "heat") for panel in found.panels)
+    figures = tuple(of_panel(panel, words.phrase) for panel in found.panels)
     return Shown(figures, words.say("plane.sentence"))
