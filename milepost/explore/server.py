@@ -70,6 +70,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = "milepost"
     sys_version = ""
+    timeout = 60  # seconds of silence
 
     def do_GET(self) -> None:
         """Answer, or say in a sentence why not."""
@@ -113,7 +114,7 @@ class Handler(BaseHTTPRequestHandler):
         if asked.path.startswith("/file/"):
             view, _, kind = asked.path.removeprefix("/file/").rpartition(".")
             body = file(view, kind, query).encode()
-            return 200, KINDS[kind], body, {"Content-Disposition": f'attachment; filename="milepost-{view}-{query.get("figure", "0")}.{kind}"'}
+            return 200, KINDS[kind], body, {"Content-Disposition": f'attachment; filename="milepost-{view}-{int(query.get("figure", "0"))}.{kind}"'}
         return 404, "text/plain", f"there is nothing at {asked.path[:80]}; the page is at /\n".encode(), {}
 
     def _send(self, status: int, kind: str, body: bytes, more: dict[str, str]) -> None:

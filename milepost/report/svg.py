@@ -76,7 +76,7 @@ def alone(drawn: str) -> str:
 
 def whole(figure: Figure, width: int, height: float, frame: Frame, body: str, after: str, about: dict[str, Any]) -> str:
     """The drawing around a body: title, description, and the frame for a pointer."""
-    titles = wrapped(figure.title, width / 1.17)  # bold, and larger than other words
+    titles = wrapped(figure.title, width / 1.3)  # bold, and larger than other words
     down = 18 * (len(titles) - 1)
     data = {"left": frame.left, "top": frame.top + down, "width": frame.width, "height": frame.height, "kind": figure.kind, **about}
     attributes = " ".join(f'data-{name}="{value if isinstance(value, str) else format(value, ".6g")}"' for name, value in data.items())

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import tomllib
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -20,7 +21,7 @@ from typer.testing import CliRunner
 import milepost.explore
 from milepost.cli import app
 from milepost.explore import app as space
-from milepost.explore.server import FILES, LOCAL, Server, opened
+from milepost.explore.server import FILES, LOCAL, PORT, Server, opened
 from milepost.explore.views import VIEWS, code
 
 HOME = Path(milepost.explore.__file__).parent
@@ -93,6 +94,7 @@ def test_figures_download_as_svg_csv_and_json(served, view):
         ("/api/code?encoding=%3Cscript%3E", 200, "can't read the spec"),
         ("/api/start?lang=fr", 400, "lang is one of en, zh"),
         ("/file/code.exe", 400, "a figure is kept as csv, json, svg"),
+        ("/file/code.csv?figure=x%0d%0aSet-Cookie:a=b", 400, "figure is a whole number"),
         ("/file/code.csv?figure=7", 400, "figures 0 to 0 here, got figure=7"),
         ("/api/code?length=%ff", 400, "the address can't be read"),
         ("/api/code?length", 400, "the address can't be read"),
@@ -123,6 +125,11 @@ def test_other_methods_and_broken_requests_get_no_trace(served):
             line.sendall(request)
             said = line.recv(65536)
         assert b"Traceback" not in said and said
+
+
+def test_a_name_of_a_file_can_t_carry_another_header(served):
+    _, headers, _ = get(served, "/file/code.csv?figure=0%0d%0a")
+    assert headers["Content-Disposition"] == 'attachment; filename="milepost-code-0.csv"'
 
 
 def test_pages_of_other_names_can_t_look_in(served):
@@ -266,5 +273,15 @@ def test_mistakes_are_said_before_anything_is_served(words, sentence):
     assert done.exit_code == 2 and sentence in done.stderr and "Traceback" not in done.stderr
 
 
-def test_the_help_names_every_view():
-    assert all(view in run("--help").stdout for view in VIEWS)
+def test_the_help_names_every_view_and_the_port():
+    said = run("--help").stdout
+    assert all(view in said for view in VIEWS) and str(PORT) in said
+
+
+def test_everything_that_the_page_needs_is_in_the_wheel():
+    root = HOME.parent
+    patterns = tomllib.loads((root.parent / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["milepost"]
+    packed = {path for pattern in patterns for path in root.glob(pattern)}
+    folders = ("explore/page", "explore/words", "explore/space", "measured/explore")
+    needed = {path for folder in folders for path in (root / folder).rglob("*") if path.is_file()}
+    assert len(needed) > 12 and needed <= packed

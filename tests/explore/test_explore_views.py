@@ -40,6 +40,13 @@ def test_every_view_answers_for_every_encoding(view, name, language):
             assert len(row) == len(figure["x"])
 
 
+@pytest.mark.parametrize("spec", ["self_extend(rope=rope, group=4, window=8)", "streaming(rope=rope, window=8)", "rope(scaling=dynamic(trained=32)) + alibi"])
+@pytest.mark.parametrize("view", ["code", "distance", "permute", "attention"])
+def test_maps_sums_and_scalings_by_length_can_be_typed(view, spec):
+    found = shown(view, spec, **{"mask": "causal"} if view == "permute" else {"model": "random"} if view == "attention" else {})
+    assert found["spec"] == spec and json.dumps(found, allow_nan=False) and found["pages"][0]["formula"]
+
+
 def test_every_encoding_can_be_seen_as_a_code_or_on_a_plane():
     assert set(VIEWS["code"].ENCODINGS) == set(VIEWS["distance"].ENCODINGS) == set(NAMES)
     assert set(VIEWS["plane"].ENCODINGS) == set(SPACE)
