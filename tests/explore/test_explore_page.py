@@ -18,6 +18,19 @@ REACHED = """(() => {
   return all.length;
 })()"""
 """Numbers everything that a reader can use, and says how many there are."""
+COUNTED = """() => {
+  const real = window.fetch;
+  window.under_way = 0; window.most = 0; window.sent = [];
+  window.fetch = async address => {
+    window.most = Math.max(window.most, ++window.under_way); window.sent.push(String(address));
+    const answer = await real(address); await answer.clone().text(); window.under_way -= 1;
+    return answer;
+  };
+  const range = document.querySelector("#settings input[type=range]");
+  for (let n = 20; n < 100; n += 1) { range.value = n; range.dispatchEvent(new Event("input")); }
+  range.dispatchEvent(new Event("change"));
+}"""
+"""Moves a slider by eighty steps at once, and counts what is asked for."""
 LINKS = ("?view=nothing", "?view=code&length=0", "?view=code&a=ropee", "?view=code&b=(((", "?view=clocks&leangth=3", "?lang=fr", "?view=<script>")
 
 
@@ -123,6 +136,29 @@ def test_going_back_restores_what_was_there(chromium, served):
         seen.ready()
         assert seen.figures() == figures and seen.page.url == first
         seen.check()
+
+
+def test_going_back_undoes_one_move_of_a_slider(chromium, served):
+    with Seen(chromium, served, "?view=code&a=sinusoidal&length=50&lang=en") as seen:
+        figures = seen.figures()
+        seen.ask(COUNTED)  # eighty steps, one move
+        seen.ready()
+        assert "length=99" in seen.page.url
+        seen.page.go_back()
+        seen.until("document.querySelector('#settings input[type=number]').value === '50'")
+        seen.ready()
+        assert seen.figures() == figures and "length=50" in seen.page.url
+        seen.page.go_forward()
+        seen.until("document.querySelector('#settings input[type=number]').value === '99'")
+        seen.check()
+
+
+def test_what_is_typed_while_an_answer_is_on_its_way_is_not_lost(chromium, served):
+    with Seen(chromium, served, "?view=code&a=rope&lang=en") as seen:
+        seen.ask("""() => { const field = document.getElementById('spec-0'); field.focus();
+          for (const text of ['rop', 'alibi', 'kerple', 't5']) { field.value = text; field.dispatchEvent(new Event('input')); } }""")
+        seen.ready()
+        assert seen.page.locator("#spec-0").input_value() == "t5" and "a=t5" in seen.page.url and not seen.trouble()
 
 
 def test_a_rope_goes_along_to_the_next_view_of_ropes(chromium, served):
@@ -294,21 +330,6 @@ def test_a_first_visit_asks_for_little_and_draws_at_once(chromium, served):
         asked = [url.removeprefix(served).split("?")[0] for url in seen.asked]
         assert sorted(set(asked)) == sorted(["", "page.css", "page.js", "controls.js", "figures.js", "icon.svg", "api/start", "api/code"])
         assert asked.count("api/code") == 1
-
-
-COUNTED = """() => {
-  const real = window.fetch;
-  window.under_way = 0; window.most = 0; window.sent = [];
-  window.fetch = async address => {
-    window.most = Math.max(window.most, ++window.under_way); window.sent.push(String(address));
-    const answer = await real(address); await answer.clone().text(); window.under_way -= 1;
-    return answer;
-  };
-  const range = document.querySelector("#settings input[type=range]");
-  for (let n = 20; n < 100; n += 1) { range.value = n; range.dispatchEvent(new Event("input")); }
-  range.dispatchEvent(new Event("change"));
-}"""
-"""Moves a slider by eighty steps at once, and counts what is asked for."""
 
 
 def test_while_a_slider_moves_one_request_is_under_way_and_the_last_state_is_shown(chromium, served):

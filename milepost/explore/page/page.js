@@ -6,7 +6,7 @@ import {fill, node, savePng} from "/figures.js";
 
 const get = id => document.getElementById(id);
 const pictures = get("pictures"), settings = get("settings"), trouble = get("trouble");
-let start, state, sides = [], waiting = null, busy = false, remembered = {}, fields = {};
+let start, state, sides = [], waiting = null, busy = false, moving = false, remembered = {}, fields = {};
 
 // -- the state and the address --------------------------------------------------------------------------------------
 
@@ -25,9 +25,11 @@ function address() {
   return "/?" + new URLSearchParams(query);
 }
 
+// The first step of a move makes a new entry of the history, the others replace it: one step back undoes one move.
 function write(done) {
-  if (address() === location.pathname + location.search) return;
-  history[done ? "pushState" : "replaceState"](null, "", address());
+  if (address() === location.pathname + location.search) { moving = moving && !done; return; }
+  history[moving ? "replaceState" : "pushState"](null, "", address());
+  moving = !done;
   for (const link of document.querySelectorAll("nav a")) link.href = "/?" + new URLSearchParams({view: link.dataset.view, lang: state.lang});
 }
 
@@ -59,7 +61,7 @@ async function show(done = true) {
   if (busy) return;
   busy = true;
   while (waiting) {
-    const now = waiting, sent = sides.map(side => ({...side.moved})), was = JSON.stringify([state.view, state.lang, state.specs.length]);
+    const now = waiting, sent = sides.map(side => ({...side.moved})), specs = [...state.specs], was = JSON.stringify([state.view, state.lang, state.specs.length]);
     waiting = null;
     const late = setTimeout(() => sides.forEach(side => side.box.classList.add("stale")), 400);
     try {
@@ -67,13 +69,14 @@ async function show(done = true) {
       if (was !== JSON.stringify([state.view, state.lang, state.specs.length])) continue;
       answers.forEach((answer, n) => {
         for (const [path, value] of Object.entries(sent[n])) if (sides[n].moved[path] === value) delete sides[n].moved[path];
-        if (!Object.keys(sides[n].moved).length) state.specs[n] = answer.spec;
+        if (!Object.keys(sides[n].moved).length && state.specs[n] === specs[n]) state.specs[n] = answer.spec;
         sides[n].set(answer);
       });
       trouble.hidden = true;
-      write(now.done);
+      if (waiting) waiting.done ||= now.done; else write(now.done);
     } catch (error) {
       if (!waiting) refuse(error.message);
+      if (now.done) moving = false;
     } finally {
       clearTimeout(late);
       sides.forEach(side => side.box.classList.remove("stale"));
@@ -198,7 +201,8 @@ async function open() {
   state = read();
   if (state.lang !== start.language && ["en", "zh"].includes(state.lang)) start = await (await fetch(`/api/start?lang=${state.lang}`)).json();
   build();
-  await show(false);
+  moving = true;
+  await show();
 }
 
 get("compare").addEventListener("change", () => { state.specs = get("compare").checked ? [state.specs[0], first(state.view, 1)] : [state.specs[0]]; build(); show(); });
