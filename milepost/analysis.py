@@ -12,6 +12,7 @@ Numbers only: `report` draws them.
 
 from __future__ import annotations
 
+import importlib
 import math
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -56,6 +57,10 @@ class Analysis:
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return asdict(self) | {"unseen_pairs": list(self.unseen_pairs), "pairs": [asdict(pair) for pair in self.pairs]}
+
+    def _repr_html_(self) -> str:
+        """How it looks in a notebook."""
+        return str(importlib.import_module("milepost.notebook").analysis(self))
 
     @property
     def sentence(self) -> str:

@@ -67,6 +67,14 @@ def page(name: str) -> Page:
     return Page(name, body.name, **_docstring(ast.get_docstring(tree) or ""), points=points, properties=declared, arguments=_arguments(methods))
 
 
+@cache
+def told(module: str) -> dict[str, str]:
+    """Title, formula and reference in the docstring of any module of ours, such as "scaling.yarn"; "" where it has none."""
+    text = (Path(__file__).parent / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
+    found = _docstring(ast.get_docstring(ast.parse(text)) or "")
+    return {"title": str(found["title"]).splitlines()[0].rstrip("."), "formula": str(found["formula"]), "reference": str(found["reference"])}
+
+
 def measured(name: str) -> dict[str, str]:
     """What was measured of an encoding and ships with the package, as sentences; nothing where nothing was."""
     path = Path(__file__).parent / "measured" / "bench.json"

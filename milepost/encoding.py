@@ -14,6 +14,7 @@ Letters: B batch, H heads, L tokens, C width, D head size; h, i, j = head, query
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -180,6 +181,10 @@ class Encoding(nn.Module):
         if not isinstance(other, Encoding):
             return NotImplemented
         return Sum(*_parts(self), *_parts(other))
+
+    def _repr_html_(self) -> str:
+        """How it looks in a notebook."""
+        return str(importlib.import_module("milepost.notebook").encoding(self))
 
     def __repr__(self) -> str:
         return f"{type(self).spec_name()}({', '.join(f'{k}={v!r}' for k, v in self.spec_arguments().items())})"

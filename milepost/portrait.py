@@ -9,6 +9,8 @@ in space    for several axes: likeness and bias of every place on a plane with t
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -18,19 +20,21 @@ from torch import Tensor
 from milepost.encoding import Encoding, Sum
 from milepost.positions import grid
 
+Kind = Literal["heat", "lines"]
+
 
 @dataclass(frozen=True)
 class Panel:
     """One picture: a heat map (``z``, rows of numbers), or lines (``lines``: a name and its values over ``x``)."""
 
-    kind: Literal["heat", "lines"]
+    kind: Kind
     title: str
     x_title: str
     y_title: str
     x: list[float]
     y: list[float] | None = None
-    z: list[list[float]] | None = None
-    lines: dict[str, list[float]] | None = None
+    z: Sequence[Sequence[float | None]] | None = None
+    lines: Mapping[str, Sequence[float | None]] | None = None
     log_y: bool = False
     mark: float | None = None
 
@@ -47,9 +51,13 @@ class Portrait:
         """As plain data."""
         return asdict(self)
 
+    def _repr_html_(self) -> str:
+        """How it looks in a notebook."""
+        return str(importlib.import_module("milepost.notebook").portrait_of(self))
 
-def portrait(enc: Encoding, length: int = 128) -> Portrait:
-    """The pictures of ``enc`` over the first ``length`` positions (fewer where it ends sooner)."""
+
+def portrait(enc: Encoding, length: int = 128, only: Kind | None = None) -> Portrait:
+    """The pictures of ``enc`` over the first ``length`` positions (fewer where it ends sooner): all, or those of one kind."""
     if length < 2:
         raise ValueError(f"a portrait needs at least 2 positions, got {length}")
     whole = enc
@@ -62,8 +70,9 @@ def portrait(enc: Encoding, length: int = 128) -> Portrait:
             if part.axes > 1:
                 panels += _plane(part, n)
                 continue
-            panels += _code(part, n) + _bias(part, n) + _content(part, n) + _wavelengths(part, n)
-    if not panels:
+            panels += _code(part, n, only) + _bias(part, n, only) + _content(part, n, only) + (_wavelengths(part, n) if only != "heat" else [])
+    panels = [panel for panel in panels if only in (None, panel.kind)]
+    if not panels and not enc.points:
         flat = [0.0] * n
         panels = [Panel("lines", "No position enters: every distance is alike", "distance", "added to the logit", _numbers(n), lines={"all heads": flat})]
     return Portrait(repr(whole), n, tuple(panels))
@@ -73,7 +82,7 @@ def _numbers(n: int) -> list[float]:
     return [float(i) for i in range(n)]
 
 
-def _code(enc: Encoding, n: int) -> list[Panel]:
+def _code(enc: Encoding, n: int, only: Kind | None) -> list[Panel]:
     pos = torch.arange(n)
     if "embed" in enc.points:
         code = enc.embed(torch.zeros(1, n, enc.width or 16, dtype=torch.float64), pos)[0][:, -(enc.width or 16) :]
@@ -88,9 +97,11 @@ def _code(enc: Encoding, n: int) -> list[Panel]:
     size = enc.head_dim or 16
     ones = torch.ones(1, 1, n, size, dtype=torch.float64)
     q, k = enc.query(ones, pos)[0, 0], enc.key(ones, pos)[0, 0]
+    if only == "heat":
+        return [_heat("What a query of ones becomes", "channel", "position", q)]
     noise = torch.randn(256, size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     many = noise[:, None, None].expand(-1, 1, n, -1)
-    logits = (enc.query(many, pos)[:, 0, -1:] * enc.key(many, pos)[:, 0]).sum(-1) / size  # the last query to every key
+    logits = (enc.query(many[:, :, -1:], pos[-1:])[:, 0] * enc.key(many, pos)[:, 0]).sum(-1) / size  # the last query to every key
     lines = {
         "ones with itself": ((q[-1] * k).sum(-1) / size).flip(0).tolist(),
         "random with itself": logits.mean(0).flip(0).tolist(),
@@ -101,35 +112,41 @@ def _code(enc: Encoding, n: int) -> list[Panel]:
     ]
 
 
-def _bias(enc: Encoding, n: int) -> list[Panel]:
+def _bias(enc: Encoding, n: int, only: Kind | None) -> list[Panel]:
     if "bias" not in enc.points:
         return []
     heads = enc.heads or 1
     shown = sorted({round(h * (heads - 1) / max(1, min(heads, 8) - 1)) for h in range(min(heads, 8))})
     h, i, j = torch.tensor(shown)[:, None, None], torch.arange(n)[:, None], torch.arange(n)[None, :]
-    full = enc.bias(h, i, j).double().expand(len(shown), n, n)
-    row = full[:, -1].flip(-1)
-    lines = {f"head {head}": row[at].tolist() for at, head in enumerate(shown)}
-    middle = full[len(shown) // 2]
-    if enc.causal_only:
-        middle = middle.masked_fill(j > i, float("nan"))
-    return [
-        Panel("lines", "Bias by distance", "distance", "added to the logit", _numbers(n), lines=lines),
-        _heat(f"Bias of head {shown[len(shown) // 2]}", "key position", "query position", middle),
-    ]
+    panels = []
+    if only != "heat":
+        row = enc.bias(h, i[-1:], j).double().expand(len(shown), 1, n)[:, 0].flip(-1)
+        lines = {f"head {head}": row[at].tolist() for at, head in enumerate(shown)}
+        panels.append(Panel("lines", "Bias by distance", "distance", "added to the logit", _numbers(n), lines=lines))
+    if only != "lines":
+        one = shown[len(shown) // 2]
+        middle = enc.bias(torch.tensor(one), i, j).double().expand(n, n)
+        if enc.causal_only:
+            middle = middle.masked_fill(j > i, float("nan"))
+        panels.append(_heat(f"Bias of head {one}", "key position", "query position", middle))
+    return panels
 
 
-def _content(enc: Encoding, n: int) -> list[Panel]:
+def _content(enc: Encoding, n: int, only: Kind | None) -> list[Panel]:
     if "rescore" not in enc.points:
         return []
     heads, size = enc.heads or 1, enc.head_dim or 16
     generator = torch.Generator().manual_seed(0)
     q, k = (torch.randn(4, heads, n, size, generator=generator) for _ in range(2))
+    if only == "heat":
+        q, k = q[:1], k[:1]  # the first text alone is drawn as a map
     i, j = torch.arange(n)[None, None, :, None], torch.arange(n)[None, None, None, :]
     plain = (q @ k.transpose(-1, -2)).masked_fill(j > i, float("-inf"))
     added = (enc.rescore(plain, q, k, i, j) - plain)[:, 0] * size**-0.5
     added = torch.where(added.isfinite(), added, torch.nan)  # hidden by the mask or by the encoding: a gap
-    lines = {f"query {b}": added[b, -1].flip(-1).tolist() for b in range(4)}
+    if only == "heat":
+        return [_heat("Added score of one random text, head 0", "key position", "query position", added[0])]
+    lines = {f"query {b}": [None if v != v else v for v in added[b, -1].flip(-1).tolist()] for b in range(4)}
     return [
         Panel("lines", f"Added score by distance, head 0, query at {n - 1}", "distance", "added to the logit", _numbers(n), lines=lines),
         _heat("Added score of one random text, head 0", "key position", "query position", added[0]),
@@ -182,10 +199,10 @@ def _plane(enc: Encoding, n: int) -> list[Panel]:
         fast = (frequencies if frequencies.dim() == 2 else frequencies[:, 0]).double()
         waves = {f"axis {a}": (2 * torch.pi / w.abs()).tolist() for a, w in enumerate(fast)}
         lines = {name: [v if v < float("inf") else None for v in wave] for name, wave in waves.items()}
-        panels.append(Panel("lines", "Wavelength of each pair, by axis", "pair", "places", _numbers(fast.shape[1]), lines=lines, log_y=True))  # type: ignore[arg-type]
+        panels.append(Panel("lines", "Wavelength of each pair, by axis", "pair", "places", _numbers(fast.shape[1]), lines=lines, log_y=True))
     return panels
 
 
 def _heat(title: str, x_title: str, y_title: str, z: Tensor) -> Panel:
     rows = [[None if v != v else v for v in row] for row in z.double().tolist()]  # NaN is no JSON; None is drawn as a gap
-    return Panel("heat", title, x_title, y_title, _numbers(z.shape[1]), _numbers(z.shape[0]), z=rows)  # type: ignore[arg-type]
+    return Panel("heat", title, x_title, y_title, _numbers(z.shape[1]), _numbers(z.shape[0]), z=rows)

@@ -1,6 +1,7 @@
-"""Results of a lab run made by hand, for tests of what is done with them: every number follows from the two tables here."""
+"""Results of a lab run made by hand, for tests of what is done with them: every number follows from the two tables here. And the browser."""
 
 import copy
+import shutil
 
 import pytest
 
@@ -87,3 +88,18 @@ def make(
 def made():
     """`make`: results to draw from."""
     return make
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """The browser that pages are opened in: an installed Chromium or Chrome, else playwright's own."""
+    from playwright.sync_api import Error, sync_playwright
+
+    found = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
+    with sync_playwright() as started:
+        try:
+            browser = started.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        except Error:
+            pytest.fail("these tests open pages in a browser, and found none: install Chromium (Debian: `apt-get install chromium`) or Google Chrome")
+        yield browser
+        browser.close()

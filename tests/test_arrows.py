@@ -47,9 +47,12 @@ ARROWS: dict[str, set[str]] = {
     "catalogue": {"encodings", "maps"},
     "report": {"results"},
     "choose": {"results", "catalogue"},
+    # what is shown in a notebook, and the page
+    "notebook": {"encoding", "encodings", "portrait", "analysis", "dialects", "scaling", "spectrum", "testing", "maps", "catalogue", "report"},
+    "explore": LIBRARY | {"attention", "testing", "portrait", "dialects", "analysis", "lab", "maps", "catalogue", "results", "report"},
     # the command line and the public names
     "cli": {"spec", "encodings", "catalogue", "portrait", "testing", "bench", "checkpoints", "report", "results", "dialects", "analysis", "lab", "maps"}
-    | {"choose", "claims"},
+    | {"choose", "claims", "explore"},
     "milepost": {"encodings"},
 }
 """Which part of milepost may import which others, by folder or file ("pages": the files of encodings/). A new folder needs a line here."""
@@ -70,6 +73,8 @@ PACKAGES: dict[str, set[str]] = {
     "catalogue": set(),
     "report": {"rich", "plotly", "jinja2"},
     "choose": set(),
+    "notebook": set(),
+    "explore": {"torch"},
     "cli": {"typer", "rich"},
     "milepost": set(),
 }

@@ -58,6 +58,13 @@ class Conversion:
     notes: tuple[str, ...]
     provenance: dict[str, Any]
 
+    def _repr_html_(self) -> str:
+        from milepost.report.fragment import table
+
+        proof = f"logits differ by {self.proof.difference:.3g}, {self.proof.tolerance:.3g} allowed; not converted they would by {self.proof.unconverted:.3g}"
+        rows = [["pairs", f"{self.source} to {self.target}"], ["tensors", str(self.count)], ["written", self.out], ["proof", proof]]
+        return table(self.model, ["", ""], rows, self.notes)
+
     @property
     def count(self) -> int:
         """How many tensors changed."""

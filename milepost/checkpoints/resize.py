@@ -54,6 +54,13 @@ class Resized:
         """Whether no check of the written folder failed."""
         return all(check["passed"] is not False for check in self.checks)
 
+    def _repr_html_(self) -> str:
+        from milepost.report.fragment import table
+        from milepost.report.resized import WORDS, summary
+
+        rows = [[WORDS[check["passed"]][0], check["name"], check["sentence"]] for check in self.checks]
+        return table(summary(self.to_json()), ["", "check", ""], rows, self.notes)
+
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         plain = {one.name: getattr(self, one.name) for one in fields(self)}

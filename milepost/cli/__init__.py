@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import typer
 
-from milepost.cli import bench, checkpoints, choose, claims, diagnose, encodings, extend, lab, migrate, recommend, resize, ropes
+from milepost.cli import bench, checkpoints, choose, claims, diagnose, encodings, explore, extend, lab, migrate, recommend, resize, ropes
 
 COMMANDS = {
     "list": encodings.list_command,
     "show": encodings.show_command,
     "check": encodings.check_command,
+    "explore": explore.explore_command,
     "spec": ropes.spec_command,
     "parity": ropes.parity_command,
     "export": ropes.export_command,

@@ -14,6 +14,7 @@ Three lengths are kept apart:
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -133,6 +134,10 @@ class RopeSpec:
         kinds = [{"kind": name, "layers": self.layers.count(name), "rope": None if rope is None else rope.to_json()} for name, rope in self.kinds]
         lengths = {"trained": self.trained, "scaled": self.scaled, "served": self.served}
         return {"model": self.model, **lengths, "kinds": kinds, "layers": list(self.layers), "sources": dict(self.sources), "notes": list(self.notes)}
+
+    def _repr_html_(self) -> str:
+        """How it looks in a notebook."""
+        return str(importlib.import_module("milepost.notebook").spec(self))
 
     def ropes(self) -> dict[str, Rope]:
         """The kinds that rotate."""

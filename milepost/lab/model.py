@@ -114,9 +114,9 @@ class Decoder(nn.Module):
             enc = enc.at(int(at.index.max()) + 1)
         return enc.embed(self.tokens(ids), at.pos)
 
-    def looks(self, ids: Tensor) -> list[tuple[Tensor, Tensor, Encoding]]:
+    def looks(self, ids: Tensor, at: Layout | None = None) -> list[tuple[Tensor, Tensor, Encoding]]:
         """Transformed queries and keys of each layer (B H L D), with the plain encoding that scores them: for statistics of attention."""
-        at = Layout.dense(ids.shape[1], device=ids.device)
+        at = Layout.dense(ids.shape[1], device=ids.device) if at is None else at
         x, found = self._embedded(ids, at), []
         for block in self.blocks:
             enc: Encoding = block.enc.at(ids.shape[1])  # type: ignore[union-attr,operator]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import MISSING, fields
 
 from milepost.spectrum import Spectrum
@@ -37,6 +38,10 @@ class Scaling:
     def _name(self) -> str:
         module = type(self).__module__
         return module.rsplit(".", 1)[-1] if module.startswith("milepost.scaling.") else f"{module}:{type(self).__qualname__}"
+
+    def _repr_html_(self) -> str:
+        """How it looks in a notebook."""
+        return str(importlib.import_module("milepost.notebook").scaling(self))
 
     def __repr__(self) -> str:
         shown = [f for f in fields(self) if f.default is MISSING or getattr(self, f.name) != f.default]  # type: ignore[arg-type]

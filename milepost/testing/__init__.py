@@ -10,6 +10,7 @@ up to 1048575, as far as the encoding goes. Laws see wrong positions; a wrong fo
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -54,6 +55,10 @@ class Verdicts:
     def ok(self) -> bool:
         """No law is broken."""
         return all(v.passed is not False for v in self.verdicts)
+
+    def _repr_html_(self) -> str:
+        """How it looks in a notebook."""
+        return str(importlib.import_module("milepost.notebook").verdicts(self))
 
     def __str__(self) -> str:
         return "\n".join([self.encoding, *(f"  {v.word:8}{v.law:22}{v.sentence} {v.detail}".rstrip() for v in self.verdicts)])

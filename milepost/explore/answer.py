@@ -1,0 +1,154 @@
+"""Answer: from a query to plain data. The page, the command and the tests all ask here.
+
+    a query     view, the encoding's spec, what was moved (``set.0.base=500000.0``), the view's own controls, lang, width
+    an answer   spec, controls, figures (numbers and SVG), a sentence, formulas with their references
+
+What can't be done is a ValueError in one sentence, as everywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from milepost.catalogue import told
+from milepost.encoding import Encoding
+from milepost.encodings import NAMES, SPACE
+from milepost.explore import arguments, specs
+from milepost.explore.controls import Control, number
+from milepost.explore.shown import Shown
+from milepost.explore.views import VIEWS
+from milepost.explore.words import Words
+from milepost.maps import NAMES as MAPS
+from milepost.report.figure import Figure
+from milepost.report.svg import alone, draw
+from milepost.results import provenance
+
+ALWAYS = ("encoding", "lang", "width")
+"""What may be asked of every view."""
+LONGEST = 8192
+"""Characters of an address, and so of all that is typed."""
+ROOM, GAP = 860, 32
+"""Pixels of a column from which on figures stand in pairs, and between the two."""
+KINDS = {"csv": "text/csv", "json": "application/json", "svg": "image/svg+xml"}
+"""What a figure is kept as."""
+DIGITS = 5
+"""Of numbers that a page shows under the pointer; downloads have all of them."""
+_ONE_AT_A_TIME = threading.Lock()
+"""Learned tables are drawn from a seed, and torch has one generator."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A query as it was understood, and what the view shows for it."""
+
+    spec: str
+    enc: Encoding
+    asked: dict[str, Any]
+    controls: list[Control]
+    shown: Shown
+    width: int
+
+
+def seen(view: str, query: Mapping[str, str]) -> Seen:
+    """Read a query and work out its view."""
+    if view not in VIEWS:
+        raise ValueError(f"there is no view {view[:40]!r}; there are {', '.join(VIEWS)}")
+    made, words = VIEWS[view], Words(query.get("lang", "en"))
+    known = {control.name: control for control in made.CONTROLS}
+    for name in query:
+        if name not in ALWAYS and name not in known and not name.startswith("set."):
+            raise ValueError(f"view {view} has nothing called {name[:40]!r} to set; it has {', '.join((*ALWAYS, *known))}")
+    changes = {name.removeprefix("set."): value for name, value in query.items() if name.startswith("set.")}
+    asked = {name: control.read(query[name]) if name in query else control.value for name, control in known.items()}
+    width = int(number("width", query.get("width", "640"), whole=True))
+    sizes = getattr(made, "SIZES", specs.SIZES)
+    with _ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        spec = specs.moved(query.get("encoding", made.ENCODINGS[0]), changes)
+        enc = specs.built(spec, sizes)
+        shown = made.show(enc, asked, words)
+    own = [c for c in arguments.controls(enc) if sizes is specs.SIZES or c.name.rsplit(".", 1)[-1] not in sizes]  # a view's own sizes stay
+    return Seen(spec, enc, asked, own, shown, width)
+
+
+def answer(view: str, query: Mapping[str, str]) -> dict[str, Any]:
+    """Everything that a view shows for a query, as plain data."""
+    found = seen(view, query)
+    return {
+        "view": view,
+        "spec": found.spec,
+        "encoding": repr(found.enc),
+        "controls": [control.to_json() for control in found.controls],
+        "asked": found.asked,
+        "sentence": found.shown.sentence[:1].upper() + found.shown.sentence[1:],
+        "table": [list(row) for row in found.shown.table],
+        "pages": _pages(found.enc, found.shown.modules),
+        "figures": [figure.to_json() for figure in found.shown.figures],
+        "svg": [draw(figure, wide) for figure, wide in zip(found.shown.figures, widths(found.shown.figures, found.width), strict=True)],
+    }
+
+
+def file(view: str, kind: str, query: Mapping[str, str]) -> str:
+    """One figure (``figure=0``) to keep, as csv, json or svg."""
+    if kind not in KINDS:
+        raise ValueError(f"a figure is kept as {', '.join(KINDS)}, got {kind[:20]!r}")
+    which = int(number("figure", query.get("figure", "0"), whole=True))
+    found = seen(view, {name: value for name, value in query.items() if name != "figure"})
+    if not 0 <= which < len(found.shown.figures):
+        raise ValueError(f"view {view} has figures 0 to {len(found.shown.figures) - 1} here, got figure={which}")
+    figure = found.shown.figures[which]
+    if kind == "csv":
+        return figure.to_csv()
+    if kind == "svg":
+        return alone(draw(figure, widths(found.shown.figures, found.width)[which]))
+    about = provenance(view=view, encoding=repr(found.enc), asked=found.asked)
+    return json.dumps({**figure.to_json(), "provenance": about}, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+
+
+def widths(figures: Sequence[Figure], column: int) -> list[int]:
+    """How wide each figure is drawn in a column of the page: two in a row where there is room; clocks, and what is alone, all of it."""
+    many = sum(figure.kind != "dials" for figure in figures) > 1
+    return [(column - GAP) // 2 if many and column >= ROOM and figure.kind != "dials" else column for figure in figures]
+
+
+def start(language: str) -> dict[str, Any]:
+    """What a page wants to know before it asks: words, and every view with its encodings and controls."""
+    views = {name: {"encodings": list(made.ENCODINGS), "controls": [control.to_json() for control in made.CONTROLS]} for name, made in VIEWS.items()}
+    return {"words": Words(language).starting("page."), "language": language, "views": views, "longest": LONGEST}
+
+
+def light(found: dict[str, Any]) -> dict[str, Any]:
+    """An answer as a page gets it: numbers that are only shown under the pointer, with few digits."""
+    return {**found, "figures": [{**figure, **_rounded(figure)} for figure in found["figures"]]}
+
+
+def _rounded(figure: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "z": [[_few(v) for v in row] for row in figure["z"]],
+        "lines": {name: [_few(v) for v in values] for name, values in (figure["lines"] or {}).items()},
+    }
+
+
+def _few(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.{DIGITS}g}")
+
+
+def _pages(enc: Encoding, modules: tuple[str, ...]) -> list[dict[str, str]]:
+    """Title, formula and reference: of each term, of its scaling, and of what the view itself works out."""
+    found = []
+    for part in arguments.parts(enc):
+        name = type(part).spec_name()
+        if name in NAMES or name in SPACE:
+            found.append(f"encodings.{name}")
+        elif name in MAPS:
+            found.append(f"maps.{name}")
+        scaling = getattr(part, "scaling", None)
+        if scaling is not None and type(scaling).__module__.startswith("milepost.scaling."):
+            found.append(type(scaling).__module__.removeprefix("milepost."))
+    return [{"module": name, **told(name)} for name in dict.fromkeys((*found, *modules))]

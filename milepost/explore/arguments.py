@@ -1,0 +1,108 @@
+"""Arguments: the sliders and lists of an encoding, read from its signature.
+
+A control's name is a path into the spec: ``0.base`` is the base of the first term, ``0.scaling.factor`` the factor of its scaling. What has no slider
+(lists, and what may be None) is typed into the spec.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from dataclasses import replace
+from typing import Any, Literal, get_args, get_origin
+
+from milepost.encoding import Encoding, Sum
+from milepost.explore.controls import Control
+from milepost.scaling import Scaling
+
+RANGES: dict[str, tuple[float, float, float, bool]] = {
+    "heads": (1, 32, 1, False),
+    "head_dim": (4, 256, 4, False),
+    "width": (4, 256, 4, False),
+    "length": (2, 8192, 1, True),
+    "size": (4, 256, 4, False),
+    "buckets": (4, 256, 2, False),
+    "max_distance": (8, 4096, 1, True),
+    "clip": (1, 64, 1, False),
+    "positions": (2, 256, 1, False),
+    "hidden": (1, 512, 1, True),
+    "span": (4, 1024, 1, True),
+    "axes": (2, 3, 1, False),
+    "offset": (0, 8, 1, False),
+    "prefix": (0, 8, 1, False),
+    "bare": (0, 8, 1, False),
+    "group": (1, 64, 1, True),
+    "window": (1, 256, 1, True),
+    "chunk": (2, 256, 1, True),
+    "local": (1, 128, 1, True),
+    "sinks": (0, 16, 1, False),
+    "base": (10, 1e7, 1, True),
+    "scale_base": (16, 8192, 1, True),
+    "threshold": (8, 4096, 1, True),
+    "c": (0.001, 10, 0.001, True),
+    "factor": (1, 64, 0.5, True),
+    "trained": (16, 131072, 1, True),
+    "beta_fast": (1, 64, 1, False),
+    "beta_slow": (0.1, 8, 0.1, False),
+    "low_freq_factor": (0.1, 8, 0.1, False),
+    "high_freq_factor": (1, 16, 0.5, False),
+    "fast": (1, 64, 1, False),
+    "slow": (0.1, 8, 0.1, False),
+}
+"""Of sliders: lowest, highest, step, whether logarithmic."""
+SCALINGS = {
+    "none": "None",
+    "linear": "linear(factor=4.0)",
+    "ntk": "ntk(factor=4.0)",
+    "ntk_by_parts": "ntk_by_parts(factor=4.0, trained=2048)",
+    "yarn": "yarn(factor=4.0, trained=2048)",
+    "llama3": "llama3(factor=4.0, trained=2048)",
+    "dynamic": "dynamic(trained=2048)",
+}
+TYPED = {"rotary", "slopes", "future", "sides", "split", "sections", "rope", "attention_factor", "mscale", "mscale_all_dim", "attn_factor", "truncate"}
+"""What has no slider: lists, and what may be None. They are typed into the spec."""
+
+
+def controls(enc: Encoding) -> list[Control]:
+    """The sliders and lists of an encoding, term by term, with their present values."""
+    found: list[Control | None] = []
+    for at, part in enumerate(parts(enc)):
+        found += [_control(f"{at}.{name}", name, kind, getattr(part, name)) for name, kind in _annotated(type(part))]
+        scaling = getattr(part, "scaling", None)
+        if isinstance(scaling, Scaling):
+            found += [_control(f"{at}.scaling.{name}", name, kind, getattr(scaling, name)) for name, kind in _annotated(type(scaling))]
+    return [replace(control, label=_label(control.name, enc)) for control in found if control is not None]
+
+
+def _label(path: str, enc: Encoding) -> str:
+    """The argument's name, after the term's where there are several."""
+    at, _, rest = path.partition(".")
+    return f"{type(parts(enc)[int(at)]).spec_name()}.{rest}" if isinstance(enc, Sum) else rest
+
+
+def _control(path: str, name: str, annotation: Any, value: Any) -> Control | None:
+    if name == "scaling":
+        word = "none" if value is None else repr(value).partition("(")[0]
+        return Control(path, "choice", word, options=tuple(SCALINGS) if word in SCALINGS else (*SCALINGS, word))
+    words = [word for kind in (annotation, *get_args(annotation)) if get_origin(kind) is Literal for word in get_args(kind)]
+    if words and (value is None or value in words):
+        return Control(path, "choice", str(value), options=(*(["None"] if type(None) in get_args(annotation) else []), *map(str, words)))
+    if annotation is bool:
+        return Control(path, "choice", str(value), options=("False", "True"))
+    if name in TYPED or name not in RANGES or isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    low, high, step, log = RANGES[name]
+    whole = annotation is int or int in get_args(annotation)
+    return Control(path, "number", value, min(low, value), max(high, value), step, log, whole)
+
+
+def _annotated(cls: type) -> list[tuple[str, Any]]:
+    """Names of constructor arguments with their types."""
+    hints = typing.get_type_hints(cls.__init__)  # type: ignore[misc]
+    named = [name for name, p in inspect.signature(cls).parameters.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    return [(name, hints[name]) for name in named]
+
+
+def parts(enc: Encoding) -> list[Encoding]:
+    """The terms of a sum; itself where it is none."""
+    return list(enc.parts) if isinstance(enc, Sum) else [enc]  # type: ignore[arg-type]

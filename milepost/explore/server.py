@@ -1,0 +1,165 @@
+"""Server: the answers over HTTP. Python's own server, on 127.0.0.1 unless told; one page, its style and script, and data.
+
+    /                    the page (any query: its state)
+    /page.css /page.js   what it is made of
+    /api/start           words, views, controls
+    /api/VIEW            the answer to a query as JSON, or {"error": the sentence that says why there is none}
+    /file/VIEW.csv|.json|.svg    one figure of an answer, to keep; &figure=0
+
+An address that can't be read, and a file that can't be made, is a sentence with status 400, what is not there one with 404. A fault of ours is a
+sentence with 500, and its trace goes to the terminal. The page may load from this server only: its policy forbids all else, inline scripts and
+styles included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import sys
+import traceback
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from milepost.explore.answer import KINDS, LONGEST, answer, file, light, start
+
+PORT, TRIED = 8713, 50
+"""Where to begin, and how many ports are tried."""
+LOCAL = "127.0.0.1"
+FILES = {
+    "/": ("index.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/figures.js": ("figures.js", "text/javascript"),
+    "/controls.js": ("controls.js", "text/javascript"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; base-uri 'none'; form-action 'none'"
+SMALL = 1000
+"""Bytes below which nothing is compressed."""
+
+
+class Server(ThreadingHTTPServer):
+    """A server that knows whether it is for this machine alone."""
+
+    daemon_threads = True
+    allow_reuse_address = os.name != "nt"  # there it would take a busy port, too
+
+    def __init__(self, host: str, port: int):
+        self.host = host
+        super().__init__((host, port), Handler)
+
+    @property
+    def address(self) -> str:
+        """Where the page is."""
+        return f"http://{LOCAL}:{self.server_address[1]}/"
+
+    def welcome(self, name: str) -> bool:
+        """Whether a request by this name is meant for us: other names on 127.0.0.1 are other people's pages, looking in."""
+        return self.host != LOCAL or name.rpartition(":")[0] in (LOCAL, "localhost")
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request."""
+
+    server: Server
+    protocol_version = "HTTP/1.1"
+    server_version = "milepost"
+    sys_version = ""
+    timeout = 60  # seconds of silence
+
+    def do_GET(self) -> None:
+        """Answer, or say in a sentence why not."""
+        try:
+            status, kind, body, more = self._found()
+        except ValueError as error:
+            status, kind, body, more = 400, "application/json", _json({"error": str(error)}), {}
+        except Exception:
+            traceback.print_exc(file=sys.stderr)
+            said = "something went wrong in milepost itself; the terminal in which it runs has the details"
+            status, kind, body, more = 500, "application/json", _json({"error": said}), {}
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the page has gone, or does not wait for this
+            self._send(status, kind, body, more)
+
+    def do_HEAD(self) -> None:
+        """The same without a body."""
+        self.do_GET()
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What Python's server refuses by itself, in words."""
+        self.close_connection = True
+        self.headers = getattr(self, "headers", Message())
+        self.command = getattr(self, "command", "")
+        said = f"an address has at most {LONGEST} characters here" if code == 414 else "this server answers GET of HTTP/1.1, and could not read this"
+        self._send(code, "application/json", _json({"error": said}), {})
+
+    def _found(self) -> tuple[int, str, bytes, dict[str, str]]:
+        if len(self.path) > LONGEST:
+            raise ValueError(f"an address has at most {LONGEST} characters here, got {len(self.path)}; give a shorter text")
+        if not self.server.welcome(self.headers.get("Host", "")):
+            return 403, "text/plain", b"this page is for the machine it runs on: open it as 127.0.0.1 or localhost\n", {}
+        asked = urlsplit(self.path)
+        if asked.path in FILES:
+            name, kind = FILES[asked.path]
+            return 200, kind, (Path(__file__).parent / "page" / name).read_bytes(), {}
+        query = _query(asked.query)
+        if asked.path == "/api/start":
+            return 200, "application/json", _json(start(query.get("lang", "en"))), {}
+        if asked.path.startswith("/api/"):
+            return 200, "application/json", _json(_answer(asked.path.removeprefix("/api/"), query)), {}
+        if asked.path.startswith("/file/"):
+            view, _, kind = asked.path.removeprefix("/file/").rpartition(".")
+            body = file(view, kind, query).encode()
+            return 200, KINDS[kind], body, {"Content-Disposition": f'attachment; filename="milepost-{view}-{int(query.get("figure", "0"))}.{kind}"'}
+        return 404, "text/plain", f"there is nothing at {asked.path[:80]}; the page is at /\n".encode(), {}
+
+    def _send(self, status: int, kind: str, body: bytes, more: dict[str, str]) -> None:
+        packed = len(body) > SMALL and "gzip" in self.headers.get("Accept-Encoding", "")
+        body = gzip.compress(body, 5, mtime=0) if packed else body
+        self.send_response(status)
+        headers = {
+            "Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body)), "Content-Security-Policy": POLICY, "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", **({"Content-Encoding": "gzip"} if packed else {}), **more,
+        }  # fmt: skip
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Silence: the terminal is for what goes wrong."""
+
+
+def _answer(view: str, query: dict[str, str]) -> dict[str, Any]:
+    """An answer, or the sentence that refuses: both are what the page asked for."""
+    try:
+        return light(answer(view, query))
+    except ValueError as error:
+        return {"error": str(error)}
+
+
+def _query(text: str) -> dict[str, str]:
+    try:
+        return dict(parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text), max_num_fields=100, errors="strict"))
+    except ValueError:
+        raise ValueError("the address can't be read: what follows the ? is name=value, with & between, in UTF-8") from None
+
+
+def _json(data: Any) -> bytes:
+    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def opened(port: int, host: str = LOCAL) -> tuple[Server, str]:
+    """A server on ``port``, or on the next free one; and a sentence where that is another."""
+    for other in range(port, min(port + TRIED, 65536)):
+        try:
+            server = Server(host, other)
+        except OSError:
+            continue
+        return server, "" if other == port else f"port {port} is busy: using {other}"
+    raise ValueError(f"ports {port} to {min(port + TRIED, 65536) - 1} are all busy, or not permitted; choose another with --port")

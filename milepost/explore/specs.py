@@ -1,0 +1,117 @@
+"""Specs: a spec as the page may build it, and with some of its arguments moved.
+
+The page sends a spec and what was moved; the new spec is made here, as text, and read by `milepost.build` like any other.
+Sizes have limits on this page, looked for in the text before anything is built: a spec of a few letters can ask for gigabytes.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+
+from milepost.encoding import Encoding
+from milepost.explore.arguments import RANGES, SCALINGS, controls
+from milepost.explore.controls import Control, number
+from milepost.spec import build
+
+SIZES = {"heads": 8, "head_dim": 64, "width": 64, "length": 256}
+"""Where the spec leaves them open; ``length`` is that of tables."""
+HELD = ("heads", "head_dim", "width", "length", "size", "buckets", "max_distance", "clip", "positions", "hidden", "span", "axes", "prefix", "bare", "offset")
+"""Sizes whose range is a limit on this page; for the others the package itself says what is permitted."""
+LONGEST, SIDE, TERMS = 300, 32, 4
+"""Characters of a spec, places on one side of a grid, and terms of a sum."""
+
+
+def built(spec: str, sizes: Mapping[str, int] = SIZES) -> Encoding:
+    """The encoding of a spec, if its sizes are inside the limits of this page."""
+    if len(spec) > LONGEST:
+        raise ValueError(f"a spec has at most {LONGEST} characters on this page, got {len(spec)}")
+    if ":" in spec:
+        raise ValueError(f"classes of your own are for the command line (`milepost show package.module:Class`), not for this page; got {spec!r}")
+    tree = _tree(spec)
+    if tree is not None:
+        if len(_terms(tree)) > TERMS:
+            raise ValueError(f"a sum has at most {TERMS} terms on this page, got {len(_terms(tree))}")
+        for word, value in _numbers(tree):
+            high = RANGES[word][1] if word in RANGES else SIDE
+            if value > high:
+                raise ValueError(f"{word} is at most {high:g} on this page, got {value:.12g}; `milepost show` draws larger ones")
+    return build(spec, **sizes)
+
+
+def moved(spec: str, changes: Mapping[str, str]) -> str:
+    """The spec with some arguments changed: ``{"0.base": "500000.0", "0.scaling": "yarn"}``."""
+    tree = _tree(spec)
+    if tree is None or not changes:
+        return spec
+    enc = built(spec)
+    known = {control.name: control for control in controls(enc)}
+    terms = [_called(term) for term in _terms(tree)]
+    for path, text in sorted(changes.items()):
+        term, *words = path.split(".")
+        if len(words) > 1 and ".".join((term, *words[:-1])) in changes:  # of a scaling that is replaced
+            continue
+        if path not in known:
+            raise ValueError(f"{spec!r} has no argument {path!r} to set; it has {', '.join(known) or 'none'}")
+        call = terms[int(term)]
+        for word in words[:-1]:
+            inner = next(keyword for keyword in call.keywords if keyword.arg == word)
+            assert isinstance(inner.value, ast.Call)
+            call = inner.value
+        _put(call, words[-1], _literal(known[path], text))
+    return " + ".join(_plain(term) for term in terms)
+
+
+def _literal(control: Control, text: str) -> ast.expr:
+    """What is typed for a control, as a piece of a spec."""
+    if control.kind == "choice":
+        value = control.read(text)
+        if control.name.endswith(".scaling"):
+            return ast.parse(SCALINGS.get(value, "None"), mode="eval").body
+        return ast.Constant({"True": True, "False": False, "None": None}.get(value, value))
+    name = control.name.rsplit(".", 1)[-1]
+    value = number(name, text, whole=control.whole)
+    return ast.parse(repr(value if control.whole else float(value)), mode="eval").body
+
+
+def _put(call: ast.Call, word: str, value: ast.expr) -> None:
+    for keyword in call.keywords:
+        if keyword.arg == word:
+            keyword.value = value
+            return
+    call.keywords.append(ast.keyword(word, value))
+
+
+def _plain(call: ast.Call) -> str:
+    return ast.unparse(call) if call.keywords else ast.unparse(call.func)
+
+
+def _tree(spec: str) -> ast.expr | None:
+    """The spec as Python reads it; None where it does not, and `build` will say why."""
+    try:
+        return ast.parse(spec.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _terms(node: ast.expr) -> list[ast.expr]:
+    terms: list[ast.expr] = []
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        terms.append(node.right)
+        node = node.left
+    return [node, *reversed(terms)]
+
+
+def _called(term: ast.expr) -> ast.Call:
+    return term if isinstance(term, ast.Call) else ast.Call(term, [], [])
+
+
+def _numbers(tree: ast.expr) -> Iterator[tuple[str, float]]:
+    """Every number that is given for a size, wherever it stands; the sides of grids, too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg in HELD and isinstance(node.value, ast.Constant) and isinstance(node.value.value, int | float):
+            yield node.arg, node.value.value
+        if isinstance(node, ast.keyword) and node.arg in ("sides", "trained", "sections") and isinstance(node.value, ast.Tuple | ast.List):
+            for one in node.value.elts:
+                if isinstance(one, ast.Constant) and isinstance(one.value, int | float):
+                    yield "sides", one.value

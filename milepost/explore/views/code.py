@@ -1,0 +1,28 @@
+"""Code: what each position is to the encoding, as a heat map.
+
+An embedding's code, what a query of ones becomes, or the bias of a head: the heat maps of `milepost.portrait`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from milepost.encoding import Encoding
+from milepost.encodings import NAMES
+from milepost.explore.controls import slider
+from milepost.explore.shown import Shown
+from milepost.explore.words import Words
+from milepost.portrait import portrait
+from milepost.report.figure import of_panel
+
+ENCODINGS = ("sinusoidal", *(name for name in NAMES if name != "sinusoidal"))
+CONTROLS = (slider("length", 96, 2, 192),)
+
+
+def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
+    """The heat maps over ``length`` positions."""
+    found = portrait(enc, asked["length"], only="heat")
+    point = next((point for point in ("embed", "query", "bias", "rescore") if point in enc.points), "none")
+    figures = tuple(of_panel(panel, words.phrase) for panel in found.panels)
+    return Shown(figures, words.say(f"code.{point}", length=found.length))

@@ -1,0 +1,25 @@
+"""Distance: similarity or bias, by how far apart two tokens are. The lines of `milepost.portrait`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from milepost.encoding import Encoding
+from milepost.encodings import NAMES
+from milepost.explore.controls import slider
+from milepost.explore.shown import Shown
+from milepost.explore.words import Words
+from milepost.portrait import portrait
+from milepost.report.figure import of_panel
+
+ENCODINGS = ("rope", *(name for name in NAMES if name != "rope"))
+CONTROLS = (slider("length", 128, 2, 256),)
+
+
+def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
+    """The lines over ``length`` positions, wavelengths apart: these have a view of their own."""
+    found = portrait(enc, asked["length"], only="lines")
+    panels = [panel for panel in found.panels if panel.x_title != "pair"]
+    kind = "relative" if enc.shift_invariant and enc.points else "absolute" if enc.points else "none"
+    return Shown(tuple(of_panel(panel, words.phrase) for panel in panels), words.say(f"distance.{kind}"))

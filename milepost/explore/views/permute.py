@@ -1,0 +1,88 @@
+"""Permute: the words of a sentence in another order. Does attention notice?
+
+One layer of attention with random projections (the one that the laws use), over a vector for each word. Words are put in another order, and the
+output of each word is compared with its own output before. Without position it is the same to the last digits; unless a causal mask is on, which
+knows the order.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from milepost.attention import Attended, attend
+from milepost.encoding import Encoding
+from milepost.encodings import NAMES
+from milepost.explore.controls import choice, slider, text
+from milepost.explore.shown import Shown
+from milepost.explore.words import Words
+from milepost.layout import Layout
+from milepost.report.figure import Figure
+from milepost.testing import Layer
+
+ENCODINGS = ("nope", *(name for name in NAMES if name != "nope"))
+MOST, LONGEST = 24, 400
+"""Words, and letters of a sentence."""
+CONTROLS = (
+    text("sentence", "the dog bit the man and ran away", LONGEST),
+    slider("order", 1, 0, 99),
+    choice("mask", "none", "causal"),
+)
+
+
+def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
+    """The attention before and after, and how much each word's output has changed."""
+    said = asked["sentence"].split()
+    if not 2 <= len(said) <= MOST:
+        raise ValueError(f"sentence has 2 to {MOST} words here, with spaces between them, got {len(said)}")
+    causal = asked["mask"] == "causal"
+    order = _order(len(said), asked["order"])
+    layer = Layer(enc.at(len(said)), seed=1)
+    x = torch.stack([_vector(word, layer.width) for word in said])[None]
+    with torch.no_grad():
+        before, after = (_attended(layer, rows, causal) for rows in (x, x[:, order]))
+    was, now = before.output[0].transpose(0, 1).flatten(1)[order], after.output[0].transpose(0, 1).flatten(1)
+    change = ((now - was).norm(dim=-1) / was.norm(dim=-1)).tolist()
+    mixed = [said[n] for n in order.tolist()]
+    most = max(change)
+    names = tuple(_short(word) for word in mixed)
+    figures = (
+        Figure("heat", words.say("permute.before"), words.say("attention.key"), words.say("attention.query"), **_map(before, said)),
+        Figure("heat", words.say("permute.after"), words.say("attention.key"), words.say("attention.query"), **_map(after, mixed)),
+        Figure(
+            "heat", words.say("permute.change"), words.say("permute.word"), "", [float(n) for n in range(len(said))], [0.0], [change], x_names=names,
+            y_names=(" ",), low=0.0, high=max(1.0, most),
+        ),
+    )  # fmt: skip
+    kind = "same" if most < 1e-9 else "moved" if not causal else "both" if enc.points else "masked"
+    return Shown(figures, words.say(f"permute.{kind}", share=f"{most:.0%}", order=" ".join(mixed)), ("attention.reference",))
+
+
+def _order(count: int, seed: int) -> Tensor:
+    """A permutation; 0 leaves the words where they are."""
+    return torch.arange(count) if seed == 0 else torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+
+
+def _vector(word: str, width: int) -> Tensor:
+    """The same random vector for the same word, always."""
+    return torch.randn(width, generator=torch.Generator().manual_seed(zlib.crc32(word.encode("utf-8", "surrogatepass"))), dtype=torch.float64)
+
+
+def _attended(layer: Layer, x: Tensor, causal: bool) -> Attended:
+    at = Layout.dense(x.shape[1])
+    q, k, v = layer.project(x, at)
+    return attend(q, k, v, layer.enc, at=at, causal=causal, details=True)
+
+
+def _map(found: Attended, said: list[str]) -> dict[str, Any]:
+    """The weights of head 0 with words on both sides."""
+    count, names = [float(n) for n in range(len(said))], tuple(_short(word) for word in said)
+    return {"x": count, "y": count, "z": found.weights[0, 0].tolist(), "x_names": names, "y_names": names, "square": True, "low": 0.0, "high": 1.0}
+
+
+def _short(word: str) -> str:
+    return word if len(word) <= 12 else word[:11] + "…"

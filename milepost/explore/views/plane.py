@@ -1,0 +1,26 @@
+"""Plane: how alike the places of a plane are to the one in its middle. The maps of `milepost.portrait` for encodings of several axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from milepost.encoding import Encoding
+from milepost.encodings import SPACE
+from milepost.explore.controls import slider
+from milepost.explore.shown import Shown
+from milepost.explore.words import Words
+from milepost.portrait import portrait
+from milepost.report.figure import of_panel
+
+ENCODINGS = ("axial", *(name for name in SPACE if name != "axial"))
+CONTROLS = (slider("side", 21, 2, 32),)
+
+
+def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
+    """The maps over a square of ``side`` places."""
+    if enc.axes < 2:
+        raise ValueError(f"this view is for positions of several axes, and {enc!r} has one; choose one of {', '.join(ENCODINGS)}")
+    found = portrait(enc, asked["side"] ** 2)
+    figures = tuple(of_panel(panel, words.phrase) for panel in found.panels)
+    return Shown(figures, words.say("plane.sentence"))

@@ -1,0 +1,55 @@
+"""Scalings: what PI, NTK, YaRN and Llama 3 do to every frequency of a RoPE, side by side. Numbers from `milepost.analysis`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from milepost.analysis import Analysis, analyse
+from milepost.encoding import Encoding
+from milepost.explore.controls import slider
+from milepost.explore.shown import Shown
+from milepost.explore.views.clocks import spec_of
+from milepost.explore.words import Words
+from milepost.report.figure import Figure, Mark
+
+ENCODINGS = ("rope",)
+CONTROLS = (slider("trained", 2048, 64, 131072, log=True), slider("target", 8192, 64, 1048576, log=True))
+METHODS: dict[Literal["linear", "ntk", "yarn", "llama3"], str] = {"linear": "PI", "ntk": "NTK", "yarn": "YaRN", "llama3": "llama3"}
+
+
+def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
+    """The share of each frequency that is kept, the turns at the target length, and a table. A scaling that the rope has is replaced."""
+    trained, target = asked["trained"], asked["target"]
+    plain = spec_of(enc, trained)
+    found: dict[str, Analysis] = {words.say("scalings.none"): analyse(spec_of(_bare(enc), trained), target)[0]}
+    for method, name in METHODS.items():
+        found[name] = analyse(plain.extended(target, method), target)[0]
+    pairs = [float(p.pair) for p in next(iter(found.values())).pairs]
+    kept = {name: [p.resolution for p in one.pairs] for name, one in found.items()}
+    met = {name: [p.target_turns or None for p in one.pairs] for name, one in found.items()}
+    new = {
+        words.say("scalings.unseen", name=name): [p.target_turns if p.unseen else None for p in one.pairs] for name, one in found.items() if one.unseen_pairs
+    }
+    pair = words.phrase("pair")
+    figures = (
+        Figure("lines", words.say("scalings.kept"), pair, words.say("scalings.share"), pairs, lines=kept, low=0.0, high=1.0),
+        Figure(
+            "lines", words.say("scalings.turns", target=target), pair, words.say("scalings.turns_axis"), pairs, lines={**met, **new}, points=tuple(new),
+            red=tuple(new), log_y=True, marks=(Mark("y", 1.0, words.say("scalings.full")),),
+        ),
+    )  # fmt: skip
+    names = tuple(words.say(f"scalings.{column}") for column in ("method", "unseen_pairs", "fastest", "slowest", "temperature"))
+    rows = tuple(
+        (name, f"{len(one.unseen_pairs)} / {len(one.pairs)}", f"{one.local_resolution:.3f}", f"{one.pairs[-1].resolution:.3f}", f"{one.temperature:.4f}")
+        for name, one in found.items()
+    )
+    sentence = words.say("scalings.sentence", trained=trained, target=target, factor=f"{target / trained:g}")
+    return Shown(figures, sentence, tuple(f"scaling.{method}" for method in METHODS), (names, *rows))
+
+
+def _bare(enc: Encoding) -> Encoding:
+    """The same RoPE without its scaling."""
+    from milepost.encodings.rope import RoPE
+
+    return RoPE(enc.head_dim or 0, enc.base, enc.pairing, enc.rotary) if isinstance(enc, RoPE) else enc

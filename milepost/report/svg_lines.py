@@ -1,0 +1,87 @@
+"""Lines and points over x, with axes, marks and a legend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from milepost.report.figure import Figure
+from milepost.report.lab_style import DASHES
+from milepost.report.svg import BOTTOM, CALM, LEFT, RED, RIGHT, TOP, Frame, keys, upright, whole, word
+from milepost.report.svg_axis import Axis, linear, logarithmic
+
+
+def lines(figure: Figure, width: int) -> str:
+    """The lines as `<svg>`."""
+    named = figure.lines or {}
+    legend, below = keys([(name, *_look(figure, n, name)) for n, name in enumerate(named)], LEFT, width - RIGHT) if len(named) > 1 else ("", 0.0)
+    frame = Frame(LEFT, TOP, width - LEFT - RIGHT, 250 if width > 420 else 220)
+    xs = [v for v in figure.x if v is not None]
+    x_axis = (logarithmic if figure.log_x else linear)(xs, frame.left, frame.right, whole=not figure.log_x, tight=len(figure.points) < len(named))
+    shown = [v for values in named.values() for v in values if v is not None] + [mark.at for mark in figure.marks if mark.axis == "y"]
+    shown += [v for v in (figure.low, figure.high) if v is not None and not figure.log_y]
+    y_axis = (logarithmic if figure.log_y else linear)(shown, frame.bottom, frame.top)
+    parts = [_grid(figure, frame, x_axis, y_axis)]
+    for n, (name, values) in enumerate(named.items()):
+        colour, dash, dots = _look(figure, n, name)
+        places = [None if x is None or y is None else (x_axis.at(x), y_axis.at(y)) for x, y in zip(figure.x, values, strict=True)]
+        if dots:
+            parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>' for x, y in (p for p in places if p is not None)]
+        else:
+            stroke = f' stroke-dasharray="{dash}"' if dash else ""
+            parts.append(f'<path d="{_path(places, figure.stepped)}" fill="none" stroke="{colour}" stroke-width="2" stroke-linejoin="round"{stroke}/>')
+    parts.append(_marks(figure, frame, x_axis, y_axis))
+    about = {"x0": x_axis.low, "x1": x_axis.high, "log": int(figure.log_x)}
+    after = f'<g transform="translate(0 {frame.bottom + BOTTOM:.0f})">{legend}</g>'
+    return whole(figure, width, frame.bottom + BOTTOM + below, frame, "".join(parts), after, about)
+
+
+def _look(figure: Figure, number: int, name: str) -> tuple[str, str, bool]:
+    """A line's colour, its dash where colours come again, and whether it is drawn as dots."""
+    calm = [other for other in figure.lines or {} if other not in figure.red]
+    at = number if name in figure.red else calm.index(name)
+    dash = {"dash": "6 4", "dot": "2 3", "dashdot": "6 3 2 3"}.get(DASHES[(at // len(CALM) - 1) % 3], "") if at >= len(CALM) else ""
+    return RED if name in figure.red else CALM[at % len(CALM)], dash, name in figure.points
+
+
+def _path(places: Sequence[tuple[float, float] | None], stepped: bool) -> str:
+    """Straight or stepped from place to place, broken at gaps."""
+    out, last = [], None
+    for place in places:
+        if place is None:
+            last = None
+            continue
+        x, y = place
+        out.append(f"M{x:.1f} {y:.1f}" if last is None else f"H{x:.1f}V{y:.1f}" if stepped else f"L{x:.1f} {y:.1f}")
+        last = place
+    return "".join(out)
+
+
+def _grid(figure: Figure, frame: Frame, x_axis: Axis, y_axis: Axis) -> str:
+    out = []
+    for value, label in y_axis.ticks:
+        y = y_axis.at(value)
+        out.append(f'<path d="M{frame.left:.1f} {y:.1f}H{frame.right:.1f}" stroke="currentColor" stroke-opacity=".14"/>')
+        out.append(word(label, frame.left - 7, y + 4, "end"))
+    names = figure.x_names
+    ticks = [(v, names[n]) for n, v in enumerate(figure.x) if v is not None] if names else x_axis.ticks
+    for value, label in ticks:
+        x = x_axis.at(value)
+        out.append(f'<path d="M{x:.1f} {frame.bottom:.1f}v5" stroke="currentColor" stroke-opacity=".5"/>')
+        out.append(word(label, x, frame.bottom + 18, "middle"))
+    out.append(f'<path d="M{frame.left:.1f} {frame.bottom:.1f}H{frame.right:.1f}" stroke="currentColor" stroke-opacity=".5"/>')
+    out.append(word(figure.x_title, (frame.left + frame.right) / 2, frame.bottom + 36, "middle"))
+    return "".join(out) + upright(figure.y_title, frame)
+
+
+def _marks(figure: Figure, frame: Frame, x_axis: Axis, y_axis: Axis) -> str:
+    out = []
+    for row, mark in enumerate(figure.marks):
+        line = 'stroke="currentColor" stroke-opacity=".55" stroke-dasharray="3 4"'
+        if mark.axis == "y":
+            y = y_axis.at(mark.at)
+            out.append(f'<path d="M{frame.left:.1f} {y:.1f}H{frame.right:.1f}" {line}/>{word(mark.name, frame.left + 6, y - 5, halo=True)}')
+            continue
+        x = x_axis.at(mark.at)
+        side, step = ("end", -5) if x > frame.left + frame.width / 2 else ("start", 5)
+        out.append(f'<path d="M{x:.1f} {frame.top:.1f}V{frame.bottom:.1f}" {line}/>{word(mark.name, x + step, frame.bottom - 8 - 15 * row, side, halo=True)}')
+    return "".join(out)

@@ -1,0 +1,287 @@
+"""The server: what it sends, to whom, and what it says when something is wrong. No trace ever leaves the terminal."""
+
+import gzip
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import tomllib
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import milepost.explore
+from milepost.cli import app
+from milepost.explore import app as space
+from milepost.explore.server import FILES, LOCAL, PORT, Server, opened
+from milepost.explore.views import VIEWS, code
+
+HOME = Path(milepost.explore.__file__).parent
+
+
+def get(served, path, **headers):
+    """Status, headers and text."""
+    host, port = re.match(r"http://([\d.]+):(\d+)/", served).groups()
+    connection = http.client.HTTPConnection(host, int(port), timeout=30)
+    connection.request("GET", path, headers=headers)
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer.status, dict(answer.getheaders()), body
+
+
+def test_the_page_and_its_parts_are_there_and_may_load_from_this_server_only(served):
+    for path in FILES:
+        status, headers, body = get(served, path)
+        assert status == 200 and body
+        policy = headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy and "*" not in policy
+        assert headers["X-Content-Type-Options"] == "nosniff"
+    page = (HOME / "page" / "index.html").read_text()
+    assert set(re.findall(r'(?:src|href)="(/[^"]*)"', page)) <= set(FILES)
+    assert {f"/{path.name}" for path in (HOME / "page").iterdir()} - {"/index.html"} == set(FILES) - {"/"}
+
+
+def test_no_part_of_the_page_names_another_host():
+    for path in (HOME / "page").iterdir():
+        found = re.findall(r"https?://[^\s\"'<>)]+", path.read_text())
+        assert set(found) <= {"http://www.w3.org/2000/svg"}, path
+
+
+def test_everything_that_a_first_visit_transfers_weighs_little(served):
+    """The issue permits 3 MB; without a drawing library it is a fiftieth of that."""
+    total = 0
+    for path in [*FILES, "/api/start?lang=zh", "/api/code?encoding=sinusoidal&width=1000"]:
+        _, headers, body = get(served, path, **{"Accept-Encoding": "gzip"})
+        assert headers.get("Content-Encoding") == "gzip" or len(body) <= 1000
+        total += len(body)
+    assert total < 60_000
+
+
+def test_answers_are_json_and_compressed_where_that_is_wished(served):
+    status, headers, body = get(served, "/api/clocks?encoding=rope", **{"Accept-Encoding": "gzip, br"})
+    assert status == 200 and headers["Content-Type"].startswith("application/json") and headers["Content-Encoding"] == "gzip"
+    plain = get(served, "/api/clocks?encoding=rope")
+    assert "Content-Encoding" not in plain[1] and json.loads(gzip.decompress(body)) == json.loads(plain[2])
+    assert len(json.loads(plain[2])["figures"][0]["dials"]) == 32
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_figures_download_as_svg_csv_and_json(served, view):
+    for kind, start in (("svg", b"<svg"), ("csv", b""), ("json", b"{")):
+        more = "&model=random" if view == "attention" else ""
+        status, headers, body = get(served, f"/file/{view}.{kind}?figure=0{more}")
+        assert status == 200 and body.startswith(start) and f'attachment; filename="milepost-{view}-0.{kind}"' == headers["Content-Disposition"]
+        assert len(body) > 100
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "words"),
+    [
+        ("/nothing", 404, "there is nothing at /nothing"),
+        ("/../../etc/passwd", 404, "there is nothing at"),
+        ("/page.py", 404, "there is nothing at"),
+        ("/api/nothing", 200, "there is no view 'nothing'"),
+        ("/api/code?length=0", 200, "length is a number from 2 to 192 here, got 0"),
+        ("/api/code?encoding=%3Cscript%3E", 200, "can't read the spec"),
+        ("/api/start?lang=fr", 400, "lang is one of en, zh"),
+        ("/file/code.exe", 400, "a figure is kept as csv, json, svg"),
+        ("/file/code.csv?figure=x%0d%0aSet-Cookie:a=b", 400, "figure is a whole number"),
+        ("/file/code.csv?figure=7", 400, "figures 0 to 0 here, got figure=7"),
+        ("/api/code?length=%ff", 400, "the address can't be read"),
+        ("/api/code?length", 400, "the address can't be read"),
+        ("/api/code?" + "x=1&" * 200, 400, "the address can't be read"),
+        ("/api/permute?sentence=" + "a" * 9000, 400, "an address has at most 8192 characters here"),
+    ],
+)
+def test_what_is_wrong_is_said_in_words(served, path, status, words):
+    got, headers, body = get(served, path)
+    said = json.loads(body)["error"] if headers["Content-Type"].startswith("application/json") else body.decode()
+    assert got == status and words in said and "Traceback" not in body.decode() and len(said.strip().splitlines()) == 1
+
+
+def test_a_fault_of_ours_is_a_sentence_on_the_page_and_a_trace_in_the_terminal(served, monkeypatch, capfd):
+    def broken(*_):
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr(code, "show", broken)
+    status, _, body = get(served, "/api/code")
+    assert status == 500 and "something went wrong in milepost itself" in json.loads(body)["error"] and b"secret" not in body and b"Traceback" not in body
+    assert "secret detail" in capfd.readouterr().err
+
+
+def test_other_methods_and_broken_requests_get_no_trace(served):
+    port = int(served.rsplit(":", 1)[1].strip("/"))
+    for request in (b"POST / HTTP/1.1\r\nHost: 127.0.0.1:1\r\nContent-Length: 0\r\n\r\n", b"nonsense\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"):
+        with socket.create_connection((LOCAL, port), timeout=10) as line:
+            line.sendall(request)
+            said = line.recv(65536)
+        assert b"Traceback" not in said and said
+
+
+def test_a_name_of_a_file_can_t_carry_another_header(served):
+    _, headers, _ = get(served, "/file/code.csv?figure=0%0d%0a")
+    assert headers["Content-Disposition"] == 'attachment; filename="milepost-code-0.csv"'
+
+
+def test_pages_of_other_names_can_t_look_in(served):
+    """A page elsewhere may point its own name at 127.0.0.1; its requests come with that name."""
+    port = served.rsplit(":", 1)[1].strip("/")
+    for name in (f"evil.example:{port}", "evil.example", ""):
+        status, _, body = get(served, "/api/code", Host=name)
+        assert status == 403 and b"127.0.0.1" in body
+    for name in (f"localhost:{port}", f"127.0.0.1:{port}"):
+        assert get(served, "/api/start", Host=name)[0] == 200
+
+
+def test_it_listens_on_this_machine_alone_unless_told():
+    server, _ = opened(0)
+    assert server.server_address[0] == "127.0.0.1" == server.socket.getsockname()[0]
+    server.server_close()
+
+
+def test_a_busy_port_is_passed_over_and_that_is_said():
+    first, _ = opened(0)
+    port = first.server_address[1]
+    second, said = opened(port)
+    assert second.server_address[1] > port and said == f"port {port} is busy: using {second.server_address[1]}"
+    first.server_close()
+    second.server_close()
+
+
+def test_with_no_port_left_there_is_a_sentence(monkeypatch):
+    def busy(*_):
+        raise OSError("busy")
+
+    monkeypatch.setattr("milepost.explore.server.Server", busy)
+    with pytest.raises(ValueError, match=r"ports 8000 to 8049 are all busy.*--port"):
+        opened(8000)
+
+
+def test_many_at_once_get_their_own_answers(served):
+    """Learned tables come from torch's one generator: threads must not mix them."""
+    wanted = {name: get(served, f"/api/code?encoding={name}&length=8")[2] for name in ("t5", "learned", "kerple", "shaw")}
+    got, threads = [], []
+    for name in list(wanted) * 4:
+        threads.append(threading.Thread(target=lambda name=name: got.append((name, get(served, f"/api/code?encoding={name}&length=8")[2]))))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(got) == 16 and all(body == wanted[name] for name, body in got)
+
+
+# -- the Space and the command ------------------------------------------------------------------------------------------------
+
+
+def started(*words):
+    """A process that serves."""
+    plain = os.environ | {"NO_COLOR": "1", "COLUMNS": "200", "TERM": "dumb"}
+    return subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=plain)
+
+
+def test_the_app_of_a_space_starts_and_answers():
+    process = started("-c", "from milepost.explore.app import main; main(host='127.0.0.1', port=0)")
+    try:
+        port = re.search(r"port (\d+)", process.stdout.readline()).group(1)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30) as page:
+            assert b"milepost" in page.read()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_space_is_served_to_everybody_where_spaces_look():
+    readme = (HOME / "space" / "README.md").read_text()
+    docker = (HOME / "space" / "Dockerfile").read_text()
+    assert (space.HOST, space.PORT) == ("0.0.0.0", 7860) and f"app_port: {space.PORT}" in readme and f"EXPOSE {space.PORT}" in docker
+    assert "milepost.explore.app" in docker
+    server = Server("0.0.0.0", 0)
+    assert server.welcome("someone-milepost.hf.space")
+    server.server_close()
+
+
+def test_the_command_serves_says_where_and_ends_with_ctrl_c():
+    busy, _ = opened(0)
+    port = busy.server_address[1]
+    process = started("-m", "milepost.cli", "explore", "--no-open", "--port", str(port), "--view", "clocks", "--set", "target=16384")
+    try:
+        said = [process.stderr.readline() for _ in range(3)]
+        assert f"port {port} is busy: using" in said[0]
+        address = re.search(r"http://127\.0\.0\.1:(\d+)/\?\S+", said[1]).group(0)
+        assert "view=clocks" in address and "target=16384" in address and "Ctrl-C" in said[2]
+        with urllib.request.urlopen(address, timeout=30) as page:
+            assert page.status == 200
+        process.send_signal(signal.SIGINT)
+        out, rest = process.communicate(timeout=30)
+        assert process.returncode == 0 and out == "" and "Traceback" not in rest
+    finally:
+        process.kill()
+        process.communicate()
+        busy.server_close()
+
+
+def run(*words):
+    return CliRunner().invoke(app, ["explore", *words], env={"NO_COLOR": "1", "COLUMNS": "200", "TERM": "dumb"})
+
+
+def test_no_browser_is_said_and_share_warns(monkeypatch):
+    class Ended(Server):
+        def serve_forever(self, poll_interval=0.5):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("milepost.explore.server.Server", Ended)
+    seen = []
+    monkeypatch.setattr("webbrowser.open", lambda address: seen.append(address) or False)
+    alone, shared = run("--port", "8790"), run("--share", "--no-open")
+    assert alone.exit_code == shared.exit_code == 0
+    assert "no browser was found" in alone.stderr and "--share" not in alone.stderr and seen and seen[0].startswith("http://127.0.0.1:")
+    assert "everybody who can reach this machine" in shared.stderr and "no browser" not in shared.stderr
+
+
+def test_json_prints_a_view_without_a_server():
+    done = run("--view", "clocks", "--encoding", "rope(base=500000.0)", "--set", "target=32768", "--json")
+    found = json.loads(done.stdout)
+    assert done.exit_code == 0 and found["spec"] == "rope(base=500000.0)" and found["asked"] == {"trained": 2048, "target": 32768}
+    both = json.loads(run("--view", "distance", "--encoding", "rope", "--encoding", "alibi", "--json").stdout)
+    assert [one["spec"] for one in both] == ["rope", "alibi"]
+    assert json.loads(run("--json").stdout)["view"] == "code"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--view", "clock"], "there is no view 'clock'"),
+        (["--encoding", "roppe"], "did you mean 'rope'"),
+        (["--set", "target"], "--set wants name=value"),
+        (["--set", "length=1"], "length is a number from 2 to 192"),
+        (["--encoding", "rope", "--encoding", "rope", "--encoding", "rope"], "one encoding or two"),
+        (["--lang", "fr"], "lang is one of en, zh"),
+        (["--port", "99999"], "65535"),
+    ],
+)
+def test_mistakes_are_said_before_anything_is_served(words, sentence):
+    done = run(*words)
+    assert done.exit_code == 2 and sentence in done.stderr and "Traceback" not in done.stderr
+
+
+def test_the_help_names_every_view_and_the_port():
+    said = run("--help").stdout
+    assert all(view in said for view in VIEWS) and str(PORT) in said
+
+
+def test_everything_that_the_page_needs_is_in_the_wheel():
+    root = HOME.parent
+    patterns = tomllib.loads((root.parent / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["milepost"]
+    packed = {path for pattern in patterns for path in root.glob(pattern)}
+    folders = ("explore/page", "explore/words", "explore/space", "measured/explore")
+    needed = {path for folder in folders for path in (root / folder).rglob("*") if path.is_file()}
+    assert len(needed) > 12 and needed <= packed

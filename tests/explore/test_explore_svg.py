@@ -1,0 +1,209 @@
+"""Drawings: well-formed, escaped, and with every number where it belongs."""
+
+import base64
+import math
+import re
+import struct
+import zlib
+from xml.etree import ElementTree
+
+import pytest
+
+from milepost.report.figure import Dial, Figure, Mark
+from milepost.report.svg import RED, alone, draw, words_width, wrapped
+from milepost.report.svg_axis import linear, logarithmic
+from milepost.report.svg_heat import SIGNED, VIRIDIS, png, shade
+
+SVG = "{http://www.w3.org/2000/svg}"
+OWNED = "<script>x</script>\"&'<b>"
+
+
+def tree(figure, width=640):
+    return ElementTree.fromstring(draw(figure, width))
+
+
+def words(root):
+    return ["".join(node.itertext()) for node in root.iter(f"{SVG}text")]
+
+
+def path(root, colour):
+    drawn = next(node.get("d") for node in root.iter(f"{SVG}path") if node.get("stroke") == colour)
+    return [(float(x), float(y)) for x, y in re.findall(r"[ML]([\d.]+) ([\d.]+)", drawn)]
+
+
+def test_a_line_goes_through_its_points_with_larger_values_higher_up():
+    root = tree(Figure("lines", "t", "x", "y", [0, 5, 10], lines={"a": [1.0, 3.0, 2.0]}))
+    (x0, y0), (x1, y1), (x2, y2) = path(root, "#2563eb")
+    assert x0 == float(root.get("data-left")) and x2 == pytest.approx(x0 + float(root.get("data-width")), abs=0.1)
+    assert x1 == pytest.approx((x0 + x2) / 2, abs=0.1)
+    assert y1 < y2 < y0 and (y0 - y2) == pytest.approx((y0 - y1) / 2, abs=0.2)
+
+
+def test_a_logarithmic_axis_gives_every_factor_the_same_room():
+    root = tree(Figure("lines", "t", x=[0, 1, 2], lines={"a": [1.0, 10.0, 100.0]}, log_y=True))
+    ys = [y for _, y in path(root, "#2563eb")]
+    assert ys[0] - ys[1] == pytest.approx(ys[1] - ys[2], abs=0.2) and ys[0] > ys[2]
+    assert {"1", "10", "100"} <= set(words(root))
+
+
+def test_gaps_break_a_line_and_points_are_dots_and_warnings_red():
+    figure = Figure("lines", "t", x=[0, 1, 2, 3], lines={"a": [1, None, 2, 3], "bad": [None, 2, None, 1]}, points=("bad",), red=("bad",))
+    root = tree(figure)
+    drawn = next(node.get("d") for node in root.iter(f"{SVG}path") if node.get("stroke") == "#2563eb")
+    assert drawn.count("M") == 2 and drawn.count("L") == 1
+    dots = [node for node in root.iter(f"{SVG}circle") if node.get("fill") == RED]
+    assert len(dots) == 2 + 1  # and its key
+    assert {"a", "bad"} <= set(words(root))
+
+
+def test_stairs_go_across_before_they_go_up():
+    root = tree(Figure("lines", "t", x=[0, 1], lines={"a": [0.0, 1.0]}, stepped=True))
+    drawn = next(node.get("d") for node in root.iter(f"{SVG}path") if node.get("stroke") == "#2563eb")
+    assert re.fullmatch(r"M[\d.]+ [\d.]+H[\d.]+V[\d.]+", drawn)
+
+
+def test_many_lines_differ_in_colour_or_dash():
+    root = tree(Figure("lines", "t", x=[0, 1], lines={str(n): [0.0, float(n)] for n in range(40)}))
+    looks = [(node.get("stroke"), node.get("stroke-dasharray")) for node in root.iter(f"{SVG}path") if node.get("stroke-width") == "2"]
+    assert len(looks) == 40 and len(set(looks)) == 40
+
+
+def test_marks_stand_at_their_values_with_their_names():
+    figure = Figure("lines", "t", x=[0, 10], lines={"a": [0.0, 10.0]}, marks=(Mark("y", 5.0, "half"), Mark("x", 2.0, "early")))
+    root = tree(figure)
+    dashed = [node.get("d") for node in root.iter(f"{SVG}path") if node.get("stroke-dasharray") == "3 4"]
+    (x0, y0), (x1, y1) = path(root, "#2563eb")
+    assert float(re.match(r"M[\d.]+ ([\d.]+)H", dashed[0]).group(1)) == pytest.approx((y0 + y1) / 2, abs=0.2)
+    assert float(re.match(r"M([\d.]+) ", dashed[1]).group(1)) == pytest.approx(x0 + 0.2 * (x1 - x0), abs=0.2)
+    assert {"half", "early"} <= set(words(root))
+
+
+# -- heat maps ------------------------------------------------------------------------------------------------------------
+
+
+def pixels(data):
+    """A PNG with a palette, read back by hand: rows of (red, green, blue, alpha)."""
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    at, chunks = 8, {}
+    while at < len(data):
+        size, kind = struct.unpack(">I4s", data[at : at + 8])
+        body = data[at + 8 : at + 8 + size]
+        assert struct.unpack(">I", data[at + 8 + size : at + 12 + size])[0] == zlib.crc32(kind + body)
+        chunks[kind] = body
+        at += 12 + size
+    width, height = struct.unpack(">II", chunks[b"IHDR"][:8])
+    raw = zlib.decompress(chunks[b"IDAT"])
+    rows = [raw[r * (width + 1) + 1 : (r + 1) * (width + 1)] for r in range(height)]
+    return [[(*chunks[b"PLTE"][3 * n : 3 * n + 3], 0 if n == 0 else 255) for n in row] for row in rows]
+
+
+def test_a_heat_map_has_a_pixel_for_each_number_and_none_for_a_gap():
+    got = pixels(png([[0.0, 0.5, 1.0], [None, 1.0, 0.0]], 0.0, 1.0, VIRIDIS))
+    assert got[0][0][:3] == shade(0, VIRIDIS) == (0x44, 0x01, 0x54) and got[0][2][:3] == shade(1, VIRIDIS) == (0xFD, 0xE7, 0x25)
+    assert got[1][0][3] == 0 and got[1][1] == got[0][2] and got[1][2] == got[0][0]
+    assert got[0][1][:3] == shade(127 / 254, VIRIDIS)
+
+
+def test_what_has_both_signs_is_blue_below_zero_white_at_zero_and_red_above():
+    root = tree(Figure("heat", "t", "x", "y", [0, 1, 2], [0], [[-2.0, 0.0, 1.0]]))
+    image = next(iter(root.iter(f"{SVG}image")))
+    ((low, zero, high),) = pixels(base64.b64decode(image.get("href").partition("base64,")[2]))
+    assert low[2] > low[0] and high[0] > high[2] and min(zero[:3]) > 240
+    assert low[:3] == shade(0, SIGNED) and high[:3] != shade(1, SIGNED)  # 1 is half as far as -2
+
+
+def test_a_map_of_one_number_and_of_gaps_alone_is_drawn():
+    for z in ([[3.0]], [[None]], [[0.0, 0.0]]):
+        root = tree(Figure("heat", "t", "x", "y", list(range(len(z[0]))), [0], z))
+        assert any(True for _ in root.iter(f"{SVG}image"))
+
+
+def test_the_first_row_is_at_the_top_and_words_stand_at_their_rows():
+    root = tree(Figure("heat", "t", "x", "y", [0, 1], [0, 1], [[1.0, 2.0], [3.0, 4.0]], x_names=("left", "right"), y_names=("above", "below"), square=True))
+    where = {"".join(node.itertext()): (float(node.get("x")), float(node.get("y"))) for node in root.iter(f"{SVG}text")}
+    assert where["above"][1] < where["below"][1] and where["left"][0] < where["right"][0]
+
+
+def test_crowded_names_are_turned_and_left_out_evenly():
+    names = tuple(f"a long word {n}" for n in range(60))
+    root = tree(Figure("heat", "t", "x", "y", list(range(60)), [0], [[float(n) for n in range(60)]], x_names=names), 400)
+    shown = [text for text in words(root) if text.startswith("a long word")]
+    assert 5 < len(shown) < 60 and shown[0] == names[0]
+
+
+# -- clocks ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_dial_has_a_red_arc_from_what_was_seen_to_what_is_met():
+    root = tree(Figure("dials", "t", dials=(Dial("p", "n", 0.25, 0.5, True), Dial("q", "n", 3.0, 12.0, False)), points=("seen",), red=("new",)))
+    arcs = [node for node in root.iter(f"{SVG}path") if "A" in (node.get("d") or "")]
+    blue, red = (next(node.get("d") for node in arcs if node.get("stroke") == colour) for colour in ("#2563eb", RED))
+    start, middle = (re.match(r"M([\d.]+) ([\d.]+)A24.0 24.0 0 0 1 ([\d.]+) ([\d.]+)", d).groups() for d in (blue, red))
+    x, y = float(start[0]), float(start[1]) + 24  # the first arc begins at the top of its dial
+    assert (float(start[2]), float(start[3])) == (pytest.approx(x + 24, abs=0.1), pytest.approx(y, abs=0.1))  # a quarter turn: to the right
+    assert (float(middle[2]), float(middle[3])) == (pytest.approx(x, abs=0.1), pytest.approx(y + 24, abs=0.1))  # half a turn: to the bottom
+    full = [node for node in root.iter(f"{SVG}circle") if node.get("stroke") == "#2563eb"]
+    assert len(full) == 1  # the second has seen everything
+    assert len([node for node in root.iter(f"{SVG}g") if "unseen" in (node.get("class") or "")]) == 1
+
+
+# -- what all share -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["lines", "heat", "dials"])
+def test_words_are_words_and_nothing_else(kind):
+    figure = Figure(
+        kind, OWNED, OWNED, OWNED, [0, 1], [0], [[1.0, 2.0]], {OWNED: [1.0, 2.0], "b": [0.0, 1.0]}, x_names=(OWNED, "b"), y_names=(OWNED,),
+        marks=(Mark("y", 1.0, OWNED),), dials=(Dial(OWNED, OWNED, 0.5, 1.0, True),), red=(OWNED,),
+    )  # fmt: skip
+    for text in (draw(figure), alone(draw(figure))):
+        root = ElementTree.fromstring(text)
+        assert not [node for node in root.iter() if node.tag.rpartition("}")[2] in ("script", "b", "style", "foreignObject")]
+        assert not [name for node in root.iter() for name in node.attrib if name.startswith("on") or name == "style"]
+    assert any("<script>" in text for text in words(root))
+
+
+def test_a_drawing_alone_is_dark_on_white_and_its_words_have_a_white_rim():
+    text = alone(draw(Figure("lines", "t", x=[0, 1], lines={"a": [0.0, 1.0]}, marks=(Mark("y", 0.5, "m"),))))
+    assert 'color="#1c1c1c"' in text and '<rect width="100%" height="100%" fill="#fff"/>' in text and "halo" not in text
+    assert text.startswith("<svg xmlns=")
+
+
+@pytest.mark.parametrize("width", [160, 400, 1000])
+def test_a_drawing_is_as_wide_as_asked_and_long_titles_go_on_below(width):
+    root = tree(Figure("lines", "a title of many words " * 5, x=[0, 1], lines={"a": [0.0, 1.0]}), width)
+    assert root.get("width") == str(width)
+    titles = [node for node in root.iter(f"{SVG}text") if node.get("font-weight") == "600"]
+    assert "".join(node.text for node in titles).replace(" ", "") == ("atitleofmanywords" * 5) and (len(titles) > 1) == (width < 1000)
+    assert float(root.get("data-top")) == 30 + 18 * (len(titles) - 1)
+
+
+def test_a_width_that_nobody_could_read_is_refused():
+    for width in (10, 100_000):
+        with pytest.raises(ValueError, match=f"160 to 4000 pixels wide, got {width}"):
+            draw(Figure("lines", "t", x=[0, 1], lines={"a": [0.0, 1.0]}), width)
+
+
+def test_lines_of_words_are_no_wider_than_their_room():
+    for text in ("one two three four five six seven", "一二三四五六七八九十一二三四五六七八九十", "第 3 个头 的 偏置 and more"):
+        rows = wrapped(text, 90)
+        assert len(rows) > 1 and all(words_width(row, 12) <= 90 for row in rows)
+        assert "".join(rows).replace(" ", "") == text.replace(" ", "")
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (-3, 7), (0.001, 0.0012), (0, 1e7), (5, 5), (-1e-9, 1e-9), (0, 95)])
+def test_ticks_are_round_inside_the_axis_and_in_their_places(low, high):
+    axis = linear([low, high], 0.0, 400.0, tight=True)
+    values = [value for value, _ in axis.ticks]
+    assert 2 <= len(values) <= 12 and values == sorted(values) and all(axis.low - 1e-9 <= v <= axis.high * (1 + 1e-9) + 1e-9 for v in values)
+    assert len({label for _, label in axis.ticks}) == len(values)
+    for value, label in axis.ticks:
+        assert float(label) == pytest.approx(value, rel=0.01, abs=1e-12)
+    assert axis.at(axis.low) == 0 and axis.at(axis.high) == pytest.approx(400)
+
+
+@pytest.mark.parametrize(("low", "high"), [(1, 10), (6.28, 54000), (0.05, 1300), (3, 3), (100, 130)])
+def test_ticks_of_a_logarithmic_axis(low, high):
+    axis = logarithmic([low, high], 250.0, 0.0)
+    assert len(axis.ticks) >= 1 and all(axis.low <= value * (1 + 1e-9) and value <= axis.high * (1 + 1e-9) for value, _ in axis.ticks)
+    assert axis.at(math.sqrt(axis.low * axis.high)) == pytest.approx(125)

@@ -1,0 +1,127 @@
+"""What a notebook shows: encodings as pictures, specs and results as tables; HTML without scripts, every word escaped."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+import torch
+
+from milepost import Encoding, RopeSpec, build
+from milepost.analysis import analyse
+from milepost.encodings import NAMES, SPACE
+from milepost.portrait import portrait
+from milepost.scaling import NAMES as SCALINGS
+from milepost.scaling.dynamic import Dynamic
+from milepost.scaling.linear import Linear
+from milepost.scaling.llama3 import Llama3
+from milepost.scaling.longrope import LongRoPE
+from milepost.testing import check_encoding
+from milepost.testing.declarations import shift
+
+CONFIG = {
+    "model_type": "llama", "head_dim": 64, "num_hidden_layers": 2, "max_position_embeddings": 4096, "rope_theta": 10000.0, "hidden_size": 256,
+    "num_attention_heads": 4, "rope_scaling": {"rope_type": "linear", "factor": 2.0},
+}  # fmt: skip
+OWNED = "<script>alert(1)</script>"
+
+
+class Tags(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.seen, self.words = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append(tag)
+        assert not [name for name, _ in attrs if name.startswith("on")]
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def tags(thing):
+    found = Tags(thing._repr_html_())
+    assert not {"script", "style", "link", "iframe"} & set(found.seen)
+    return found
+
+
+@pytest.mark.parametrize("name", [*NAMES, *SPACE, "rope + alibi", "self_extend(rope=rope, group=4, window=8)", "rope(scaling=dynamic(trained=32))"])
+def test_an_encoding_is_its_picture_with_its_formula(name):
+    enc = build(name, heads=4, head_dim=16, width=16, length=32)
+    found = tags(enc)
+    assert found.seen.count("svg") == len(portrait(enc, 64).panels) >= 1 and found.seen.count("details") == len(name.split(" + "))
+    assert repr(enc) in "".join(found.words)
+    assert "arXiv" in "".join(found.words) or "Fleetwood" in "".join(found.words) or "Su," in "".join(found.words)
+
+
+def test_the_picture_of_an_encoding_draws_the_encoding_s_own_numbers():
+    """Two slopes, two pictures; the same slopes, the same one. And torch's random numbers are left alone."""
+    steep, flat = build("alibi(slopes=(0.5, 0.5))", heads=2), build("alibi(slopes=(0.1, 0.1))", heads=2)
+    paths = [re.findall(r'<path d="(M[^"]*L[^"]*)"', enc._repr_html_()) for enc in (steep, flat, build("alibi(slopes=(0.5, 0.5))", heads=2))]
+    assert paths[0] == paths[2] and paths[0] and all("L" in one for one in paths[0])
+    assert steep._repr_html_() != flat._repr_html_()
+    torch.manual_seed(1)
+    wanted = torch.rand(1)
+    torch.manual_seed(1)
+    build("rope", head_dim=16)._repr_html_()
+    assert torch.equal(torch.rand(1), wanted)
+
+
+def test_an_encoding_of_your_own_is_drawn_and_its_words_are_words():
+    class Mine(Encoding):
+        def __init__(self, word: str = OWNED):
+            super().__init__()
+            self.word = word
+
+        def bias(self, h, i, j):
+            return -1.0 * (i - j).abs() + 0 * h
+
+    found = tags(Mine("<b>x</b>"))
+    assert found.seen.count("svg") == 2 and "b" not in found.seen and found.seen.count("details") == 0
+
+
+def test_an_encoding_without_a_picture_says_so():
+    class Sulks(Encoding):
+        def bias(self, h, i, j):
+            raise ValueError("not today")
+
+    found = tags(Sulks())
+    assert "svg" not in found.seen and "not today" in found.words
+
+
+def test_a_spec_is_a_table_with_sources_and_the_turns_of_its_pairs():
+    spec = RopeSpec.from_config(CONFIG | {"model_type": "llama"})
+    found = tags(spec)
+    words = " ".join(found.words)
+    assert found.seen.count("svg") == 1 and "linear(factor=2.0)" in words and "max_position_embeddings" in words and "trained length" in words
+    assert "no pair meets an angle" in words or "within the trained" in words
+    far = tags(analyse(spec, 100_000)[0])
+    assert "meet angles that they have not seen" in " ".join(far.words) and far.seen.count("circle") > 5
+
+
+@pytest.mark.parametrize("made", [Linear(4.0), Llama3(8.0, 2048), Dynamic(2048), LongRoPE((1.0, 2.0), (2.0, 4.0), 2048, length=4096)], ids=repr)
+def test_a_scaling_is_what_it_keeps(made):
+    found = tags(made)
+    words = " ".join(found.words)
+    assert repr(made) in words and repr(made).partition("(")[0] in SCALINGS
+    drawn = isinstance(made, Linear | Llama3)
+    assert found.seen.count("svg") == drawn
+    assert drawn or "at(length)" in words or "2 factors for 32 pairs" in words
+
+
+def test_verdicts_are_a_row_for_each_law():
+    done = check_encoding(build("alibi", heads=2), [shift])
+    found = tags(done)
+    assert found.seen.count("tr") == 2 and "PASS" in found.words and "every law holds" in " ".join(found.words)
+
+    class Shifty(Encoding):
+        def bias(self, h, i, j):
+            return -0.1 * i.double() * (j + 0.0 * h)
+
+    broken = tags(check_encoding(Shifty(), [shift]))
+    assert "FAIL" in broken.words and "a law is broken" in " ".join(broken.words)
+
+
+def test_a_portrait_is_its_panels():
+    found = tags(portrait(build("t5", heads=2), 16))
+    assert found.seen.count("svg") == 2
