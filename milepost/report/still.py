@@ -68,6 +68,7 @@ def _lines(panel: Panel, log_x: bool) -> tuple[str, int]:
     for number, (name, values) in enumerate(lines.items()):
         colour, dash = COLOURS[number % len(COLOURS)], "" if number < len(COLOURS) else ' stroke-dasharray="6 4"'
         parts.append(f'<path d="{_path(panel.x, values, across, up)}" fill="none" stroke="{colour}" stroke-width="2" stroke-linejoin="round"{dash}/>')
+        parts.extend(f'<circle cx="{across.place(x0):.1f}" cy="{up.place(y0):.1f}" r="3.5" fill="{colour}"/>' for x0, y0 in _alone(panel.x, values))
         wide = 30 + LETTER * len(name)
         if x > LEFT and x + wide > WIDTH:
             x, y = float(LEFT), y + LINE
@@ -87,6 +88,13 @@ def _path(xs: Sequence[float], values: Sequence[float | None], across: _Axis, up
         words.append(f"{pen}{across.place(x):.1f} {up.place(value):.1f}")
         pen = "L"
     return "".join(words)
+
+
+def _alone(xs: Sequence[float], values: Sequence[float | None]) -> list[tuple[float, float]]:
+    """Values without a neighbour, which a line would not show."""
+    known = [v is not None and math.isfinite(v) for v in values]
+    near = [any(known[max(0, at - 1) : at]) or any(known[at + 1 : at + 2]) for at in range(len(known))]
+    return [(x, v) for x, v, is_known, joined in zip(xs, values, known, near, strict=True) if is_known and not joined and v is not None]
 
 
 def _heat(panel: Panel) -> tuple[str, int]:

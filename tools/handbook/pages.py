@@ -49,7 +49,7 @@ def docstring(folder: str, name: str) -> tuple[str, str]:
             blocks.append("```text\n" + "\n".join(line.removeprefix("    ") for line in block.splitlines()) + "\n```")
         elif block.startswith("Mechanism:"):
             rows = [line.partition(":") for line in block.splitlines()]
-            blocks.append("| | |\n|---|---|\n" + "\n".join(f"| {field} | {_plain(value.strip())} |" for field, _, value in rows))
+            blocks.append("| In short | |\n|---|---|\n" + "\n".join(f"| {field} | {_plain(value.strip())} |" for field, _, value in rows))
         else:
             blocks.append(_plain(re.sub(r"^Departure:", "**Departure:**", block)))
     return title.rstrip("."), "\n\n".join(blocks)
@@ -89,7 +89,8 @@ def scaling(name: str) -> str:
     title, body = docstring("scaling", name)
     _, text = portraits.scaling(name)
     shown = "" if name == "longrope" else f'milepost check "rope(scaling={text.partition(", for a text")[0]})" --head-dim 128\n'
-    return _page(title, body, f"scaling-{name}", [f"The picture shows {text if name == 'longrope' else f'`{text}`'}."], shown, "", f"milepost/scaling/{name}.py")
+    what = f"The picture shows {text if name == 'longrope' else f'`{text}`'}."
+    return _page(title, body, f"scaling-{name}", [what], shown, "", f"milepost/scaling/{name}.py")
 
 
 def _page(title: str, body: str, figure: str, more: list[str], shown: str, laws: str, source: str) -> str:
