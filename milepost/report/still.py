@@ -130,8 +130,8 @@ class _Axis:
         low, high = min(known), max(known)
         if log:
             powers = range(math.floor(math.log(low, base) + 1e-9), math.ceil(math.log(high, base) - 1e-9) + 1)
-            step = max(1, math.ceil(len(powers) / 6))
-            self.ticks = [float(base) ** n for n in powers[::step]]
+            every = max(1, math.ceil(len(powers) / 6))
+            self.ticks = [float(base) ** n for n in powers[::every]]
             self.low, self.high = math.log(low), math.log(max(high, low * base))
             return
         if low == high:
