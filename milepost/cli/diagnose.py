@@ -15,7 +15,7 @@ def diagnose_command(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A folder with config.json and *.safetensors, a GGUF file, a lab model, or a name on the Hub.")],
     text: Annotated[Path, typer.Option(help="What to read: a text file, a folder of text files, or a .npy file of token ids.")],
     lengths: Annotated[str, typer.Option(help="Lengths to test, such as 1k,2k,4k; k is 1024.")],
-    windows: Annotated[int, typer.Option(help="Windows of the longest length that are read, at least 2: more give closer intervals, and take longer.")] = 8,
+    windows: Annotated[int, typer.Option(help="Windows of the longest length that are read, at least 2: more give closer intervals, and take longer.")] = 6,
     device: Device = "cpu",
     dtype: Annotated[Literal["float32", "bfloat16", "float16", "float64"], typer.Option(help="What the weights are loaded as.")] = "float32",
     tokenizer: Annotated[str | None, typer.Option(help="tokenizer.json, a folder, or bytes, in place of the model's own.")] = None,
