@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import exact
+import codes
+import forms
 import lab
+import order
 
 from milepost.portrait import Panel
 
@@ -23,7 +25,7 @@ class Figure:
 
 
 FIGURES: dict[str, Callable[[], Figure]] = {
-    **{name: (lambda make=make: Figure(make())) for name, make in exact.PANELS.items()},
+    **{name: (lambda make=make: Figure(make())) for name, make in (codes.PANELS | order.PANELS | forms.PANELS).items()},
     **{name: (lambda make=make: Figure(make(), log_x=True)) for name, make in lab.PANELS.items()},
 }
 """Every figure by its name: `figures/NAME.svg` in a page."""
