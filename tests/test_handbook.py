@@ -152,10 +152,20 @@ def test_a_notebook_runs_and_shows_what_it_showed(path, tmp_path):
 
 
 def test_commands_on_made_pages_run(here):
+    """But for `milepost check`: tests/test_laws.py does that to every encoding; scalings and maps are held to all laws that are quick."""
     import pages
+
+    from milepost import build
+    from milepost.encodings import NAMES, SPACE
+    from milepost.testing import LAWS, check_encoding
 
     found = [line for text in pages.all_pages().values() for _, body in FENCE.findall(text) for line, _ in commands(body)]
     assert len(found) > 60
-    for line in found:  # `milepost check` is what tests/test_laws.py does to each of them
-        if not line.startswith("milepost check"):
+    for line in found:
+        words = shlex.split(line)
+        if words[1] != "check":
             run_command(line, 0, here)
+        elif words[2] not in NAMES | SPACE:
+            enc = build(words[2], head_dim=128 if "--head-dim" in words else 16)
+            done = check_encoding(enc, [law for law in LAWS if law.__name__ not in ("compiles", "backends_agree", "gradients")])
+            assert done.ok, f"{line}: {done}"
