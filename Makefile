@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint format bench real fuzz golden clean
+.PHONY: demo test lint format bench real fuzz golden docs clean
 
 demo: $(READY)
 	$(BIN)/milepost lab --profile quick --out runs/demo --resume
@@ -38,6 +38,10 @@ fuzz: $(READY)
 golden: $(READY)
 	$(BIN)/python tools/golden.py
 
+# the handbook, in site/: python -m http.server -d site
+docs: $(READY)
+	$(BIN)/mkdocs build --strict
+
 # torch comes first and alone: asked for by another package it would bring a CUDA build
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -46,4 +50,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) runs site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,31 @@
+"""The figures of the handbook's chapters: exact ones from the package's own formulas, measured ones from the results that it ships.
+
+Nothing is drawn by hand: a figure is a list of panels of numbers, which `milepost.report.still` draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import codes
+import forms
+import lab
+import order
+
+from milepost.portrait import Panel
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Panels, and whether their horizontal axis is in powers of two."""
+
+    panels: list[Panel]
+    log_x: bool = False
+
+
+FIGURES: dict[str, Callable[[], Figure]] = {
+    **{name: (lambda make=make: Figure(make())) for name, make in (codes.PANELS | order.PANELS | forms.PANELS).items()},
+    **{name: (lambda make=make: Figure(make(), log_x=True)) for name, make in lab.PANELS.items()},
+}
+"""Every figure by its name: `figures/NAME.svg` in a page."""

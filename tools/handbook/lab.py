@@ -1,0 +1,88 @@
+"""Figures from the standard run of the lab, which comes with the package (milepost/measured/lab.json)."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from milepost.choose import shipped
+from milepost.portrait import Panel
+from milepost.report.lab_read import check
+
+SHOWN = ("nope", "sinusoidal", "learned", "t5", "transformer_xl", "alibi", "rope", "rope + alibi")
+STRETCHES = ("none", "linear", "ntk", "base", "yarn", "rerope", "self-extend")
+
+
+@cache
+def results() -> dict[str, Any]:
+    """The standard run."""
+    return check(shipped("lab"), "the lab results of the package")
+
+
+def runs(encoding: str, strategy: str = "none") -> list[dict[str, Any]]:
+    """The runs on text of one encoding and one strategy, a seed each."""
+    return [r for r in results()["runs"] if r["encoding"] == encoding and r["strategy"] == strategy and r.get("loss_by_length")]
+
+
+def loss(encoding: str, length: int, strategy: str = "none") -> float | None:
+    """Nats a token of the same last tokens under ``length`` tokens in all, mean over seeds; None past the end of a table."""
+    found = [row["loss"] for run in runs(encoding, strategy) for row in run["loss_by_length"] if row["length"] == length]
+    return None if None in found or not found else sum(found) / len(found)
+
+
+def lengths() -> list[int]:
+    """The tested lengths."""
+    return sorted(results()["provenance"]["protocol"]["plan"]["lengths"])
+
+
+def _panel(title: str, lines: dict[str, list[Any]]) -> Panel:
+    tested = [float(n) for n in lengths()]
+    return Panel("lines", title, "tokens that are read", "nats a token", tested, lines=lines, mark=tested[0])
+
+
+def by_length() -> list[Panel]:
+    return [_panel("Loss of the same last 64 tokens, trained at 128", {e: [loss(e, n) for n in lengths()] for e in SHOWN})]
+
+
+def first_codes() -> list[Panel]:
+    shown = ("nope", "integer", "binary", "sinusoidal", 'sinusoidal(width=36, how="concat")', "learned")
+    return [_panel("Codes that are added to the embedding", {e: [loss(e, n) for n in lengths()] for e in shown})]
+
+
+def content() -> list[Panel]:
+    shown = ("shaw", "transformer_xl", "deberta", "rope", "alibi")
+    return [_panel("Logits by content, beside rope and alibi", {e: [loss(e, n) for n in lengths()] for e in shown})]
+
+
+def strategies() -> list[Panel]:
+    return [_panel("One RoPE model, stretched without training", {s: [loss("rope", n, s) for n in lengths()] for s in STRETCHES})]
+
+
+def by_position() -> list[Panel]:
+    lines: dict[str, list[Any]] = {}
+    places: list[float] = []
+    for encoding in ("nope", "alibi", "rope", "rope + alibi"):
+        found = [run["loss_by_position"] for run in runs(encoding)]
+        places = [float(row["end"]) for row in found[0]]
+        lines[encoding] = [sum(run[at]["loss"] for run in found) / len(found) for at in range(len(places))]
+    return [Panel("lines", "Loss by position in one long text, trained at 128", "position", "nats a token", places, lines=lines, mark=128.0)]
+
+
+def heads() -> list[Panel]:
+    """The share of attention by distance at the longest length, mean over heads, layers and seeds."""
+    lines, edges = {}, [1.0]
+    for encoding in ("nope", "t5", "alibi", "rope"):
+        found = [head for run in runs(encoding) for head in max(run["attention"], key=lambda a: a["length"])["heads"]]
+        edges = [float(edge) for edge in found[0]["edges"][1:]]
+        lines[encoding] = [sum(head["distance"][at] for head in found) / len(found) for at in range(len(edges))]
+    return [Panel("lines", "Where heads look in a text of 1024 tokens", "tokens back, up to", "share of attention", edges, lines=lines, mark=128.0)]
+
+
+PANELS = {
+    "lab-lengths": by_length,
+    "lab-first-codes": first_codes,
+    "lab-content": content,
+    "lab-strategies": strategies,
+    "lab-positions": by_position,
+    "lab-heads": heads,
+}
