@@ -24,8 +24,9 @@ from milepost.choose import shipped
 from milepost.claims import GROUPS
 from milepost.claims.claim import NotMeasured
 from milepost.lab import processes, saved
+from milepost.lab.kinds import Trial
 from milepost.lab.model import Decoder
-from milepost.lab.plan import Plan, Trial, find_profile, make
+from milepost.lab.plan import Plan, find_profile, make
 from milepost.lab.sweep import alone, prepare
 from milepost.results import write_json
 
@@ -159,7 +160,9 @@ def _train(known: dict[str, Plan], sweep: str, needs: list[Need], home: Path, re
     wanted = [trial for trial in plan.trials() if (trial.encoding, trial.data) in asked]
     side = processes.side_by_side(len(wanted), workers)
     plan = replace(plan, digest=plan.read().digest, threads=max(1, processes.cores() // max(side, 2)))
-    plan = known[sweep] = prepare(plan, home, resume or not (home / "plan.json").exists())
+    held = prepare(plan, home, resume or not (home / "plan.json").exists())
+    assert isinstance(held, Plan)
+    plan = known[sweep] = held
     failed: dict[str, str] = {}
     with alone(home):
         todo = [trial for trial in wanted if not (home / "trials" / trial.key / "result.json").exists()]
