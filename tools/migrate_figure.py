@@ -16,6 +16,7 @@ import argparse
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,8 @@ from milepost.results import write
 SHAPE = Shape(256, 4, 192, 6, 128)
 ROWS = 32
 TENTH = 10
+PIECE = 4096
+"""Tokens of text that stay together."""
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "migration"
 
 
@@ -41,6 +44,7 @@ def main() -> None:
     words.add_argument("--steps", type=int, default=6000, help="steps of training; the migration gets a tenth of the tokens")
     words.add_argument("--rate", type=float, default=1e-3, help="learning rate of the migration")
     words.add_argument("--length", type=int, default=None, help="tokens of a window of the migration; by default the old length")
+    words.add_argument("--batch", type=int, default=ROWS, help="windows of a step of the migration; with fewer there are more steps, of the same tokens in all")
     words.add_argument("--anneal", action="store_true")
     words.add_argument("--to", default="rope")
     words.add_argument("--docs", action="store_true", help="copy the report to docs/migration")
@@ -49,13 +53,13 @@ def main() -> None:
     source = trained(given.out, text, given.steps)
     book = halves(given.out / "text.npy", text, given.steps)
     length = given.length or SHAPE.length
-    steps = given.steps * SHAPE.length // (TENTH * length)
-    name = f"{given.to}-{given.steps}-{length}-{given.rate:g}{'-anneal' if given.anneal else ''}"
+    steps = given.steps * ROWS * SHAPE.length // (TENTH * length * given.batch)
+    name = f"{given.to}-{given.steps}-{length}-{given.batch}-{given.rate:g}{'-anneal' if given.anneal else ''}"
     done = migrate(
-        source, to=given.to, text=book, steps=steps, length=length, rate=given.rate, batch=ROWS, anneal=given.anneal, out=given.out / name,
+        source, to=given.to, text=book, steps=steps, length=length, rate=given.rate, batch=given.batch, anneal=given.anneal, out=given.out / name,
         resume=(given.out / f".{name}.tune").exists(), tell=print,
     )  # fmt: skip
-    tokens = {"trained": given.steps * ROWS * SHAPE.length, "migration": steps * ROWS * length}
+    tokens = {"trained": given.steps * ROWS * SHAPE.length, "migration": steps * given.batch * length}
     print(json.dumps({"tokens": tokens, "share": done.share, "inside": done.inside, "past": done.past, "recovered": done.recovered}, indent=1))
     if given.docs:
         DOCS.mkdir(parents=True, exist_ok=True)
@@ -81,12 +85,20 @@ def trained(out: Path, text: corpus.Corpus, steps: int) -> Path:
 
 
 def halves(path: Path, text: corpus.Corpus, steps: int) -> Path:
-    """One row: training text, then as much that was never trained on. `migrate` tunes on the first half, and measures on the second."""
+    """One row: training text, then as much that was never trained on. `migrate` tunes on the first half, and measures on the second.
+
+    Both are pieces from all over their texts: the first files alone would be another text than the one that the model was trained on.
+    """
     unseen = np.concatenate(text.test)
-    wanted = max(steps * ROWS * SHAPE.length // TENTH, 64 * SHAPE.length)
-    size = min(len(unseen), len(text.train), wanted)
-    np.save(path, np.concatenate([text.train[:size], unseen[:size]]).astype(np.int64))
+    size = min(len(unseen), len(text.train), max(steps * ROWS * SHAPE.length // TENTH, 64 * SHAPE.length)) // PIECE * PIECE
+    np.save(path, np.concatenate([spread(text.train, size), spread(unseen, size)]).astype(np.int64))
     return path
+
+
+def spread(row: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:
+    """``size`` tokens of a row, in pieces that are evenly spread over it."""
+    starts = np.linspace(0, len(row) - PIECE, size // PIECE).astype(int)
+    return np.concatenate([row[at : at + PIECE] for at in starts])
 
 
 if __name__ == "__main__":

@@ -24,8 +24,8 @@ from milepost.diagnose.intervals import DRAWS, Mean, mean
 from milepost.diagnose.losses import buckets, same_targets, token_losses
 
 Numbers = np.ndarray[Any, Any]
-WINDOWS = 24
-"""At most so many windows are measured."""
+WINDOWS, TOKENS = 24, 1 << 16
+"""At most so many windows are measured, or so many tokens where windows are short."""
 TARGETS = 256
 STRETCHED = ("linear", "ntk")
 """What a rotary model is given at inference, to read more than it was tuned for: PI and NTK."""
@@ -41,7 +41,7 @@ class Measured:
         self.trained_on, self.text = whole.halves()
         self.training = [] if tuning is None else windows_for(self.trained_on, tuning)
         self.old, self.far = old, far
-        self.windows, self.groups = self.text.windows(far, WINDOWS)
+        self.windows, self.groups = self.text.windows(far, max(WINDOWS, TOKENS // far))
 
     def losses(self, subject: Loaded) -> Numbers:
         """Losses (windows x tokens) up to ``far``, or to where the model ends."""

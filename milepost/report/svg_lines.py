@@ -24,9 +24,9 @@ def lines(figure: Figure, width: int) -> str:
     for n, (name, values) in enumerate(named.items()):
         colour, dash, dots = _look(figure, n, name)
         places = [None if x is None or y is None else (x_axis.at(x), y_axis.at(y)) for x, y in zip(figure.x, values, strict=True)]
-        if dots:
-            parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>' for x, y in (p for p in places if p is not None)]
-        else:
+        lone = [p for p in places if p is not None] if dots else _lone(places)
+        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>' for x, y in lone]
+        if not dots:
             stroke = f' stroke-dasharray="{dash}"' if dash else ""
             parts.append(f'<path d="{_path(places, figure.stepped)}" fill="none" stroke="{colour}" stroke-width="2" stroke-linejoin="round"{stroke}/>')
     parts.append(_marks(figure, frame, x_axis, y_axis))
@@ -54,6 +54,12 @@ def _path(places: Sequence[tuple[float, float] | None], stepped: bool) -> str:
         out.append(f"M{x:.1f} {y:.1f}" if last is None else f"H{x:.1f}V{y:.1f}" if stepped else f"L{x:.1f} {y:.1f}")
         last = place
     return "".join(out)
+
+
+def _lone(places: Sequence[tuple[float, float] | None]) -> list[tuple[float, float]]:
+    """Places with a gap on both sides, through which no line goes."""
+    around = [None, *places, None]
+    return [place for at, place in enumerate(places) if place is not None and around[at] is None and around[at + 2] is None]
 
 
 def _grid(figure: Figure, frame: Frame, x_axis: Axis, y_axis: Axis) -> str:

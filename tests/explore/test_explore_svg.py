@@ -56,6 +56,13 @@ def test_gaps_break_a_line_and_points_are_dots_and_warnings_red():
     assert {"a", "bad"} <= set(words(root))
 
 
+def test_a_value_without_neighbours_is_a_dot_where_the_line_would_be():
+    root = tree(Figure("lines", "t", x=[0, 1, 2, 3, 4, 5], lines={"a": [1.0, None, 2.0, 3.0, None, 4.0]}))
+    dots = [(float(node.get("cx")), float(node.get("cy"))) for node in root.iter(f"{SVG}circle")]
+    assert dots == [path(root, "#2563eb")[0], path(root, "#2563eb")[-1]]
+    assert not list(tree(Figure("lines", "t", x=[0, 1], lines={"a": [1.0, 2.0]})).iter(f"{SVG}circle"))
+
+
 def test_stairs_go_across_before_they_go_up():
     root = tree(Figure("lines", "t", x=[0, 1], lines={"a": [0.0, 1.0]}, stepped=True))
     drawn = next(node.get("d") for node in root.iter(f"{SVG}path") if node.get("stroke") == "#2563eb")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -59,6 +60,15 @@ def test_figures_are_drawings_in_their_pages(site):
         assert page.stem == "index" or text.count('role="img"') >= 1, page
         assert not re.search(r"<img[^>]*figures/", text), page
     assert (site / "walk.html").read_text(encoding="utf-8").count("<figure>") >= 7
+
+
+def test_a_figure_s_file_holds_every_panel_side_by_side(site):
+    drawn = ElementTree.fromstring((site / "figures" / "encoding-rope.svg").read_text(encoding="utf-8"))
+    parts = [one for one in drawn if one.tag.endswith("svg")]
+    places = [(int(one.get("x")), int(one.get("y"))) for one in parts]
+    assert len(parts) >= 2 and len(set(places)) == len(parts) and places[0] == (0, 0)
+    for one, (x, y) in zip(parts, places, strict=True):
+        assert x + int(one.get("width")) <= int(drawn.get("width")) and y + int(one.get("height")) <= int(drawn.get("height"))
 
 
 def test_no_page_refers_to_another_host_for_a_script_a_style_a_font_or_a_picture(site):

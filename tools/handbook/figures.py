@@ -1,6 +1,6 @@
 """The figures of the handbook's chapters: exact ones from the package's own formulas, measured ones from the results that it ships.
 
-Nothing is drawn by hand: a figure is a list of panels of numbers, which `milepost.report.still` draws.
+Nothing is drawn by hand: a figure is a list of panels of numbers, which `milepost.report.svg` draws.
 """
 
 from __future__ import annotations

@@ -23,8 +23,7 @@ import notebook
 import pages
 import portraits
 from figures import FIGURES, Figure
-
-from milepost.report.still import sheet, svg
+from sheet import drawings, sheet
 
 IMAGE = re.compile(r'<p><img alt="([^"]*)" src="[^"]*figures/([\w-]+)\.svg"\s*/?></p>')
 
@@ -48,7 +47,7 @@ def on_files(files: Files, config: Any) -> Files:
     for path, text in pages.all_pages().items():
         files.append(File.generated(config, path, content=text))
     for name, figure in figures().items():
-        files.append(File.generated(config, f"figures/{name}.svg", content=sheet(figure.panels, figure.log_x)))
+        files.append(File.generated(config, f"figures/{name}.svg", content=sheet(figure)))
     for path in sorted((Path(config.docs_dir) / "notebooks").glob("*.ipynb")):
         files.append(File.generated(config, f"notebooks/{path.stem}.md", content=notebook.markdown(path)))
     return files
@@ -60,7 +59,7 @@ def on_page_content(text: str, page: Any, config: Any, files: Files) -> str:
     def drawn(found: re.Match[str]) -> str:
         words, name = found.groups()
         figure = figures()[name]
-        panels = "".join(svg(panel, figure.log_x) for panel in figure.panels)
+        panels = "".join(drawings(figure))
         caption = f'<figcaption>{words} <a href="{_up(page)}figures/{html.escape(name)}.svg">svg</a></figcaption>' if words else ""
         return f'<figure><div class="panels">{panels}</div>{caption}</figure>'
 
