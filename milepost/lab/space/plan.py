@@ -42,7 +42,7 @@ class Profile:
 BASIC = ("nope", "learned", "grid", "sinusoidal_nd", "axial(base=100.0)", "mixed", "alibi_2d")
 PROFILES = {
     "tiny": Profile(1, 16, 2, 8, 2, 20, 8, 1, ("nope", "learned", "axial(base=100.0)")),
-    "quick": Profile(2, 64, 4, 16, 2, 400, 64, 1, BASIC),
+    "quick": Profile(2, 64, 4, 16, 2, 300, 64, 1, BASIC),
     "standard": Profile(4, 64, 4, 16, 2, 1000, 64, 3, BASIC),
 }
 
