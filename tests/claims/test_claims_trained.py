@@ -25,7 +25,7 @@ def small(monkeypatch, texts):
 
     def made(profile, **how):
         plan = planned.make(profile, **{**how, "text": str(texts), "train_length": 16, "lengths": "1x,2x,4x,8x,16x"})
-        return replace(plan, steps=4, rows=4, windows=6, shape=Shape(256, 2, 32, 4, 16))
+        return replace(plan, steps=4, rows=4, windows=6, shape=replace(plan.shape, layers=2, length=16))
 
     monkeypatch.setattr(trained, "make", made)
     monkeypatch.setattr(trained, "TASK_STEPS", {"quick": 4})
