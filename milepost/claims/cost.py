@@ -42,6 +42,8 @@ def _peak(run: Callable[[], Any]) -> list[float]:
 
 def _growth(small: list[float], large: list[float]) -> Number:
     """The ratio of peaks, from the least to the most that they allow."""
+    if min(small) <= 0:
+        raise NotMeasured("a peak of memory is too small to be seen on this system")
     return Number(median(large) / median(small), min(large) / max(small), max(large) / min(small), f"{len(small)} rounds")
 
 

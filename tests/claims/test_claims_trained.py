@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from milepost.choose import shipped
-from milepost.claims import lengths, pairs, probes, trained
+from milepost.claims import frame, lengths, pairs, probes, trained
 from milepost.claims.judge import claims, judge
+from milepost.claims.rule import VERDICTS
 from milepost.claims.trained import Need, is_old, plans
 from milepost.lab import plan as planned
 from milepost.lab.model import Decoder, Shape
+from milepost.lab.trial import run
 from milepost.spec import build
 
 
@@ -22,8 +24,8 @@ def small(monkeypatch, texts):
     """The plans of the claims, for models so small that they learn nothing."""
 
     def made(profile, **how):
-        plan = planned.make(profile, **{**how, "text": str(texts), "train_length": 16, "lengths": "1x,2x,8x"})
-        return replace(plan, steps=4, rows=4, windows=6, shape=Shape(256, 2, 32, 4, 16))
+        plan = planned.make(profile, **{**how, "text": str(texts), "train_length": 16, "lengths": "1x,2x,4x,8x,16x"})
+        return replace(plan, steps=4, rows=4, windows=6, shape=replace(plan.shape, layers=2, length=16))
 
     monkeypatch.setattr(trained, "make", made)
     monkeypatch.setattr(trained, "TASK_STEPS", {"quick": 4})
@@ -128,6 +130,37 @@ def test_a_model_that_is_lost_is_a_reason_not_a_crash(small, tmp_path):
     file.write_text(json.dumps(held))
     row = judge(["rope-breaks"], out=out, resume=True)[0]
     assert row["verdict"] == "not decided here" and "could not be trained: the loss at step 3 is nan" in row["evidence"]
+
+
+TRAINED = [name for name, claim in claims().items() if claim.trained is not None and name not in ("migrate", "vit-2d")]
+
+
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """Trials one after another, here: the trainings themselves are the real ones."""
+
+    def run_all(plan, todo, out, workers, tell):
+        for trial in todo:
+            yield trial, run(plan, trial, out / "trials" / trial.key, lambda news, trial=trial: tell(trial, news))
+
+    monkeypatch.setattr(trained.processes, "run_all", run_all)
+    for module in (frame, probes):
+        monkeypatch.setattr(module, "STEPS", {"quick": 2})
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """A folder in which models are trained once for all claims."""
+    return tmp_path_factory.mktemp("shared") / "claims"
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_every_trained_experiment_measures_all_of_its_rule(small, in_this_process, shared, name):
+    row = judge([name], out=shared, resume=True)[0]
+    missing = [clause["number"] for clause in row["clauses"] if clause["measured"] is None]
+    assert all(number.startswith("real ") for number in missing), row["evidence"]  # those want a checkpoint
+    assert row["verdict"] in VERDICTS and row["figures"]
+    json.dumps(row, allow_nan=False)
 
 
 # -- instruments ------------------------------------------------------------------------------------------------------------------------------
