@@ -102,7 +102,7 @@ function side(n) {
   list.append(...known.map(name => new Option(name, name)));
   list.value = state.specs[n].split("(")[0].trim();
   spec.value = state.specs[n];
-  const parameters = node("div", {className: "parameters", hidden: true}), sentence = node("p", {className: "sentence"}), figures = node("div", {className: "figures"});
+  const parameters = node("div", {className: "parameters", role: "group", ariaLabel: words.parameters, hidden: true}), sentence = node("p", {className: "sentence"}), figures = node("div", {className: "figures"});
   const table = node("div", {className: "wide-table", hidden: true, tabIndex: 0}), formulas = node("details", {open: true}, node("summary", {}, words.formulas)), told = node("div");
   formulas.append(told);
   const chosen = node("div", {className: "chosen"},
