@@ -47,6 +47,8 @@ def test_every_view_is_drawn_at_any_width_in_both_schemes_with_contrast(chromium
             "document.querySelector('.reference').textContent"
         )
         assert seen.ask("[...document.querySelectorAll('.drawing svg')].every(one => one.getBoundingClientRect().right <= innerWidth + 1)")
+        sizes = seen.ask("[...document.querySelectorAll('.drawing svg')].map(one => [one.width.baseVal.value, one.getBoundingClientRect().width])")
+        assert all(drawn == pytest.approx(shown, abs=1) for drawn, shown in sizes)  # words are as large as they were meant to be
         assert seen.ask("getComputedStyle(document.body).backgroundColor") == ("rgb(22, 22, 26)" if scheme == "dark" else "rgb(255, 255, 255)")
         found = seen.ask(CONTRAST)
         assert found["looked"] > 30 and found["poor"] == []

@@ -42,7 +42,7 @@ def test_every_key_is_used_and_every_used_key_is_there():
     source = "".join(path.read_text(encoding="utf-8") for path in [*HOME.rglob("*.py"), *HOME.rglob("*.js"), *HOME.rglob("*.html")])
     made = {"view", "intro", "control", "option", "code", "distance", "attention", "permute", "scalings"}  # the rest of these is put together
     asked = re.findall(r'words\.([a-z]+)\b|data-word="([a-z]+)"', source)
-    used = set(re.findall(r'say\("([a-z_.]+)"', source)) | {f"page.{word}" for pair in asked for word in pair if word}
+    used = set(re.findall(r"""say\(["']([a-z_.]+)["']""", source)) | {f"page.{word}" for pair in asked for word in pair if word}
     assert used - {"page.phrase", "page.append", "page.say", "page.starting", "page.language"} <= keys("en")
     for key in keys("en") - used:
         assert key.removeprefix("page.").split(".")[0] in made or f"words[{key!r}]" in source or key in {"page.csv", "page.json", "page.svg"}, key

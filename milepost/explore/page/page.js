@@ -102,7 +102,7 @@ function side(n) {
   list.append(...known.map(name => new Option(name, name)));
   list.value = state.specs[n].split("(")[0].trim();
   spec.value = state.specs[n];
-  const parameters = node("div", {className: "parameters", hidden: true}), sentence = node("p", {className: "sentence"}), figures = node("div", {className: "figures"});
+  const parameters = node("div", {className: "parameters", role: "group", ariaLabel: words.parameters, hidden: true}), sentence = node("p", {className: "sentence"}), figures = node("div", {className: "figures"});
   const table = node("div", {className: "wide-table", hidden: true, tabIndex: 0}), formulas = node("details", {open: true}, node("summary", {}, words.formulas)), told = node("div");
   formulas.append(told);
   const chosen = node("div", {className: "chosen"},
@@ -123,7 +123,7 @@ function side(n) {
     const now = JSON.stringify(answer.controls.map(c => [c.name, c.kind, c.low, c.high, c.options]));
     if (now !== shape) {
       shape = now; held = {};
-      for (const c of answer.controls) held[c.name] = control(c, node("code", {}, c.label), {}, (text, done) => { made.moved[c.name] = text; show(done); });
+      for (const c of answer.controls) held[c.name] = control(c, breaking(c.label), {}, (text, done) => { made.moved[c.name] = text; show(done); });
       parameters.replaceChildren(...Object.values(held).map(one => one.box));
       parameters.hidden = !answer.controls.length;
     }
@@ -144,7 +144,7 @@ function side(n) {
       const [place, caption] = figures.children[at].children;
       place.ariaLabel = `${figure.title}. ${words.reading}`;
       fill(place, figure, answer.svg[at], text => { get("spoken").textContent = text; });
-      figures.children[at].classList.toggle("wide", answer.figures.length === 1 || figure.kind === "dials");
+      figures.children[at].classList.toggle("wide", place.firstChild.width.baseVal.value > made.width() / 2);
       const file = kind => `/file/${answer.view}.${kind}?${query(n, {encoding: answer.spec, figure: at})}`, name = `milepost-${answer.view}-${at}`;
       const png = node("button", {type: "button"}, words.png);
       png.addEventListener("click", () => savePng(file("svg"), `${name}.png`));
@@ -154,6 +154,9 @@ function side(n) {
   }
   return made;
 }
+
+// A name that may go on in another line after a dot or an underscore.
+const breaking = name => node("code", {}, ...name.split(/(?<=[._])/).flatMap(piece => [piece, node("wbr")]));
 
 const row = (cells, kind) => node("tr", {}, ...cells.map(cell => node(kind, {}, cell)));
 
