@@ -5,7 +5,8 @@
 Its interval is a bootstrap over the windows (or files) that all three read. Where the swap lost nothing that could be told from chance there is nothing to be
 recovered, and no share. A model is tuned on one half of the text, and measured on the other. More than 100% is tuning's own doing: the source was not tuned.
 
-Past the old end: the same last tokens, read with the old length and with twice that. A model that works there loses no more with more context.
+Past the old end: the same last tokens, read with the old length and with twice that. As `recommend` has it, a model works there where they lose at most 2%
+more, or no more than chance explains.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from milepost.checkpoints.candidates import by_layer
 from milepost.checkpoints.extend_losses import compared
 from milepost.checkpoints.extend_tune import Tuning, windows_for
 from milepost.checkpoints.loaded import Loaded
+from milepost.checkpoints.recommend import HURTS
 from milepost.checkpoints.text import read_text
 from milepost.diagnose.intervals import DRAWS, Mean, mean
 from milepost.diagnose.losses import buckets, same_targets, token_losses
@@ -100,8 +102,10 @@ class Measured:
 
     def _past(self, served: str, factor: float, own: Numbers, short: Numbers, long: Numbers) -> dict[str, Any]:
         row: dict[str, Any] = compared({self.far: own}, {self.far: long}, self.groups)[0]
-        counts = {"windows": row["windows"], "targets": row["targets"]}
-        return {"served": served, "factor": factor, "short": _plain(mean(short, self.groups)), "long": row["after"], "difference": row["difference"], **counts}
+        counts, gap, base = {"windows": row["windows"], "targets": row["targets"]}, row["difference"], row["before"]["value"]
+        works = gap["value"] is not None and (gap["value"] <= HURTS * base or (gap["low"] is not None and gap["low"] <= 0))
+        losses = {"short": _plain(mean(short, self.groups)), "long": row["after"], "difference": gap}
+        return {"served": served, "factor": factor, **losses, "works": works, **counts}
 
 
 def _sums(losses: Numbers, groups: Numbers) -> Numbers:

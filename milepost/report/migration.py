@@ -68,7 +68,7 @@ def _past_words(data: Row) -> list[str]:
         if gap["value"] is None:
             said.append(f"At {far} tokens{name} the loss is no number: the model overflows there.")
             continue
-        works = "works" if gap["low"] is None or gap["low"] <= 0 else "does not work well"
+        works = "works" if row["works"] else "does not work well"
         word = "more" if gap["value"] > 0 else "less"
         cost = f"the same tokens lose {abs(gap['value']):.4f} nats {word} than at {data['old']} as it is, {told.sure(gap)}"
         said.append(f"At {far} tokens{ended} it {works}{name}: {cost}.")

@@ -64,6 +64,9 @@ def test_rope_recovers_what_the_swap_lost(moved):
     assert all(before[:4]) and before[4:] == [None] * 4  # the old table ends there, and the new model reads on
     assert all(row["recovered"]["value"] < 10 for row in moved.by_position)
     assert [row["served"] for row in moved.past] == ["as it is", "linear", "ntk"]
+    for row in moved.past:
+        gap = row["difference"]
+        assert row["works"] == (gap["value"] <= 0.02 * moved.past[0]["short"]["value"] or gap["low"] <= 0)
 
 
 def test_what_was_written_is_an_ordinary_checkpoint(place, moved):
