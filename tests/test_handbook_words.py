@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from handbook_pages import DOCS, FENCE, PAGES, ROOT, TOOLS, read
+from handbook_pages import DOCS, ELSEWHERE, FENCE, PAGES, ROOT, TOOLS, read
 
 from milepost.encodings import NAMES, SPACE
 from milepost.maps import NAMES as MAPS
@@ -117,7 +117,7 @@ def test_every_figure_that_a_page_shows_is_made():
     from figures import FIGURES
 
     known = set(FIGURES) | {f"encoding-{n}" for n in NAMES | SPACE} | {f"map-{n}" for n in MAPS} | {f"scaling-{n}" for n in SCALINGS}
-    shown = {name for page in PAGES for name in re.findall(r"figures/([\w-]+)\.svg", read(page))}
+    shown = {name for page in (*PAGES, *ELSEWHERE) for name in re.findall(r"figures/([\w-]+)\.svg", read(page))}
     assert shown <= known
     assert set(FIGURES) <= shown, "a figure that no page shows"
     assert set(portraits.all_portraits()) == known - set(FIGURES)
@@ -143,3 +143,15 @@ def test_a_page_of_an_encoding_is_its_docstring():
 def test_nothing_of_a_workplace_is_in_the_handbook():
     for path in [*DOCS.rglob("*.md"), *DOCS.rglob("*.ipynb"), *TOOLS.glob("*.py"), ROOT / "mkdocs.yml"]:
         assert not re.search(r"/(work|home|root|tmp)/", path.read_text(encoding="utf-8")), path
+
+
+def test_the_figures_of_the_migration_are_those_that_were_measured():
+    told = json.loads((DOCS / "migration" / "migration.json").read_text(encoding="utf-8"))
+    inside, share, tokens = told["inside"], told["share"], told["provenance"]["protocol"]["tokens"]
+    said = read("migration.md")
+    for number in (f"{inside['before']['value']:.4f} before", f"{inside['swapped']['value']:.4f} right", f"{inside['recovered']['value']:.4f} after"):
+        assert number in said
+    assert f"{share['value']:.1%} of the gap (95% between {share['low']:.1%} and {share['high']:.1%})" in said
+    assert f"{told['past'][0]['difference']['value']:.4f} nats more" in said and told["past"][0]["works"]
+    assert f"{tokens['trained']:,} bytes" in said and f"{tokens['migration']:,}\ntokens" in said and 10 * tokens["migration"] <= tokens["trained"]
+    assert share["low"] > 0.9 and told["recovered"] and told["ok"]

@@ -136,8 +136,8 @@ def _steps(data: Row) -> Part:
         rows.append(["2 recover", f"steps 1 to {tuned['steps'] - tuned['decay']} at rate {tuned['rate']:g}{fade}"])
         if tuned["decay"]:
             rows.append(["3 fine-tune", f"steps {tuned['steps'] - tuned['decay'] + 1} to {tuned['steps']}: the rate falls to 0"])
-    if data["to"] == "rope" and data["past"]:
-        far = data["by_position"][-1]["end"]
+    far = data["by_position"][-1]["end"]
+    if data["to"] == "rope" and data["past"] and far > data["length"]:
         rows.append(["4 serve longer", f"milepost extend {data['out']} --target-length {far} --method {_best(data)} --out LONGER"])
     return "steps", ["", ""], rows
 

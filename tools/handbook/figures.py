@@ -27,5 +27,6 @@ class Figure:
 FIGURES: dict[str, Callable[[], Figure]] = {
     **{name: (lambda make=make: Figure(make())) for name, make in (codes.PANELS | order.PANELS | forms.PANELS).items()},
     **{name: (lambda make=make: Figure(make(), log_x=True)) for name, make in lab.PANELS.items()},
+    "migration": lambda: Figure(lab.migration()),
 }
 """Every figure by its name: `figures/NAME.svg` in a page."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from milepost.choose import shipped
@@ -52,6 +54,18 @@ def first_codes() -> list[Panel]:
 def content() -> list[Panel]:
     shown = ("shaw", "transformer_xl", "deberta", "rope", "alibi")
     return [_panel("Logits by content, beside rope and alibi", {e: [loss(e, n) for n in lengths()] for e in shown})]
+
+
+def migration() -> list[Panel]:
+    """A GPT-2 moved to RoPE, as docs/migration/migration.json has it (tools/migrate_figure.py)."""
+    told = json.loads((Path(__file__).parents[2] / "docs" / "migration" / "migration.json").read_text(encoding="utf-8"))
+    rows = told["by_position"]
+    names = {"before": "before", "swapped": "after the swap", "recovered": "after recovery"}
+    lines = {word: [None if row[name] is None else row[name]["value"] for row in rows] for name, word in names.items()}
+    middle = [(row["start"] + row["end"]) / 2 for row in rows]
+    return [
+        Panel("lines", "A GPT-2 moved to RoPE: loss by position", "place in the text, tokens", "nats a token", middle, lines=lines, mark=float(told["old"]))
+    ]
 
 
 def strategies() -> list[Panel]:
