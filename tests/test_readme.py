@@ -22,13 +22,14 @@ def commands(text):
 
 
 COMMANDS = commands(README)
-PAGES = {name: (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("checkpoints.md",)}
+PAGES = {name: (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("checkpoints.md", "migration.md")}
 SMALLEST = {
     "milepost bench rope": "--heads 2 --length 64 --head-dim 16 --rounds 1",
     "milepost bench attention": "--lengths 128 --rounds 1 --heads 2 --head-dim 16 --schemes rope,alibi,t5 --pass forward",
     "milepost bench decode": "--length 256 --tokens 4 --rounds 1 --heads 2 --head-dim 16",
     "milepost lab": "--profile tiny",
     "milepost diagnose": "--tokenizer bytes --lengths 128,256 --windows 2",
+    "milepost migrate": "--steps 2 --batch 2",
     "milepost recommend": "--tokenizer bytes --trained-length 64 --target-length 128 --windows 4",
 }
 
@@ -37,7 +38,9 @@ SMALLEST = {
 def here(tmp_path_factory):
     """A folder in which the README's commands run one after another, with a small checkpoint in it."""
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM, ViTConfig, ViTModel
+    from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, ViTConfig, ViTModel
+
+    from milepost.checkpoints.migrate_folder import byte_tokenizer
 
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("readme")
@@ -45,6 +48,11 @@ def here(tmp_path_factory):
     LlamaForCausalLM(LlamaConfig(**sizes, initializer_range=0.3)).save_pretrained(folder / "model")
     small = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1, "image_size": 32, "patch_size": 8}
     ViTModel(ViTConfig(**small)).save_pretrained(folder / "vit")
+    tiny = {"n_embd": 32, "n_head": 2, "n_layer": 1, "n_positions": 32, "vocab_size": 256, "bos_token_id": None, "eos_token_id": None}
+    GPT2LMHeadModel(GPT2Config(**tiny)).save_pretrained(folder / "gpt2")
+    for name in ("gpt2", "model"):
+        (folder / name / "tokenizer.json").write_text(json.dumps(byte_tokenizer()), encoding="utf-8")
+        (folder / name / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}), encoding="utf-8")
     (folder / "book.txt").write_text("\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "milepost").rglob("*.py"))[:40]))
     return folder
 

@@ -17,6 +17,7 @@ _HOME = {
     "Extension": "extend",
     "Inspection": "inspect",
     "Loaded": "loaded",
+    "Migration": "migrate",
     "ProofError": "convert_layout_proof",
     "Recommendation": "recommend",
     "Resized": "resize",
@@ -26,6 +27,7 @@ _HOME = {
     "extend": "extend",
     "inspect": "inspect",
     "load": "loaded",
+    "migrate": "migrate",
     "read_text": "text",
     "recommend": "recommend",
     "resize": "resize",
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
     from milepost.checkpoints.inspect import inspect as inspect
     from milepost.checkpoints.loaded import Loaded as Loaded
     from milepost.checkpoints.loaded import load as load
+    from milepost.checkpoints.migrate import Migration as Migration
+    from milepost.checkpoints.migrate import migrate as migrate
     from milepost.checkpoints.recommend import Recommendation as Recommendation
     from milepost.checkpoints.recommend import recommend as recommend
     from milepost.checkpoints.resize import Resized as Resized

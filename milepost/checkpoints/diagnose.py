@@ -27,7 +27,7 @@ from milepost.diagnose.onset import LEAST, Onset
 from milepost.results import provenance
 
 Row = dict[str, Any]
-WINDOWS, FEW = 8, 6
+WINDOWS, FEW = 6, 6
 """Windows that are read, and those below which a bootstrap's intervals are too narrow: of 3, all lie on one side by chance once in four."""
 
 

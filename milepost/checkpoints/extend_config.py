@@ -37,8 +37,8 @@ def write_config(source: Mapping[str, Any], plain: RopeSpec, spec: RopeSpec) -> 
     if "rope_parameters" in said:
         part["rope_parameters"] = _carried(said["rope_parameters"], part.get("rope_parameters"))
         part.pop("rope_scaling", None)
-        if part.get("rope_theta") is not None and "rope_theta" in said["rope_parameters"]:
-            part["rope_theta"] = said["rope_parameters"]["rope_theta"]
+        if "rope_theta" in said["rope_parameters"]:  # the older names, where the source says them too
+            part.update({name: said["rope_parameters"]["rope_theta"] for name in BASES if part.get(name) is not None})
     else:
         old = part.get("rope_scaling") or {}
         new = said["rope_scaling"]

@@ -56,7 +56,7 @@ def open_source(model: str | Path, target: int) -> Source:
     _check_turns(inspect(folder, target_length=target), target, config)
     digest = hashlib.sha256(raw).hexdigest()
     told, notes = _told(folder, digest)
-    return Source(str(model), folder, config, digest, *_files(folder), told, notes)
+    return Source(str(model), folder, config, digest, *files_of(folder), told, notes)
 
 
 def _folder(model: str) -> Path:
@@ -69,7 +69,7 @@ def _folder(model: str) -> Path:
     if path.is_file():
         raise ConfigError(f"{path} is a file: extend writes a whole checkpoint; give its folder (config.json and *.safetensors)")
     if not path.is_dir():
-        return _from_hub(model)
+        return from_hub(model)
     if (path / "config.json").is_file():
         return path.resolve()
     if any(len(one.relative_to(path).parts) <= 4 for one in path.glob("**/model.json")):
@@ -77,7 +77,8 @@ def _folder(model: str) -> Path:
     raise ConfigError(f"{path} has no config.json: a checkpoint to extend is a folder with config.json and *.safetensors")
 
 
-def _from_hub(name: str) -> Path:
+def from_hub(name: str) -> Path:
+    """The local folder of a checkpoint on the Hub, fetched if it is not here."""
     find(name)  # a sentence, where there is no such name
     from huggingface_hub import snapshot_download
 
@@ -136,6 +137,8 @@ def _told(folder: Path, digest: str) -> tuple[Mapping[str, Any] | None, tuple[st
     if not (folder / TOLD).is_file():
         return None, ()
     told = load(folder / TOLD)
+    if told.get("what") == "milepost migrate":  # trained as it is: there is nothing to undo
+        return None, ()
     original = told.get("original")
     whole = isinstance(original, Mapping) and isinstance(original.get("keys"), Mapping) and isinstance(original.get("absent"), list)
     if not whole or type(told.get("to")) is not int or told.get("config_sha256") != digest:
@@ -143,7 +146,7 @@ def _told(folder: Path, digest: str) -> tuple[Mapping[str, Any] | None, tuple[st
     return told, ()
 
 
-def _files(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+def files_of(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """The names of the weights' files, of the others to be copied, and of those to be left out: other weights, pickles, code."""
     index = folder / INDEX
     weights = sorted(set(load(index)["weight_map"].values())) if index.is_file() else ["model.safetensors"]

@@ -1,7 +1,7 @@
-"""Tuning an extended model: a few steps of transformers' Trainer at the new length, with low rate and warm-up.
+"""Tuning a model whose positions were changed: a few steps of transformers' Trainer at the new length, with low rate and warm-up.
 
-    rate       2e-5, constant after warm-up over a tenth of the steps (at most 20)
-    a step     one window of text on each process; windows do not overlap, and are read in an order that the seed decides
+    rate       2e-5, constant after warm-up over a tenth of the steps (at most 20); over the last ``decay`` steps it falls to 0
+    a step     ``batch`` windows of text (one, here) on each process; they do not overlap, and are read in an order that the seed decides
     weights    all of them; or LoRA, where peft is installed, merged at the end into an ordinary checkpoint
     numbers    float32; on a GPU with bfloat16 (or float16) where autocast puts it
 
@@ -11,10 +11,11 @@ numbers and the place in the text are saved with it. `accelerate launch` runs it
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -40,14 +41,18 @@ LORA: dict[str, Any] = {"r": 16, "lora_alpha": 32, "lora_dropout": 0.0, "target_
 
 @dataclass(frozen=True)
 class Tuning:
-    """How a model is tuned: so many ``steps`` on windows of ``length`` tokens."""
+    """How a model is tuned: so many ``steps`` on ``batch`` windows of ``length`` tokens; the rate falls to 0 over the last ``decay`` of them."""
 
     steps: int
     length: int
     rate: float = 2e-5
     seed: int = 0
+    batch: int = 1
+    decay: int = 0
 
     def __post_init__(self) -> None:
+        if self.batch < 1:
+            raise ConfigError(f"a step of tuning reads at least 1 window, got {self.batch}")
         if self.steps < 1 or self.length < 2 or not 0 < self.rate < math.inf:
             raise ConfigError(f"tuning wants at least 1 step, 2 tokens and a rate above 0, got {self.steps} steps, {self.length} tokens and {self.rate:g}")
 
@@ -78,14 +83,32 @@ def windows_for(text: Text, tuning: Tuning) -> list[dict[str, torch.Tensor]]:
     return [{"input_ids": row, "labels": row} for row in torch.from_numpy(cut)]
 
 
+@contextlib.contextmanager
+def as_it_is(model: Any) -> Iterator[Callable[[int], None]]:
+    """Nothing about a model is changed while it is tuned."""
+    yield lambda step: None
+
+
 def tune(
-    source: Source, folder: Path, windows: list[dict[str, torch.Tensor]], tuning: Tuning, *, device: str, state: Path, tell: Callable[[str], None]
+    source: Source,
+    folder: Path,
+    windows: list[dict[str, torch.Tensor]],
+    tuning: Tuning,
+    *,
+    device: str,
+    state: Path,
+    tell: Callable[[str], None],
+    lora: bool | None = None,
+    around: Callable[[Any], contextlib.AbstractContextManager[Callable[[int], None]]] = as_it_is,
 ) -> dict[str, Any]:
-    """Train the source's weights under the config in ``folder``, and write them there; checkpoints are in ``state``. Says what was done."""
+    """Train the source's weights under the config in ``folder``, and write them there; checkpoints are in ``state``. Says what was done.
+
+    ``around`` changes a model while it is tuned, and gives a function that is called with the number of each step before it is done.
+    """
     import transformers
 
     model = _model(source, folder)
-    lora = has_peft()
+    lora = has_peft() if lora is None else lora
     if lora:
         from peft import LoraConfig, get_peft_model  # type: ignore[import-not-found,unused-ignore]
 
@@ -94,15 +117,17 @@ def tune(
     gpu = device != "cpu"
     half = {"bf16": torch.cuda.is_bf16_supported(), "fp16": not torch.cuda.is_bf16_supported()} if gpu else {}
     warm = min(WARM_UP, -(-tuning.steps // 10))
-    with quiet():
+    ends = {"num_decay_steps": tuning.decay, "decay_type": "linear"}
+    schedule = {"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": ends} if tuning.decay else {"lr_scheduler_type": "constant_with_warmup"}
+    with quiet(), around(model) as step:
         args = transformers.TrainingArguments(
-            output_dir=str(state), max_steps=tuning.steps, per_device_train_batch_size=1, learning_rate=tuning.rate, warmup_steps=warm,
-            lr_scheduler_type="constant_with_warmup", weight_decay=0.0, seed=tuning.seed, use_cpu=not gpu, report_to=[], disable_tqdm=True,
+            output_dir=str(state), max_steps=tuning.steps, per_device_train_batch_size=tuning.batch, learning_rate=tuning.rate, warmup_steps=warm,
+            **schedule, weight_decay=0.0, seed=tuning.seed, use_cpu=not gpu, report_to=[], disable_tqdm=True,
             logging_steps=max(1, tuning.steps // 20), save_strategy="steps", save_steps=max(1, tuning.steps // 10), save_total_limit=KEPT, **half,
         )  # fmt: skip
         trainer = transformers.Trainer(model=model, args=args, train_dataset=windows)
         trainer.remove_callback(transformers.PrinterCallback)
-        trainer.add_callback(_progress(transformers.TrainerCallback, tuning.steps, tell)())
+        trainer.add_callback(_progress(transformers.TrainerCallback, tuning, tell, step)())
         done = _last(state)
         if done is not None:
             tell(f"going on from step {done.name.removeprefix('checkpoint-')} of {tuning.steps}")
@@ -148,10 +173,14 @@ def _last(state: Path) -> Path | None:
     return max(found, key=lambda path: int(path.name.removeprefix("checkpoint-")), default=None)
 
 
-def _progress(base: Any, steps: int, tell: Callable[[str], None]) -> Any:
-    """A callback that says where it is, and marks checkpoints that are whole."""
+def _progress(base: Any, tuning: Tuning, tell: Callable[[str], None], before: Callable[[int], None]) -> Any:
+    """A callback that says where it is, marks checkpoints that are whole, and calls ``before`` each step."""
+    steps = tuning.steps
 
     class Progress(base):  # type: ignore[misc]
+        def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            before(state.global_step)
+
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self.began, self.first = time.monotonic(), state.global_step
 
@@ -159,7 +188,8 @@ def _progress(base: Any, steps: int, tell: Callable[[str], None]) -> Any:
             if logs and "loss" in logs and state.is_world_process_zero:
                 each = (time.monotonic() - self.began) / max(1, state.global_step - self.first)
                 left = round(each * (steps - state.global_step))
-                tell(f"tuning: step {state.global_step} of {steps}, loss {float(logs['loss']):.4f}, {left // 60} min {left % 60} s left")
+                word = "tuning" if not tuning.decay else "recovering" if state.global_step <= steps - tuning.decay else "fine-tuning"
+                tell(f"{word}: step {state.global_step} of {steps}, loss {float(logs['loss']):.4f}, {left // 60} min {left % 60} s left")
 
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if state.is_world_process_zero:

@@ -18,7 +18,7 @@ from typing import Any
 
 from milepost.analysis import Analysis, analyse
 from milepost.checkpoints import inspect_lab, inspect_rope
-from milepost.checkpoints.inspect_families import LAYERS, READERS
+from milepost.checkpoints.inspect_families import LAYERS, READERS, no_layer_turns
 from milepost.checkpoints.inspect_gguf import as_config
 from milepost.checkpoints.inspect_parts import Layer, Length, Positions, Table
 from milepost.checkpoints.inspect_weights import Told, told
@@ -214,7 +214,7 @@ def _read(source: _Source, target: int | None, allow_unknown: bool) -> _Read:
         spec = mistral.read(source.config, allow_unknown=allow_unknown)
         return _rotary(spec, Keys(source.config), target, spec.model, True)
     keys, name = text_model(Keys(source.config))
-    if name in READERS and not (name == "falcon" and not keys.config.get("alibi")):
+    if name in READERS and not (name == "falcon" and not keys.config.get("alibi")) and not (name == "smollm3" and not no_layer_turns(keys)):
         return _Read(name, True, READERS[name](keys, source.tensors))
     try:
         return _rotary(RopeSpec.from_config(source.config, allow_unknown=allow_unknown), keys, target, name, name in FAMILIES)

@@ -127,6 +127,20 @@ def _gpt_neo(keys: Keys, tensors: Mapping[str, Held]) -> Positions:
     return replace(found, layers=tuple(layers))
 
 
+def no_layer_turns(keys: Keys) -> bool:
+    """Whether all of SmolLM3's layers are without rotation: no_rope_layers holds 0 for each."""
+    listed = keys.items("no_rope_layers")
+    return listed is not None and bool(listed.value) and all(one == 0 for one in listed.value)
+
+
+def _nope(keys: Keys, tensors: Mapping[str, Held]) -> Positions:
+    """No position anywhere: a SmolLM3 none of whose layers turns."""
+    said = _count(keys, ("max_position_embeddings",), 32768, 1 << 31)
+    length = Length(said.value, said.key)
+    note = "no layer has positions of its own: the causal mask alone tells what came before"
+    return Positions((), _plain(_layers(keys, 36)), (), length, replace(length, source=NO_SCALING), length, (note,))
+
+
 # -- ALiBi -------------------------------------------------------------------------------------------------------------------------
 
 
@@ -323,5 +337,6 @@ READERS: dict[str, Reader] = {
     "vit": partial(_vit, note="other image sizes need interpolate_pos_encoding=True in transformers; " + _RESIZED),
     "dinov2": partial(_vit, patch=14, note=_RESIZED),
     "swin": _swin,
+    "smollm3": _nope,
 }
-"""A reader for each model type that has no rotary positions. Falcon is here for its ALiBi; without, it turns."""
+"""A reader for each model type that has no rotary positions. Falcon is here for its ALiBi, and SmolLM3 for models none of whose layers turns."""

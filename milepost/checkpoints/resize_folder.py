@@ -19,7 +19,7 @@ from torch import Tensor
 
 from milepost.checkpoints.convert_layout import INDEX
 from milepost.checkpoints.extend_folder import TOKENIZER
-from milepost.checkpoints.extend_source import _files
+from milepost.checkpoints.extend_source import files_of
 from milepost.checkpoints.resize_source import Source
 from milepost.checkpoints.tensors import BYTES, in_safetensors
 from milepost.dialects.files import load
@@ -34,7 +34,7 @@ def write_folder(
     source: Source, table: Tensor, target: tuple[int, ...], work: Path, tell: Callable[[str], None]
 ) -> tuple[dict[str, list[Any]], tuple[str, ...], tuple[str, ...]]:
     """All files of the new folder; what was changed in configs, what was left out, and what to know."""
-    weights, others, left_out = _files(source.folder)
+    weights, others, left_out = files_of(source.folder)
     names = [name for name in weights if (source.folder / name).is_file()] or [source.held.file.name]
     notes: list[str] = []
     dropped = 0

@@ -80,9 +80,9 @@ def _folder(model: str) -> Path:
         return path.resolve()
     if path.exists():
         raise ConfigError(f"{path} has no config.json beside its weights: a checkpoint to resize is a folder with config.json and *.safetensors")
-    from milepost.checkpoints.extend_source import _from_hub
+    from milepost.checkpoints.extend_source import from_hub
 
-    return _from_hub(model)
+    return from_hub(model)
 
 
 def _image(config: Mapping[str, Any], family: str, held: Held) -> tuple[int, tuple[int, ...], tuple[int, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from milepost.cli import bench, checkpoints, choose, claims, diagnose, encodings, extend, lab, recommend, resize, ropes
+from milepost.cli import bench, checkpoints, choose, claims, diagnose, encodings, extend, lab, migrate, recommend, resize, ropes
 
 COMMANDS = {
     "list": encodings.list_command,
@@ -19,6 +19,7 @@ COMMANDS = {
     "diagnose": diagnose.diagnose_command,
     "recommend": recommend.recommend_command,
     "extend": extend.extend_command,
+    "migrate": migrate.migrate_command,
     "resize": resize.resize_command,
     "lab": lab.lab_command,
     "report": lab.report_command,

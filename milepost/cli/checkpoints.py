@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from milepost.cli.shared import Device, Json, aside, print_json, read_length, teaching, telling
+from milepost.cli.shared import Device, Json, answer, aside, read_length, teaching, telling
 
 
 @teaching
@@ -25,24 +25,18 @@ def inspect_command(
 
     Example: `milepost inspect path/to/model --target-length 32k` or `milepost inspect model.gguf --weights --out inspected`
     """
-    from rich.console import Console
-
     from milepost.checkpoints import inspect
     from milepost.report import inspection as report
+    from milepost.report.folder import check_folder
     from milepost.results import provenance
 
     if out is not None:
-        report.check_folder(out, model)
+        check_folder(out, model)
     found = inspect(model, target_length=read_length(target_length, "--target-length"), weights=weights, allow_unknown=allow_unknown)
     data = found.to_json() | {"provenance": provenance(what="inspect", weights=weights, target_length=found.target)}
     if out is not None:
         aside().print(f"open {report.save(data, out)}", soft_wrap=True)
-    if as_json:
-        print_json(data)
-        return
-    console = Console()
-    for part in report.terminal(data):
-        console.print(part)
+    answer(data, report.terminal, as_json)
 
 
 @teaching
@@ -60,22 +54,16 @@ def verify_command(
 
     Example: `milepost verify path/to/model --out verified`
     """
-    from rich.console import Console
-
     from milepost.checkpoints import verify
     from milepost.report import verification as report
+    from milepost.report.folder import check_folder
 
     if out is not None:
-        report.check_folder(out)
+        check_folder(out, model)
     with telling() as tell:
         result = verify(model, device=device, dtype=dtype, tell=tell).to_json()
     if out is not None:
         aside().print(f"open {report.save(result, out)}", soft_wrap=True)
-    if as_json:
-        print_json(result)
-    else:
-        console = Console()
-        for part in report.terminal(result):
-            console.print(part)
+    answer(result, report.terminal, as_json)
     if not result["ok"]:
         raise typer.Exit(1)

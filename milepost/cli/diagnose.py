@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from milepost.cli.shared import Device, Json, aside, print_json, read_lengths, teaching
+from milepost.cli.shared import Device, Json, answer, aside, measuring, read_lengths, teaching
 
 
 @teaching
@@ -17,7 +15,7 @@ def diagnose_command(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A folder with config.json and *.safetensors, a GGUF file, a lab model, or a name on the Hub.")],
     text: Annotated[Path, typer.Option(help="What to read: a text file, a folder of text files, or a .npy file of token ids.")],
     lengths: Annotated[str, typer.Option(help="Lengths to test, such as 1k,2k,4k; k is 1024.")],
-    windows: Annotated[int, typer.Option(help="Windows of the longest length that are read, at least 2: more give closer intervals, and take longer.")] = 8,
+    windows: Annotated[int, typer.Option(help="Windows of the longest length that are read, at least 2: more give closer intervals, and take longer.")] = 6,
     device: Device = "cpu",
     dtype: Annotated[Literal["float32", "bfloat16", "float16", "float64"], typer.Option(help="What the weights are loaded as.")] = "float32",
     tokenizer: Annotated[str | None, typer.Option(help="tokenizer.json, a folder, or bytes, in place of the model's own.")] = None,
@@ -31,43 +29,15 @@ def diagnose_command(
 
     Example: `milepost diagnose path/to/model --text moby-dick.txt --lengths 1k,2k,4k --out diagnosed`
     """
-    from rich.console import Console
-
     from milepost.checkpoints import diagnose
     from milepost.report import diagnosis as report
+    from milepost.report.folder import check_folder
 
     wanted = read_lengths(lengths)
     if out is not None:
-        report.check_folder(out, model)
-    with _bar() as tell:
+        check_folder(out, model)
+    with measuring() as tell:
         data = diagnose(model, text, wanted, windows=windows, device=device, dtype=dtype, tokenizer=tokenizer, tell=tell).to_json()
     if out is not None:
         aside().print(f"open {report.save(data, out)}", soft_wrap=True)
-    if as_json:
-        print_json(data)
-        return
-    console = Console()
-    for part in report.terminal(data):
-        console.print(part)
-
-
-@contextmanager
-def _bar() -> Iterator[Callable[[str, float], None]]:
-    """One bar with the time that is left; elsewhere a line for each thing that is begun."""
-    words = aside()
-    if not words.is_terminal:
-        said: list[str] = []
-
-        def once(what: str, share: float) -> None:
-            if what not in said:
-                said.append(what)
-                words.print(what, soft_wrap=True)
-
-        yield once
-        return
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=words, transient=True) as progress:
-        bar = progress.add_task("loading", total=1.0)
-        yield lambda what, share: progress.update(bar, description=what, completed=share)
+    answer(data, report.terminal, as_json)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from milepost.cli.shared import Device, Json, aside, print_json, read_length, teaching, telling
+from milepost.cli.shared import Device, Json, answer, aside, print_json, read_length, teaching, telling
 
 
 @teaching
@@ -37,8 +37,6 @@ def extend_command(
 
     Example: `milepost extend path/to/model --target-length 8k --method yarn --out longer --text book.txt`
     """
-    from rich.console import Console
-
     from milepost.checkpoints.extend import extend
     from milepost.dialects.written import Refused
     from milepost.report import extension as report
@@ -57,12 +55,6 @@ def extend_command(
         typer.echo(f"milepost: {refusal}", err=True)
         raise typer.Exit(1) from None
     aside().print(f"open {Path(done.out) / 'milepost' / 'report.html'}", soft_wrap=True)
-    result = done.to_json()
-    if as_json:
-        print_json(result)
-    else:
-        console = Console()
-        for part in report.terminal(result):
-            console.print(part)
+    answer(done.to_json(), report.terminal, as_json)
     if not done.ok:
         raise typer.Exit(1)

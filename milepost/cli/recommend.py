@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from milepost.cli.shared import Device, Json, aside, measuring, print_json, read_length, teaching
+from milepost.cli.shared import Device, Json, answer, aside, measuring, read_length, teaching
 
 
 @teaching
@@ -32,17 +32,16 @@ def recommend_command(
 
     Example: `milepost recommend path/to/model --target-length 8k --text moby-dick.txt --out recommended`
     """
-    from rich.console import Console
-
     from milepost.checkpoints import recommend
     from milepost.report import recommendation as report
+    from milepost.report.folder import check_folder
 
     target, trained = read_length(target_length, "--target-length"), read_length(trained_length, "--trained-length")
     assert target is not None
     if windows is not None and windows < 2:
         raise ValueError(f"--windows is at least 2, so that there is an interval; got {windows}")
     if out is not None:
-        report.check_folder(out, model)
+        check_folder(out, model)
     with measuring() as tell:
         found = recommend(
             model, target_length=target, text=text, trained_length=trained, windows=windows, device=device, dtype=dtype, tokenizer=tokenizer, tell=tell
@@ -50,11 +49,6 @@ def recommend_command(
     data = found.to_json()
     if out is not None:
         aside().print(f"open {report.save(data, out)}", soft_wrap=True)
-    if as_json:
-        print_json(data)
-    else:
-        console = Console()
-        for part in report.terminal(data):
-            console.print(part)
+    answer(data, report.terminal, as_json)
     if not data["works"]:
         raise typer.Exit(1)

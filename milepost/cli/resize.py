@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from milepost.cli.shared import Json, aside, print_json, read_length, teaching, telling
+from milepost.cli.shared import Json, answer, aside, print_json, read_length, teaching, telling
 
 
 def read_grid(text: str | None) -> tuple[int, int] | None:
@@ -40,8 +40,6 @@ def resize_command(
 
     Example: `milepost resize path/to/vit --grid 24x24 --out vit-384`
     """
-    from rich.console import Console
-
     from milepost.checkpoints.resize import resize
     from milepost.dialects.written import Refused
     from milepost.report import resized as report
@@ -55,12 +53,6 @@ def resize_command(
         typer.echo(f"milepost: {refusal}", err=True)
         raise typer.Exit(1) from None
     aside().print(f"written to {done.out}", soft_wrap=True)
-    result = done.to_json()
-    if as_json:
-        print_json(result)
-    else:
-        console = Console()
-        for part in report.terminal(result):
-            console.print(part)
+    answer(done.to_json(), report.terminal, as_json)
     if not done.ok:
         raise typer.Exit(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -74,6 +74,18 @@ def teaching(command: Callable[..., None]) -> Callable[..., None]:
             raise typer.Exit(2) from None
 
     return run
+
+
+def answer(data: Any, drawn: Callable[[Any], Iterable[Any]], as_json: bool) -> None:
+    """A result on standard output: as JSON, or as what ``drawn`` makes of it."""
+    if as_json:
+        print_json(data)
+        return
+    from rich.console import Console
+
+    console = Console()
+    for part in drawn(data):
+        console.print(part)
 
 
 def print_json(data: Any) -> None:

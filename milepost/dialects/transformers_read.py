@@ -97,7 +97,7 @@ def parse(config: Mapping[str, Any], *, allow_unknown: bool = False) -> RopeSpec
             kinds[kind], lengths[kind] = read_rope(model, dictionary, kind)
     _temperature_of_queries(keys, notes)
     if not lengths:
-        raise ConfigError(f"no layer of this model turns: its layers are {short(sorted(set(listed)))}")
+        raise ConfigError(f"no rotary positions: no layer of this model turns: its layers are {short(sorted(set(listed)))}")
     trained = lengths.get("full_attention") or next(iter(lengths.values()))
     try:
         return _checked(RopeSpec(tuple(kinds.items()), listed, trained, model.served, name, sources, tuple(dict.fromkeys(notes))))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,17 +11,15 @@ from rich.text import Text
 
 from milepost.report import diagnosis_figures as figures
 from milepost.report import diagnosis_tables as tables
-from milepost.report.inspection import check_folder
+from milepost.report.folder import save_folder
 from milepost.report.lab import markdown as table_to_paste
 from milepost.report.lab_page import page as lab_page
 from milepost.report.tables import plain
-from milepost.results import write, write_json
 
 Row = dict[str, Any]
 QUESTION = (
     "Where does this model break, how sharply, and why? Everything here was measured on the text that was given, in nats a token; bands are 95% intervals."
 )
-__all__ = ["check_folder", "fragment", "markdown", "page", "save", "sections", "terminal"]
 
 
 def answer(data: Row) -> str:
@@ -134,16 +129,4 @@ _FRAGMENT = """<h3>{{ model }}</h3><ul>{% for sentence in verdict %}<li>{{ sente
 
 def save(data: Row, out: Path) -> Path:
     """Write report.html, report.md and diagnosis.json into ``out``: all three, or nothing."""
-    out = out.expanduser()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    work = out.parent / f".{out.name}.{uuid.uuid4().hex[:8]}.tmp"
-    try:
-        write_json(work / "diagnosis.json", data)
-        write(work / "report.md", markdown(data))
-        write(work / "report.html", page(data))
-        if out.exists():
-            out.rmdir()  # empty: see check_folder
-        os.replace(work, out)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return out / "report.html"
+    return save_folder(out, "diagnosis", data, markdown(data), page(data))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +9,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from milepost.report.folder import save_folder
 from milepost.report.tables import plain
-from milepost.results import write, write_json
 
 Part = tuple[str, list[str], list[list[str]]]
 """A title, a head and rows."""
@@ -218,27 +215,6 @@ def page(data: dict[str, Any]) -> str:
     return Environment(autoescape=True).from_string(_PAGE).render(model=data["model"], body=fragment(data), figure=drawn, plotly=script)
 
 
-def check_folder(out: Path, model: str) -> None:
-    """Refuse a folder that holds something, or that is in the model's own."""
-    place, source = out.expanduser().resolve(), Path(model).expanduser()
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise ValueError(f"--out {out} is there already, and not an empty folder: name another, or remove it")
-    if source.is_dir() and (source.resolve() == place or source.resolve() in place.parents):
-        raise ValueError(f"--out {out} is inside of the model's folder, which is never written to: name another")
-
-
 def save(data: dict[str, Any], out: Path) -> Path:
     """Write report.html, report.md and inspection.json into ``out``: all three, or nothing."""
-    out = out.expanduser()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    work = out.parent / f".{out.name}.{uuid.uuid4().hex[:8]}.tmp"
-    try:
-        write_json(work / "inspection.json", data)
-        write(work / "report.md", markdown(data))
-        write(work / "report.html", page(data))
-        if out.exists():
-            out.rmdir()  # empty: see check_folder
-        os.replace(work, out)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return out / "report.html"
+    return save_folder(out, "inspection", data, markdown(data), page(data))

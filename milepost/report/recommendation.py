@@ -11,14 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from milepost.report import recommendation_figures as figures
-from milepost.report.inspection import check_folder
+from milepost.report.folder import save_folder
 from milepost.report.lab import markdown as table_to_paste
 from milepost.report.lab_page import page as whole_page
-from milepost.results import write, write_json
 
 Row = dict[str, Any]
 HEAD = ["method", "setting", "gain at the target", "short texts pay", "left to the trained length", "reaches it", "sees all", "a config says it"]
-__all__ = ["check_folder", "fragment", "markdown", "page", "save", "terminal"]
 
 
 def rows(data: Row) -> list[list[str]]:
@@ -147,7 +145,5 @@ def fragment(data: Row) -> str:
 
 
 def save(data: Row, out: Path) -> Path:
-    """Write report.html, report.md and recommendation.json."""
-    write_json(out / "recommendation.json", data)
-    write(out / "report.md", markdown(data))
-    return write(out / "report.html", page(data))
+    """Write report.html, report.md and recommendation.json into ``out``: all three, or nothing."""
+    return save_folder(out, "recommendation", data, markdown(data), page(data))

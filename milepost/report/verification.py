@@ -9,8 +9,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from milepost.report.folder import save_folder
 from milepost.report.lab_page import page as whole_page
-from milepost.results import write, write_json
 
 STYLES = {"PASS": "green", "FAIL": "bold red", "WARN": "yellow", "BLIND": "yellow", "NONE": "dim"}
 WORDS = {"BLIND": "????", "NONE": "-"}
@@ -100,14 +100,6 @@ def page(result: dict[str, Any]) -> str:
     return whole_page(f"verify {result['model']}", question, summary(result), result["notes"], sections)
 
 
-def check_folder(out: Path) -> None:
-    """Refuse a folder that holds something, before anything is run."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ValueError(f"--out {out} is there already, and not an empty folder: name another, or remove it")
-
-
 def save(result: dict[str, Any], out: Path) -> Path:
-    """Write report.html, report.md and verification.json."""
-    write_json(out / "verification.json", result)
-    write(out / "report.md", markdown(result))
-    return write(out / "report.html", page(result))
+    """Write report.html, report.md and verification.json into ``out``: all three, or nothing."""
+    return save_folder(out, "verification", result, markdown(result), page(result))

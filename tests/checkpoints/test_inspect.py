@@ -592,3 +592,13 @@ sys.exit(3 if {{"torch", "transformers", "numpy", "safetensors"}} & set(sys.modu
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_smollm3_none_of_whose_layers_turns_has_no_positions(tmp_path):
+    config = {"model_type": "smollm3", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 3, "max_position_embeddings": 512, "rope_theta": 1e4}
+    (tmp_path / "config.json").write_text(json.dumps(config | {"no_rope_layers": [0, 0, 0]}))
+    found = inspect(tmp_path / "config.json")
+    assert [layer.scheme for layer in found.layers] == ["none"] * 3 and found.where == () and not found.tables
+    assert any("causal mask alone" in note for note in found.warnings) and found.trained.tokens == 512
+    (tmp_path / "config.json").write_text(json.dumps(config | {"no_rope_layers": [0, 1, 0]}))
+    assert [layer.scheme for layer in inspect(tmp_path / "config.json").layers] == ["none", "rope", "none"]

@@ -1,0 +1,194 @@
+"""What `milepost migrate` did: in the terminal, as report.md and as report.html. From its data alone.
+
+The verdict first: how much of the loss was recovered, or that it was not. Then loss by position, past the old end, the steps, and the proofs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from milepost.report import migration_figures as figures
+from milepost.report import told
+from milepost.report.lab_page import page as whole_page
+from milepost.report.tables import plain
+from milepost.report.told import Part, interval
+from milepost.report.verification import summary as verified
+from milepost.results import write, write_json
+
+Row = dict[str, Any]
+STAGES = {"before": "before", "swapped": "after the swap", "recovered": "after recovery"}
+POSITIONS = "loss by position, nats a token, with 95% intervals"
+PAST = "the same last tokens with more context"
+
+
+def summary(data: Row) -> str:
+    """One line: what was done."""
+    new = {"rope": "RoPE", "alibi": "ALiBi", "nope": "no positions"}.get(data["to"], f"a table of {data['length']} rows")
+    return f"{data['model']} ({data['family']}, {data['old']} tokens) with {new}, as {data['architecture']}; written to {data['out']}"
+
+
+def verdict(data: Row) -> str:
+    """Whether the loss was recovered."""
+    inside, share = data["inside"], data["share"]
+    before, swapped = inside["before"]["value"], inside["swapped"]["value"]
+    if before is None or swapped is None or (data["tuned"] is not None and inside["recovered"]["value"] is None):
+        return f"Not recovered: inside the old {data['old']} tokens the loss is no number, the model overflows there."
+    cost = f"replacing the positions took the loss inside the old {data['old']} tokens from {before:.4f} to {swapped:.4f}"
+    if data["tuned"] is None:
+        return f"Not tuned: {cost}."
+    after = inside["recovered"]["value"]
+    if share is None:
+        return f"There was nothing to recover: {cost}, which is no loss that could be told from chance; after tuning it is {after:.4f}."
+    known = f"{share['value']:.1%} of the loss gap (95% between {share['low']:.1%} and {share['high']:.1%})"
+    more = " More than all of it: tuning on this text helped besides, and the source was not tuned." if share["value"] > 1 else ""
+    if data["recovered"]:
+        return f"Recovered: {cost}, and tuning brought it to {after:.4f}, {known}.{more}"
+    return f"Not recovered: {cost}, and tuning brought it to {after:.4f} only, {known}; give it more steps, more text, or a higher rate."
+
+
+def sentences(data: Row) -> list[str]:
+    """The verdict, what happens past the old end, and whether all was proved."""
+    return [verdict(data), *_past_words(data), _proved(data), verified(data["verification"]) + "."]
+
+
+def _past_words(data: Row) -> list[str]:
+    far = data["by_position"][-1]["end"]
+    if not data["past"]:
+        return [f"Past {data['old']} tokens nothing can be read: the table ends there."] if far <= data["old"] else []
+    ended = f" (the old model ends at {data['old']})" if data["ended"] else ""
+    said = []
+    for row in data["past"]:
+        name = "" if row["served"] == "as it is" else f" with {row['served']} x{row['factor']:g}"
+        gap = row["difference"]
+        if gap["value"] is None:
+            said.append(f"At {far} tokens{name} the loss is no number: the model overflows there.")
+            continue
+        works = "works" if gap["low"] is None or gap["low"] <= 0 else "does not work well"
+        word = "more" if gap["value"] > 0 else "less"
+        cost = f"the same tokens lose {abs(gap['value']):.4f} nats {word} than at {data['old']} as it is, {told.sure(gap)}"
+        said.append(f"At {far} tokens{ended} it {works}{name}: {cost}.")
+    return said
+
+
+def _proved(data: Row) -> str:
+    failed = [one["name"] for one in data["proofs"] if one["verdict"] == "FAIL"]
+    blind = [one["name"] for one in data["proofs"] if one["verdict"] == "BLIND"]
+    if failed:
+        return f"FAIL: {', '.join(failed)}."
+    if blind:
+        return f"Nothing was proved of {', '.join(blind)}: positions change the logits of this model no more than rounding does."
+    return "Proved by logits: " + "; ".join(one["sentence"] for one in data["proofs"] if one["verdict"] == "PASS") + "."
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------------------
+
+
+def parts(data: Row) -> list[Part]:
+    """Every table that has rows."""
+    made = [
+        _positions(data), _past(data), _methods(data), _steps(data), told.checks("proofs", data["proofs"]),
+        told.checks("verify", data["verification"]["checks"]), told.tuned(data["tuned"]),
+    ]  # fmt: skip
+    return [(title, head, rows) for title, head, rows in made if rows]
+
+
+def _stages(data: Row) -> list[str]:
+    return [name for name in STAGES if name in data["inside"]]
+
+
+def _positions(data: Row) -> Part:
+    names = _stages(data)
+    rows = [[f"0 to {data['old']}, all", *[interval(data["inside"][name]) for name in names]]]
+    for row in data["by_position"]:
+        rows.append([f"{row['start']} to {row['end']}", *["table ends" if row[name] is None else interval(row[name]) for name in names]])
+    return POSITIONS, ["tokens", *[STAGES[name] for name in names]], rows
+
+
+def _past(data: Row) -> Part:
+    far = data["by_position"][-1]["end"]
+    rows = [
+        [row["served"], *[interval(row[name]) for name in ("short", "long")], interval(row["difference"], sign=True), f"{row['windows']} x {row['targets']}"]
+        for row in data["past"]
+    ]
+    return PAST, ["served", f"{data['old']} tokens", f"{far} tokens", f"longer - {data['old']} as it is", "windows x tokens"], rows
+
+
+def _methods(data: Row) -> Part:
+    rows = [
+        [row["method"] + (" *" if row["written"] else ""), str(row["kept"]), interval(row["inside"]), interval(row["past"]),
+         "no number" if row["choosing"] is None else f"{row['choosing']:.4f}"]
+        for row in data["methods"]
+    ]  # fmt: skip
+    head = ["made longer by", "first rows kept", f"loss inside {data['old']}", f"past {data['old']}", "loss it was chosen by"]
+    return "longer tables, before tuning (* is written)", head, rows
+
+
+def _steps(data: Row) -> Part:
+    tuned = data["tuned"]
+    rows = [["1 replace", f"written as {data['architecture']}, proved by logits with positions off and on"]]
+    if tuned is not None:
+        fade = f"; the old positions fade over the first {data['anneal']} steps" if data["anneal"] else ""
+        rows.append(["2 recover", f"steps 1 to {tuned['steps'] - tuned['decay']} at rate {tuned['rate']:g}{fade}"])
+        if tuned["decay"]:
+            rows.append(["3 fine-tune", f"steps {tuned['steps'] - tuned['decay'] + 1} to {tuned['steps']}: the rate falls to 0"])
+    if data["to"] == "rope" and data["past"]:
+        far = data["by_position"][-1]["end"]
+        rows.append(["4 serve longer", f"milepost extend {data['out']} --target-length {far} --method {_best(data)} --out LONGER"])
+    return "steps", ["", ""], rows
+
+
+def _best(data: Row) -> str:
+    """The scaling that lost least at the longer length."""
+    known = [row for row in data["past"] if row["served"] != "as it is" and row["long"]["value"] is not None]
+    return str(min(known, key=lambda row: row["long"]["value"])["served"]) if known else "ntk"
+
+
+def notes(data: Row) -> list[str]:
+    """What its reader should know."""
+    return [*data["notes"], *[f"not copied: {name}" for name in data["left_out"]]]
+
+
+# -- drawn -------------------------------------------------------------------------------------------------------------------------
+
+
+def terminal(data: Row) -> Iterator[Table | Text]:
+    """Losses and steps, then one sentence for each thing found."""
+    for title, head, rows in (_positions(data), _past(data), _methods(data), _steps(data)):
+        if rows:
+            yield plain(head, rows, title=title)
+            yield Text("")
+    for note in notes(data):
+        yield Text(f"note: {note}", "yellow")
+    yield Text(summary(data), "bold")
+    for sentence in sentences(data):
+        yield Text(sentence, "bold red" if sentence.startswith(("FAIL", "Not recovered")) else "")
+
+
+def markdown(data: Row) -> str:
+    """report.md."""
+    return told.markdown(f"{data['model']} moved to {data['to']}", summary(data), sentences(data), parts(data), notes(data))
+
+
+def fragment(data: Row) -> str:
+    """The tables as HTML, for a notebook."""
+    return told.fragment(summary(data), sentences(data), parts(data), notes(data))
+
+
+def page(data: Row) -> str:
+    """report.html, self-contained."""
+    tuned = data["tuned"]
+    drawn = {POSITIONS: [figures.by_position(data)], "tuning": [told.training(tuned)] if tuned and tuned["loss"] else []}
+    sections = told.sections(parts(data), drawn, data["provenance"])
+    return whole_page(f"migrate {data['model']}", summary(data), " ".join(sentences(data)), notes(data), sections)
+
+
+def save(data: Row, out: Path) -> Path:
+    """Write report.html, report.md and migration.json."""
+    write_json(out / "migration.json", data)
+    write(out / "report.md", markdown(data))
+    return write(out / "report.html", page(data))
