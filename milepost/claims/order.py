@@ -116,11 +116,11 @@ CLAIMS = (
         "只有因果掩码时，解码器退化为“因果词袋”。",
         "000 §1-3",
         "A random causal Transformer of one to six layers reads a text and the same text with all tokens before the last shuffled; the last output is "
-        "compared. Then a trained model without positions is asked for the place of its tokens by a linear probe.",
+        "compared. Then a trained model without positions is asked for the place of its tokens by a probe.",
         (
             core("one", "at most", ROUNDING, "the change of the last output in one layer"),
             limit("deeper", "at most", ROUNDING, "the largest change of the last output in two to six layers"),
-            limit("probe", "at most", CARRIED, "the R² with which a linear probe reads the place off a trained model's states"),
+            limit("probe", "at most", CARRIED, "the R² with which a probe reads the place off a trained model's states"),
         ),
         exact=causal_bag_found,
         trained=nope_found,

@@ -1,6 +1,9 @@
-"""Probes: can a token's place be read off a state by a linear map?
+"""Probes: can a token's place be read off a state?
 
 R² = 1 - (error of the probe)² / (spread of the places)²,      on texts that the probe was not fitted to
+
+A probe is a linear map of the state and of its squares: a state that grows with the place in whatever direction tells it by its size, which a map of
+the state alone can't see.
 """
 
 from __future__ import annotations
@@ -30,9 +33,9 @@ STEPS = {"quick": 300, "standard": 600}
 
 
 def probed(states: Tensor, ridge: float = 1e-3) -> Number:
-    """R² of a linear probe for the place of each state (texts L C): fitted on every other text, tried on the rest."""
+    """R² of a probe for the place of each state (texts L C): fitted on every other text, tried on the rest."""
     x = states.double()
-    x = torch.cat([x, torch.ones_like(x[..., :1])], -1)
+    x = torch.cat([x, x**2, torch.ones_like(x[..., :1])], -1)
     places = torch.arange(x.shape[1], dtype=torch.float64).expand(x.shape[:2])
     fit_x, fit_y = x[::2].flatten(0, 1), places[::2].flatten()
     size = fit_x.T @ fit_x
@@ -73,7 +76,7 @@ def untrained_found() -> Found:
     near = _over_seeds([probed(one[:, :FIRST]) for one in cells])
     beside = found["Transformer, 2 layers"].value
     note = f"of the first {FIRST} places alone a probe of untrained GRUs has R² {near.value:.2g}, and of {PLACES} one of untrained Transformers {beside:.2g}"
-    return Found({"untrained": found["GRU"]}, (points(f"R² of a linear probe for the place, {PLACES} places, untrained", "R²", found, CARRIED),), (note,))
+    return Found({"untrained": found["GRU"]}, (points(f"R² of a probe for the place, {PLACES} places, untrained", "R²", found, CARRIED),), (note,))
 
 
 def trained_found(lab: Lab) -> Found:
@@ -99,7 +102,7 @@ def trained_found(lab: Lab) -> Found:
 
         found.append(kept(lab.home("gru"), f"seed-{seed}", one))
     values = {"GRU, trained": _over_seeds(found), "nope, trained": _nope(models, ids)}
-    return Found({"trained": values["GRU, trained"]}, (points("R² of a linear probe for the place, trained", "R²", values, CARRIED),))
+    return Found({"trained": values["GRU, trained"]}, (points("R² of a probe for the place, trained", "R²", values, CARRIED),))
 
 
 def _nope(models: list[Decoder], ids: Tensor) -> Number:
@@ -125,7 +128,7 @@ def nope_found(lab: Lab) -> Found:
     plan = lab.plans["text"]
     ids = torch.from_numpy(Texts.of(plan, plan.read()).windows[:, : plan.shape.length])
     number = _nope(lab.models(NOPE, "nope"), ids)
-    return Found({"probe": number}, (points("R² of a linear probe for the place, trained without positions", "R²", {"nope": number}, CARRIED),))
+    return Found({"probe": number}, (points("R² of a probe for the place, trained without positions", "R²", {"nope": number}, CARRIED),))
 
 
 CLAIMS = (
@@ -134,8 +137,8 @@ CLAIMS = (
         "A recurrent network carries position in its state for nothing.",
         "循环网络的状态天然携带位置信息。",
         "000 §2B",
-        f"A linear probe reads the place, of {PLACES}, off the states of random GRUs on random words, and of a GRU trained on text; beside a random "
-        "and a trained Transformer without positions.",
+        f"A probe, linear in a state and in its squares, reads the place, of {PLACES}, off the states of random GRUs on random words, and of a GRU trained on "
+        "text; beside a random and a trained Transformer without positions.",
         (
             core("untrained", "at least", CARRIED, "the R² of the probe of untrained GRUs"),
             limit("trained", "at least", CARRIED, "the R² of the probe of a trained GRU"),
