@@ -25,7 +25,7 @@ from milepost.lab.model import Decoder
 from milepost.lab.train import Recipe
 
 NOPE = Need("text", ("nope",), weights=True)
-PLACES, TEXTS = 64, 64
+PLACES, TEXTS = 64, 512
 CARRIED = 0.5
 """The R² from which on a place counts as carried."""
 STARTS, FIRST = (1, 2, 3, 4, 5), 8
