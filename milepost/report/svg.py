@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -28,6 +28,8 @@ CLEAR = 'class="halo"'
 SIZE = 12
 """Of words, in pixels."""
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 30, 46
+GAP = 16
+"""Between figures of a sheet."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,18 @@ def draw(figure: Figure, width: int = 640) -> str:
     from milepost.report.svg_lines import lines
 
     return lines(figure, width)
+
+
+def sheet(figures: Sequence[Figure], width: int = 460) -> str:
+    """Several figures as one file, two in a row, each of ``width`` pixels."""
+    if not figures:
+        raise ValueError("a sheet has at least one figure, got none")
+    drawn = [draw(figure, width) for figure in figures]
+    heights = [int(found.group(1)) for one in drawn if (found := re.search(r'height="(\d+)"', one))]
+    rows = [max(heights[at : at + 2]) + GAP for at in range(0, len(drawn), 2)]
+    placed = [one.replace("<svg ", f'<svg x="{(at % 2) * (width + GAP)}" y="{sum(rows[: at // 2])}" ', 1) for at, one in enumerate(drawn)]
+    wide, high = width + (width + GAP) * (len(drawn) > 1), sum(rows)
+    return alone(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}" height="{high}">{"".join(placed)}</svg>')
 
 
 def alone(drawn: str) -> str:

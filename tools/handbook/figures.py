@@ -6,7 +6,7 @@ Nothing is drawn by hand: a figure is a list of panels of numbers, which `milepo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import codes
 import forms
@@ -14,6 +14,8 @@ import lab
 import order
 
 from milepost.portrait import Panel
+from milepost.report.figure import Figure as Drawn
+from milepost.report.figure import of_panel
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,10 @@ class Figure:
 
     panels: list[Panel]
     log_x: bool = False
+
+    def drawn(self) -> list[Drawn]:
+        """As the package draws them."""
+        return [replace(of_panel(panel), log_x=self.log_x) for panel in self.panels]
 
 
 FIGURES: dict[str, Callable[[], Figure]] = {

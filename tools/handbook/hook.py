@@ -23,8 +23,10 @@ import notebook
 import pages
 import portraits
 from figures import FIGURES, Figure
-from sheet import drawings, sheet
 
+from milepost.report.svg import draw, sheet
+
+WIDTH = 460
 IMAGE = re.compile(r'<p><img alt="([^"]*)" src="[^"]*figures/([\w-]+)\.svg"\s*/?></p>')
 
 
@@ -47,7 +49,7 @@ def on_files(files: Files, config: Any) -> Files:
     for path, text in pages.all_pages().items():
         files.append(File.generated(config, path, content=text))
     for name, figure in figures().items():
-        files.append(File.generated(config, f"figures/{name}.svg", content=sheet(figure)))
+        files.append(File.generated(config, f"figures/{name}.svg", content=sheet(figure.drawn(), WIDTH)))
     for path in sorted((Path(config.docs_dir) / "notebooks").glob("*.ipynb")):
         files.append(File.generated(config, f"notebooks/{path.stem}.md", content=notebook.markdown(path)))
     return files
@@ -59,7 +61,7 @@ def on_page_content(text: str, page: Any, config: Any, files: Files) -> str:
     def drawn(found: re.Match[str]) -> str:
         words, name = found.groups()
         figure = figures()[name]
-        panels = "".join(drawings(figure))
+        panels = "".join(draw(one, WIDTH) for one in figure.drawn())
         caption = f'<figcaption>{words} <a href="{_up(page)}figures/{html.escape(name)}.svg">svg</a></figcaption>' if words else ""
         return f'<figure><div class="panels">{panels}</div>{caption}</figure>'
 
