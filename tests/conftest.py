@@ -14,6 +14,12 @@ FIXED = {"linear": 0.8, "yarn": 0.15}
 FILES = [0, 0, 1, 1, 2, 2, 3, 3]
 HARD = [-0.3, -0.1, 0.1, 0.3]
 CHANCE = 2.0
+LONGEST = ("test_readme.py", "test_handbook.py", "test_site.py")
+"""Files with tests of minutes: begun first, so that no worker is left alone with one at the end."""
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 def loss(encoding, strategy, length, seed, trained=16):
