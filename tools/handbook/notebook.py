@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
+
+from milepost.report.svg import in_a_page
 
 
 def markdown(path: Path) -> str:
@@ -30,11 +31,5 @@ def _output(output: dict[str, Any]) -> str:
     data = output.get("data", {})
     for kind in ("image/svg+xml", "text/html"):
         if kind in data:
-            return f'<div class="panels" markdown="0">{_bare("".join(data[kind]))}</div>'
+            return f'<div class="panels" markdown="0">{in_a_page("".join(data[kind]))}</div>'
     return f"```text\n{''.join(data['text/plain'])}\n```" if "text/plain" in data else ""
-
-
-def _bare(drawn: str) -> str:
-    """A sheet of pictures without its paper: its pictures one by one, which take the colours of the page and stand below each other on a phone."""
-    found = re.fullmatch(r'<svg [^>]*><rect width="100%" height="100%" fill="#fff"/>(.*)</svg>\s*', drawn, flags=re.S)
-    return found.group(1) if found else drawn
