@@ -25,6 +25,9 @@ CALM = tuple(colour for colour in COLOURS if colour != RED)
 """Red is for warnings."""
 CLEAR = 'class="halo"'
 """Words with a rim of the page's colour."""
+RIM = 'stroke="#fff" stroke-width="4" stroke-linejoin="round" paint-order="stroke"'
+INK, PAPER = ' color="#1c1c1c"', '<rect width="100%" height="100%" fill="#fff"/>'
+"""The colours of a drawing that is a file of its own."""
 SIZE = 12
 """Of words, in pixels."""
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 30, 46
@@ -84,8 +87,16 @@ def sheet(figures: Sequence[Figure], width: int = 460) -> str:
 def alone(drawn: str) -> str:
     """A drawing as a file of its own: dark words on white."""
     head, _, rest = drawn.partition(">")
-    halo = 'stroke="#fff" stroke-width="4" stroke-linejoin="round" paint-order="stroke"'
-    return f'{head} color="#1c1c1c"><rect width="100%" height="100%" fill="#fff"/>{rest.replace(CLEAR, halo)}'
+    return f"{head}{INK}>{PAPER}{rest.replace(CLEAR, RIM)}"
+
+
+def in_a_page(drawn: str) -> str:
+    """`alone` undone, for a page with colours of its own: of a sheet, its drawings one after another."""
+    head, paper, rest = drawn.partition(f"{INK}>{PAPER}")
+    if not paper:
+        return drawn
+    inside = rest.replace(RIM, CLEAR)
+    return inside.strip().removesuffix("</svg>") if inside.startswith("<svg ") else f"{head}>{inside}"
 
 
 def whole(figure: Figure, width: int, height: float, frame: Frame, body: str, after: str, about: dict[str, Any]) -> str:

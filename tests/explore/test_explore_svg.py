@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from milepost.report.figure import Dial, Figure, Mark
-from milepost.report.svg import RED, alone, draw, words_width, wrapped
+from milepost.report.svg import RED, alone, draw, in_a_page, sheet, words_width, wrapped
 from milepost.report.svg_axis import linear, logarithmic
 from milepost.report.svg_heat import SIGNED, VIRIDIS, png, shade
 
@@ -168,6 +168,14 @@ def test_words_are_words_and_nothing_else(kind):
         assert not [node for node in root.iter() if node.tag.rpartition("}")[2] in ("script", "b", "style", "foreignObject")]
         assert not [name for node in root.iter() for name in node.attrib if name.startswith("on") or name == "style"]
     assert any("<script>" in text for text in words(root))
+
+
+def test_a_drawing_alone_can_be_put_back_into_a_page():
+    figures = [Figure("lines", "t", x=[0, 1], lines={"a": [0.0, 1.0]}, marks=(Mark("y", 0.5, "m"),)), Figure("heat", "u", x=[0], y=[0], z=[[1.0]])]
+    drawn = [draw(figure, 300) for figure in figures]
+    assert [in_a_page(alone(one)) for one in drawn] == drawn
+    assert [in_a_page(one) for one in drawn] == drawn
+    assert re.sub(r'(<svg) x="\d+" y="\d+"', r"\1", in_a_page(sheet(figures, 300))) == "".join(drawn)
 
 
 def test_a_drawing_alone_is_dark_on_white_and_its_words_have_a_white_rim():

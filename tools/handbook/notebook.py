@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from milepost.report.svg import in_a_page
+
 
 def markdown(path: Path) -> str:
     """The notebook at ``path`` as Markdown."""
@@ -29,5 +31,5 @@ def _output(output: dict[str, Any]) -> str:
     data = output.get("data", {})
     for kind in ("image/svg+xml", "text/html"):
         if kind in data:
-            return f'<div class="panels" markdown="0">{"".join(data[kind])}</div>'
+            return f'<div class="panels" markdown="0">{in_a_page("".join(data[kind]))}</div>'
     return f"```text\n{''.join(data['text/plain'])}\n```" if "text/plain" in data else ""
