@@ -7,14 +7,14 @@ hold commands, `python` snippets; `cluster` and `elsewhere` hold what needs a cl
 import contextlib
 import io
 import itertools
-import json
 import shlex
 import sys
 import types
 import warnings
 
 import pytest
-from handbook_pages import DOCS, FENCE, PAGES, ROOT, commands, read
+from furnished import furnish
+from handbook_pages import DOCS, FENCE, PAGES, commands, read
 
 SMALLEST = {
     "milepost bench rope": "--heads 2 --length 64 --head-dim 16 --rounds 1",
@@ -36,23 +36,7 @@ COUNT = itertools.count()
 @pytest.fixture(scope="module")
 def here(tmp_path_factory):
     """Work goes on in a folder with the small checkpoints and the text that the pages speak of. Gives the commands that have run there."""
-    import torch
-    from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, ViTConfig, ViTModel
-
-    from milepost.checkpoints.migrate_folder import byte_tokenizer
-
-    torch.manual_seed(0)
-    folder = tmp_path_factory.mktemp("handbook")
-    sizes = {"hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2, "vocab_size": 256}
-    LlamaForCausalLM(LlamaConfig(**sizes, initializer_range=0.3)).save_pretrained(folder / "model")
-    small = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1, "image_size": 32, "patch_size": 8}
-    ViTModel(ViTConfig(**small)).save_pretrained(folder / "vit")
-    tiny = {"n_embd": 32, "n_head": 2, "n_layer": 1, "n_positions": 32, "vocab_size": 256, "bos_token_id": None, "eos_token_id": None}
-    GPT2LMHeadModel(GPT2Config(**tiny)).save_pretrained(folder / "gpt2")
-    (folder / "gpt2" / "tokenizer.json").write_text(json.dumps(byte_tokenizer()), encoding="utf-8")
-    (folder / "gpt2" / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}), encoding="utf-8")
-    (folder / "book.txt").write_text("\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "milepost").rglob("*.py"))[:40]))
-    with contextlib.chdir(folder):
+    with contextlib.chdir(furnish(tmp_path_factory.mktemp("handbook"))):
         yield set()
 
 

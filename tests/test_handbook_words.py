@@ -155,3 +155,8 @@ def test_the_figures_of_the_migration_are_those_that_were_measured():
     assert f"{told['past'][0]['difference']['value']:.4f} nats more" in said and told["past"][0]["works"]
     assert f"{tokens['trained']:,} bytes" in said and f"{tokens['migration']:,}\ntokens" in said and 10 * tokens["migration"] <= tokens["trained"]
     assert share["low"] > 0.9 and told["recovered"] and told["ok"]
+    import lab
+
+    (panel,) = lab.migration()
+    assert panel.mark == told["old"] and panel.lines["before"][0] == told["by_position"][0]["before"]["value"] and panel.lines["before"][-1] is None
+    assert panel.lines["after recovery"][-1] == told["by_position"][-1]["recovered"]["value"] < panel.lines["after the swap"][-1]

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from furnished import furnish
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -38,24 +39,7 @@ SMALLEST = {
 @pytest.fixture
 def here(tmp_path_factory):
     """A folder in which the README's commands run one after another, with a small checkpoint in it."""
-    import torch
-    from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, ViTConfig, ViTModel
-
-    from milepost.checkpoints.migrate_folder import byte_tokenizer
-
-    torch.manual_seed(0)
-    folder = tmp_path_factory.mktemp("readme")
-    sizes = {"hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2, "vocab_size": 256}
-    LlamaForCausalLM(LlamaConfig(**sizes, initializer_range=0.3)).save_pretrained(folder / "model")
-    small = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1, "image_size": 32, "patch_size": 8}
-    ViTModel(ViTConfig(**small)).save_pretrained(folder / "vit")
-    tiny = {"n_embd": 32, "n_head": 2, "n_layer": 1, "n_positions": 32, "vocab_size": 256, "bos_token_id": None, "eos_token_id": None}
-    GPT2LMHeadModel(GPT2Config(**tiny)).save_pretrained(folder / "gpt2")
-    for name in ("gpt2", "model"):
-        (folder / name / "tokenizer.json").write_text(json.dumps(byte_tokenizer()), encoding="utf-8")
-        (folder / name / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}), encoding="utf-8")
-    (folder / "book.txt").write_text("\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "milepost").rglob("*.py"))[:40]))
-    return folder
+    return furnish(tmp_path_factory.mktemp("readme"))
 
 
 def test_there_are_snippets_and_commands():

@@ -76,8 +76,10 @@ class Migration:
 
     @property
     def recovered(self) -> bool | None:
-        """Whether at least nine tenths of the loss was recovered; None where there is no share."""
-        return None if self.share is None else self.share["value"] >= ENOUGH
+        """Whether at least nine tenths of the loss was recovered, by the whole interval; None where it straddles that, or there is no share."""
+        if self.share is None or self.share["low"] < ENOUGH <= self.share["high"]:
+            return None
+        return bool(self.share["low"] >= ENOUGH)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""

@@ -52,6 +52,27 @@ class Block(nn.Module):
         return out
 
 
+class Stacked(nn.Module):
+    """What Decoder and Encoder share: ``blocks``, each with an encoding, and a ``head``."""
+
+    blocks: nn.ModuleList
+    head: nn.Linear
+
+    @property
+    def encodings(self) -> list[Encoding]:
+        """The encoding of each layer."""
+        return [block.enc for block in self.blocks]  # type: ignore[misc]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.head.weight.device
+
+    def count(self) -> int:
+        """Parameters."""
+        return sum(p.numel() for p in self.parameters())
+
+
 def by_layer(encodings: Sequence[Encoding], specs: Sequence[str]) -> list[Encoding]:
     """What each layer gets: the first one embeds, the others do what their encoding does inside of a layer."""
     found = list(encodings[:1])

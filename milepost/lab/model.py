@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from milepost.attention import KVCache
 from milepost.encoding import Encoding
-from milepost.lab.block import Block, by_layer, start
+from milepost.lab.block import Block, Stacked, by_layer, start
 from milepost.layout import Layout
 from milepost.spec import build
 
@@ -50,7 +49,7 @@ class Shape:
         return made
 
 
-class Decoder(nn.Module):
+class Decoder(Stacked):
     """A decoder of a shape. ``encoding`` is a spec for all layers, or a list with one for each."""
 
     def __init__(self, shape: Shape, encoding: str | Sequence[str]):
@@ -67,16 +66,6 @@ class Decoder(nn.Module):
         self.blocks = nn.ModuleList([Block(shape.width, shape.heads, enc) for enc in encodings])
         self.norm = nn.LayerNorm(shape.width)
         self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
-
-    @property
-    def encodings(self) -> list[Encoding]:
-        """The encoding of each layer."""
-        return [block.enc for block in self.blocks]  # type: ignore[misc]
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return self.head.weight.device
 
     @property
     def end(self) -> int | None:
@@ -137,7 +126,3 @@ class Decoder(nn.Module):
             raise ValueError(f"{other.specs[0]} has parameters of its own ({learned[0]}), which this model has not trained")
         other.load_state_dict({name: value for name, value in self.state_dict().items() if ".enc." not in name})
         return other.to(self.device)
-
-    def count(self) -> int:
-        """Parameters."""
-        return sum(p.numel() for p in self.parameters())

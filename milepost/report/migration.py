@@ -46,6 +46,8 @@ def verdict(data: Row) -> str:
         return f"There was nothing to recover: {cost}, which is no loss that could be told from chance; after tuning it is {after:.4f}."
     known = f"{share['value']:.1%} of the loss gap (95% between {share['low']:.1%} and {share['high']:.1%})"
     more = " More than all of it: tuning on this text helped besides, and the source was not tuned." if share["value"] > 1 else ""
+    if data["recovered"] is None:
+        return f"Not clear whether it is recovered: {cost}, and tuning brought it to {after:.4f}, {known}; measure it on more text.{more}"
     if data["recovered"]:
         return f"Recovered: {cost}, and tuning brought it to {after:.4f}, {known}.{more}"
     return f"Not recovered: {cost}, and tuning brought it to {after:.4f} only, {known}; give it more steps, more text, or a higher rate."
@@ -166,7 +168,7 @@ def terminal(data: Row) -> Iterator[Table | Text]:
         yield Text(f"note: {note}", "yellow")
     yield Text(summary(data), "bold")
     for sentence in sentences(data):
-        yield Text(sentence, "bold red" if sentence.startswith(("FAIL", "Not recovered")) else "")
+        yield Text(sentence, "bold red" if sentence.startswith(("FAIL", "Not recovered", "Not clear")) else "")
 
 
 def markdown(data: Row) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from launched import launch
 from safetensors.torch import load_file, save_file
 from tiny_models import build
 from typer.testing import CliRunner
@@ -151,6 +152,17 @@ def test_the_command_tells_loss_and_time_left(model, book, tmp_path):
     assert ran.exit_code == 0, ran.output
     assert "tuning: step 2 of 2, loss " in ran.stderr and "s left" in ran.stderr and "there is no tune to go on with" in ran.stderr
     assert json.loads(ran.stdout)["tuned"]["rate"] == 0.001
+
+
+def test_two_processes_tune_together_and_the_first_of_them_writes(model, book, tmp_path):
+    words = ["--target-length", "128", "--method", "yarn", "--text", str(book), "--tune", str(STEPS), "--rate", "0.003"]
+    launch("-m", "milepost.cli", "extend", str(model), "--out", str(tmp_path / "both"), *words)
+    told = json.loads((tmp_path / "both" / "milepost.json").read_text())
+    alone = extend(model, out=tmp_path / "alone", text=book, **HOW)
+    assert told["tuned"]["windows_a_step"] == 2 == 2 * alone.tuned["windows_a_step"]
+    assert {p.name for p in tmp_path.iterdir()} == {"both", "alone"}
+    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("alone", "both"))
+    assert one.keys() == two.keys() and any(not torch.equal(one[name], two[name]) for name in one)  # of other windows
 
 
 def test_a_tune_that_fails_before_its_first_checkpoint_leaves_nothing(model, book, tmp_path, monkeypatch):

@@ -7,12 +7,14 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from launched import launch
 from migrate_models import OLD, VOCABULARY, family, taught, three_back
 from safetensors.torch import load_file
 from tiny_models import transformers
@@ -204,6 +206,20 @@ def test_a_migration_that_is_killed_goes_on_and_ends_with_the_same_bits(place, t
     assert {p.name for p in tmp_path.iterdir()} == {"killed", "whole"} and files(place / "gpt2") == before
 
 
+def test_two_processes_tune_together_what_one_tunes_alone(place, tmp_path):
+    """Under `accelerate launch`: two of 2 windows a step are one of 4, and the first process alone swaps, proves and writes."""
+    how = {"to": "rope", "steps": 6, "rate": 1e-3}
+    alone = migrate(place / "gpt2", out=tmp_path / "alone", text=place / "short.npy", batch=4, **how)
+    words = ["-m", "milepost.cli", "migrate", str(place / "gpt2"), "--to", "rope", "--text", str(place / "short.npy"), "--steps", "6", "--rate", "0.001"]
+    launch(*words, "--batch", "2", "--out", str(tmp_path / "both"))
+    told = json.loads((tmp_path / "both" / "milepost" / "migration.json").read_text())
+    assert told["ok"] and told["tuned"]["windows_a_step"] == alone.tuned["windows_a_step"] == 4
+    after, other = alone.inside["recovered"]["value"], migrate(place / "gpt2", out=tmp_path / "half", text=place / "short.npy", batch=2, **how)
+    # the same mean over the same windows in another order of adding up, six steps of Adam: half of the windows alone end elsewhere
+    assert told["inside"]["recovered"]["value"] == pytest.approx(after, rel=1e-4) != other.inside["recovered"]["value"]
+    assert {path.name for path in tmp_path.iterdir()} == {"alone", "both", "half"}
+
+
 # -- the share ------------------------------------------------------------------------------------------------------------------
 
 
@@ -215,6 +231,12 @@ def test_the_share_is_of_the_gap_and_has_its_sign():
     assert worse is not None and worse["value"] == pytest.approx(-0.5)
     assert recovered(before, before + np.array([1, -1, 1, -1, 1, -1]), after) is None  # no gap that could be told from chance
     assert recovered(before, before - 5, after) is None and recovered(before[:1], swapped[:1], after[:1]) is None
+
+
+@pytest.mark.parametrize(("low", "high", "said"), [(0.91, 0.99, True), (0.9, 0.95, True), (0.5, 0.89, False), (0.85, 0.95, None)])
+def test_recovered_is_what_the_whole_interval_says(moved, low, high, said):
+    assert replace(moved, share={"value": (low + high) / 2, "low": low, "high": high}).recovered is said
+    assert replace(moved, share=None).recovered is None
 
 
 # -- the command ----------------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from milepost.choose import shipped
 from milepost.claims import frame, lengths, pairs, probes, trained
@@ -167,7 +168,6 @@ def test_every_trained_experiment_measures_all_of_its_rule(small, in_this_proces
 
 
 def test_a_probe_finds_places_that_are_there_and_none_where_there_are_none():
-    torch = pytest.importorskip("torch")
     generator = torch.Generator().manual_seed(1)
     noise = torch.randn(64, 64, 16, generator=generator)
     assert probes.probed(noise).value < 0.05

@@ -1,22 +1,31 @@
 """Under `accelerate launch` several processes train each model together, and the first of them alone writes."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from launched import launch
 
 from milepost.lab.model import Decoder
 from milepost.lab.sweep import sweep
 from milepost.lab.train import Recipe, train
 
 DRIVER = """
-import json, sys
+import json, os, sys
+from pathlib import Path
+from milepost.lab.model import Decoder
 from milepost.lab.plan import Plan
 from milepost.lab.sweep import sweep
-sweep(Plan.from_json(json.loads(open(sys.argv[1]).read())), sys.argv[2])
+
+rows, plain = set(), Decoder.forward
+
+def forward(self, ids, *more, **named):
+    if self.training:
+        rows.add(len(ids))
+    return plain(self, ids, *more, **named)
+
+Decoder.forward = forward
+sweep(Plan.from_json(json.loads(Path("asked.json").read_text())), "both")
+Path(f"process-{os.environ['RANK']}.json").write_text(json.dumps(sorted(rows)))
 """
 
 
@@ -25,14 +34,9 @@ def test_two_processes_together_find_what_one_finds(small, tmp_path):
     alone = sweep(plan, tmp_path / "alone")
     (tmp_path / "asked.json").write_text(json.dumps(plan.to_json()))
     (tmp_path / "driver.py").write_text(DRIVER)
-    launch = ["accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
-    words = [sys.executable, "-m", *launch, "--num_cpu_threads_per_process", "1", "--main_process_port", "0"]
-    env = {**os.environ, "PYTHONPATH": str(Path.cwd()), "GLOO_SOCKET_IFNAME": "lo"}
-    done = subprocess.run(
-        [*words, str(tmp_path / "driver.py"), str(tmp_path / "asked.json"), str(tmp_path / "both")],
-        capture_output=True, text=True, env=env, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
+    launch("driver.py", cwd=tmp_path)
+    for rank in (0, 1):  # each of the two was given half of the rows of every step
+        assert json.loads((tmp_path / f"process-{rank}.json").read_text()) == [plan.rows // 2]
     both = json.loads((tmp_path / "both" / "results.json").read_text())
     assert both["failed"] == both["missing"] == []
     for mine, other in zip(alone["runs"], both["runs"], strict=True):

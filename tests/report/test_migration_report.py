@@ -47,6 +47,8 @@ def test_the_verdict_is_what_the_share_says():
     assert "2.1000, 95.0% of the loss gap (95% between 92.0% and 97.0%)" in migration.verdict(DATA)
     less = changed(recovered=False, share={"value": 0.5, "low": 0.4, "high": 0.6})
     assert migration.verdict(less).startswith("Not recovered: ") and "only, 50.0% of the loss gap" in migration.verdict(less)
+    unsure = changed(recovered=None, share={"value": 0.95, "low": 0.5, "high": 2.0})
+    assert migration.verdict(unsure).startswith("Not clear whether it is recovered: replacing") and "95% between 50.0% and 200.0%" in migration.verdict(unsure)
     more = changed(share={"value": 1.25, "low": 1.1, "high": 1.4})
     assert "More than all of it: tuning on this text helped besides" in migration.verdict(more)
     assert migration.verdict(changed(share=None, recovered=None)).startswith("There was nothing to recover")

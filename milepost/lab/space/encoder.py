@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from milepost.encoding import Encoding, Sum
 from milepost.encodings.grid import Grid
-from milepost.lab.block import Block, by_layer, start
+from milepost.lab.block import Block, Stacked, by_layer, start
 from milepost.layout import Layout
 from milepost.positions import grid
 from milepost.resize import resize_table
@@ -59,7 +59,7 @@ class Shape:
         return made
 
 
-class Encoder(nn.Module):
+class Encoder(Stacked):
     """An encoder of a shape; ``encoding`` is a spec for all layers, or a list with one for each."""
 
     def __init__(self, shape: Shape, encoding: str | Sequence[str]):
@@ -76,16 +76,6 @@ class Encoder(nn.Module):
         self.blocks = nn.ModuleList([Block(shape.width, shape.heads, enc, causal=False) for enc in encodings])
         self.norm = nn.LayerNorm(shape.width)
         self.head = nn.Linear(shape.width, shape.classes)
-
-    @property
-    def encodings(self) -> list[Encoding]:
-        """The encoding of each layer."""
-        return [block.enc for block in self.blocks]  # type: ignore[misc]
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return self.head.weight.device
 
     def start(self, seed: int) -> Encoder:
         """Initial weights, from the seed alone: the same for every encoding, but for those of the encoding itself."""
@@ -143,10 +133,6 @@ class Encoder(nn.Module):
             for whole in self.encodings
             for enc in parts(whole)
         )
-
-    def count(self) -> int:
-        """Parameters."""
-        return sum(p.numel() for p in self.parameters())
 
 
 def parts(enc: Encoding) -> list[Encoding]:
