@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from milepost.claims.claim import Claim, Found, collected, points
 from milepost.claims.frame import FRAME, frame_found
+from milepost.claims.needs import Need
 from milepost.claims.rule import Number, control, core
 from milepost.claims.seeds import gap, mean_loss
-from milepost.claims.trained import Lab, Need
+from milepost.claims.trained import Lab
 
 CONCATENATED = 'sinusoidal(width={quarter}, how="concat")'
 NORMALISED = 'integer(over="length")'

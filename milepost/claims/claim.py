@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from milepost.claims.rule import Number, Rule
 
 if TYPE_CHECKING:
+    from milepost.claims.needs import Need
     from milepost.claims.real import Real
-    from milepost.claims.trained import Lab, Need
+    from milepost.claims.trained import Lab
 
 Lines = Mapping[str, Sequence[float | None]]
 PARTS = ("exact", "timed", "trained", "checkpoint")

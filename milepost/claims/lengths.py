@@ -12,10 +12,11 @@ from torch import Tensor
 
 from milepost.checkpoints.recommend import HURTS
 from milepost.claims.claim import Claim, Figure, Found, points
+from milepost.claims.needs import Need
 from milepost.claims.rule import Number, control, core
 from milepost.claims.seeds import Run, both, losses, rise
 from milepost.claims.sinusoids import WIDTH
-from milepost.claims.trained import Lab, Need
+from milepost.claims.trained import Lab
 from milepost.claims.world import FAR
 from milepost.diagnose.intervals import mean
 from milepost.diagnose.losses import same_targets

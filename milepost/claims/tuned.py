@@ -9,9 +9,10 @@ import numpy as np
 from milepost.checkpoints.recommend import HURTS
 from milepost.claims.claim import Claim, Found, collected
 from milepost.claims.lengths import ROPE_ITSELF, by_length
+from milepost.claims.needs import Need
 from milepost.claims.rule import Number, core
 from milepost.claims.seeds import Run, both, rise
-from milepost.claims.trained import Lab, Need
+from milepost.claims.trained import Lab
 from milepost.diagnose.intervals import mean
 from milepost.diagnose.losses import same_targets
 from milepost.encodings.rope import RoPE
