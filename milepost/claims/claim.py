@@ -63,7 +63,10 @@ class Found:
 
 @dataclass(frozen=True)
 class Claim:
-    """``statement`` and ``chinese`` say the same; ``source`` is the seed document and its section."""
+    """``statement`` and ``chinese`` say the same; ``source`` is the seed document and its section.
+
+    ``exact_decides``: what its other parts measure can't change the verdict, and is told beside it.
+    """
 
     id: str
     statement: str
@@ -76,6 +79,7 @@ class Claim:
     trained: Callable[[Lab], Found] | None = None
     checkpoint: Callable[[Real], Found] | None = None
     needs: tuple[Need, ...] = ()
+    exact_decides: bool = False
 
     @property
     def parts(self) -> tuple[str, ...]:

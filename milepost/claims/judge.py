@@ -41,12 +41,12 @@ def group_of(claim: Claim) -> str:
 
 
 def chosen(ids: Sequence[str], *, exact: bool = False) -> list[Claim]:
-    """The claims of these ids, or all of them; with ``exact`` alone, those whose whole experiment is exact."""
+    """The claims of these ids, or all of them; with ``exact`` alone, those that exact experiments decide by themselves."""
     known = claims()
     for name in ids:
         if name not in known:
             raise ValueError(f"there is no claim {name!r}{nearest(name, known)}; the claims are {', '.join(known)}")
-    wanted = [known[name] for name in dict.fromkeys(ids)] if ids else [one for one in known.values() if not exact or one.kind == "exact"]
+    wanted = [known[name] for name in dict.fromkeys(ids)] if ids else [one for one in known.values() if not exact or one.kind == "exact" or one.exact_decides]
     lacking = [one.id for one in wanted if exact and one.exact is None]
     if lacking:
         raise ValueError(f"--exact runs exact experiments alone, and {', '.join(lacking)} has none; leave --exact out")

@@ -17,10 +17,12 @@ from milepost.lab.space.plan import make as make_images
 if TYPE_CHECKING:
     from milepost.claims.claim import Claim
 
-SWEEPS = ("text", "tuned", "deep", "one-layer")
+SWEEPS = ("text", "tuned", "equal", "heads-2", "heads-4", "heads-8", "heads-16", "deep", "one-layer")
 IMAGE, SIZES = "image", "0.5x,1x,2x"
 TASK_STEPS = {"quick": 1000, "standard": 2000}
 TASK_LENGTH = {"quick": 32, "standard": 64}
+HEADS_WIDTH = {"quick": 96, "standard": 160}
+"""A multiple of twice 16 heads, near that of the profile."""
 TUNE_STEPS = {"quick": 100, "standard": 200}
 TUNED = ("linear", "ntk", "yarn")
 STRATEGIES = ("base", "linear", "ntk", "dynamic", "yarn", "self-extend", "rerope")
@@ -49,6 +51,10 @@ def plans(profile: str, claims: Iterable[Claim], seeds: Sequence[int] = ()) -> d
             found[sweep] = make(profile, encodings=encodings, strategy_names=STRATEGIES, seeds=seeds)
         elif sweep == "tuned":
             found[sweep] = make(profile, encodings=encodings, strategy_names=TUNED, lengths="1x,2x,4x,8x,16x", tune=TUNE_STEPS[profile], seeds=seeds)
+        elif sweep == "equal" or sweep.startswith("heads-"):
+            plan = make(profile, encodings=encodings, strategy_names=(), seeds=seeds)
+            many = {} if sweep == "equal" else {"heads": int(sweep.removeprefix("heads-")), "width": HEADS_WIDTH[profile]}
+            found[sweep] = replace(plan, shape=replace(plan.shape, **many))
         else:
             tasks = tuple(dict.fromkeys(need.data for need in mine))
             plan = make(profile, encodings=encodings, strategy_names=(), tasks=tasks, train_length=TASK_LENGTH[profile], seeds=seeds)

@@ -2,6 +2,8 @@
 
     OUT/lab/text         on text, at one length, tested at up to eight times that
     OUT/lab/tuned        the same for rope, whose stretched forms are trained a little more at sixteen times the length
+    OUT/lab/equal        codes that are appended, in models of as many parameters as those in which they are added
+    OUT/lab/heads-N      alibi with so many heads
     OUT/lab/deep         on tasks, with as many layers as the profile has
     OUT/lab/one-layer    on tasks, with one layer
     OUT/lab/image        of images, at one size, tested at half and at twice that

@@ -107,13 +107,13 @@ def test_every_plan_has_the_named_seeds():
     assert {plan.seeds for plan in plans("standard", claims().values()).values()} == {(0, 1, 2)}
 
 
-def test_two_claims_share_a_model(small, tmp_path):
+def test_two_claims_share_a_model(small, in_this_process, tmp_path):
     rows = judge(["rope-in-range", "rope-far-random"], out=tmp_path / "claims")
     assert len(list((tmp_path / "claims").rglob("result.json"))) == 1
     assert all(row["numbers"] for row in rows)
 
 
-def test_a_model_that_is_lost_is_a_reason_not_a_crash(small, tmp_path):
+def test_a_model_that_is_lost_is_a_reason_not_a_crash(small, in_this_process, tmp_path):
     out = tmp_path / "claims"
     judge(["rope-in-range"], out=out)
     file = next((out / "lab").rglob("result.json"))
@@ -167,24 +167,27 @@ def test_figures_by_length_leave_out_what_was_not_measured(made):
 # -- a checkpoint -------------------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_is_stretched_and_its_numbers_join_the_rule(small, tmp_path, texts):
+@pytest.fixture
+def checkpoint(small, in_this_process, shared):
     """A lab model stands in for a real one: it is read by the same code."""
-    out = tmp_path / "claims"
-    judge(["rope-in-range"], out=out)
-    model = next((out / "lab").rglob("model.safetensors")).parent
-    rows = {row["id"]: row for row in judge(["pi-local", "yarn-balance", "trade"], model=model, text=texts)}
+    judge(["rope-in-range"], out=shared, resume=True)
+    return next((shared / "lab" / "text").glob("trials/rope-text-*/model.safetensors")).parent
+
+
+def test_a_checkpoint_is_stretched_and_its_numbers_join_the_rule(checkpoint, texts):
+    rows = {row["id"]: row for row in judge(["pi-local", "yarn-balance", "trade", "yarn-needs-training", "ntk-64"], model=checkpoint, text=texts)}
     for name in ("real gain", "real cost"):
         assert rows["pi-local"]["numbers"][name]["over"].endswith("windows")
     assert "real temperature" in rows["yarn-balance"]["numbers"] and "real cost" in rows["trade"]["numbers"]
+    for name in ("yarn-needs-training", "ntk-64"):
+        assert rows[name]["numbers"]["real zero, 2 times"]["over"].endswith("windows")
     assert not any("it needs --model" in row["evidence"] for row in rows.values())
 
 
-def test_gains_and_costs_have_their_signs(small, tmp_path, texts):
+def test_gains_and_costs_have_their_signs(checkpoint, texts):
     from milepost.claims.real import Real
 
-    out = tmp_path / "claims"
-    judge(["rope-in-range"], out=out)
-    real = Real(next((out / "lab").rglob("model.safetensors")).parent, texts)
+    real = Real(checkpoint, texts)
     held = {("none", 16): 2.0, ("none", 32): 3.0, ("linear", 16): 2.5, ("linear", 32): 2.8}
     real.held = {key: np.full(4, value) for key, value in held.items()}
     real.groups = np.arange(4)
@@ -193,12 +196,10 @@ def test_gains_and_costs_have_their_signs(small, tmp_path, texts):
     assert real.rise("linear").value == pytest.approx(0.4)
 
 
-def test_yarn_without_its_temperature_keeps_its_frequencies(small, tmp_path, texts):
+def test_yarn_without_its_temperature_keeps_its_frequencies(checkpoint, texts):
     from milepost.claims.real import Real
 
-    out = tmp_path / "claims"
-    judge(["rope-in-range"], out=out)
-    real = Real(next((out / "lab").rglob("model.safetensors")).parent, texts)
+    real = Real(checkpoint, texts)
     warm, cold = (real._stretched(name).main for name in ("yarn", "yarn, no temperature"))
     assert warm.spectrum(32).frequencies == cold.spectrum(32).frequencies
     assert warm.temperature(32) > 1.0 == cold.temperature(32)
