@@ -66,7 +66,7 @@ def plans(profile: str, claims: Iterable[Claim], seeds: Sequence[int] = ()) -> d
 def images(profile: str, claims: Iterable[Claim], seeds: Sequence[int] = ()) -> ImagePlan | None:
     """The plan of the models of images; None where scikit-learn's images are not there."""
     encodings = tuple(dict.fromkeys(name for claim in claims for need in claim.needs if need.sweep == IMAGE for name in need.encodings))
-    return None if find_spec("sklearn") is None else make_images(profile, encodings=encodings, strategy_names=(), sizes=SIZES, seeds=seeds)
+    return None if find_spec("sklearn") is None else make_images(profile, encodings=encodings, strategy_names=("linear",), sizes=SIZES, seeds=seeds)
 
 
 def spelled(encoding: str, width: int) -> str:

@@ -1,10 +1,12 @@
 """sight: small vision models, trained at one size and tested at others, on the very same images.
 
     another size    half and twice the trained one, on each side
-    one row         a learned table of one axis at another size: as it is where it is long enough, or its row of rows resampled; the better of both counts
-    ahead           how much more often another model is right than that, image by image; intervals over images and over seeds
+    one row         a learned table of one axis at another size: as it is where it is long enough, or its row of rows resampled
+    two axes        a learned table is resampled on its grid; sinusoids, axial and mixed rope are told the places of the new grid, or those places stretched
+                    onto the trained one
+    ahead           how much more often a model of two axes is right than that of one, image by image; intervals over images and over seeds
 
-The 2-D learned table is resampled on its grid; sinusoids of two axes, axial and mixed rope are told the places of the new grid.
+Where there are two ways, the one that is right more often counts.
 """
 
 from __future__ import annotations
@@ -43,11 +45,13 @@ def sight_found(lab: Lab) -> Found:
     """How far 2-D schemes are ahead of a 1-D table at the trained size, at half of it and at twice."""
     plan, runs = lab.pictures(), {name: lab.runs(SIGHT, name) for name in SIGHT.encodings}
     home, others = plan.size, {"half": plan.sizes[0], "twice": plan.sizes[-1]}
-    found = {name: {size: _right(runs[name], size) for size in (home, *others.values())} for name in (GRID, *FORMULAS)}
-    found[ROW] = {home: _right(runs[ROW], home)}
-    for size, right in _resampled(plan, lab.folders(SIGHT, ROW), list(others.values())).items():
-        as_it_is = _right(runs[ROW], size) if _reads(runs[ROW], size) else right
-        found[ROW][size] = max(right, as_it_is, key=lambda one: float(one.mean()))
+    found = {name: {home: _right(some, home)} for name, some in runs.items()}
+    resampled, stretched = _resampled(plan, lab.folders(SIGHT, ROW), list(others.values())), {name: lab.runs(SIGHT, name, "linear") for name in FORMULAS}
+    for size in others.values():
+        found[ROW][size] = better(resampled[size], _right(runs[ROW], size) if _reads(runs[ROW], size) else resampled[size])
+        found[GRID][size] = _right(runs[GRID], size)
+        for name in FORMULAS:
+            found[name][size] = better(_right(runs[name], size), _right(stretched[name], size))
     numbers = {"home": _over_images(found[ROW][home]), "home, grid": ahead(found[ROW][home], found[GRID][home])}
     for word, size in others.items():
         leads = {name: ahead(found[ROW][size], found[name][size]) for name in (GRID, *FORMULAS)}
@@ -71,6 +75,11 @@ def ahead(table: Right, other: Right) -> Number:
     if table.shape != other.shape:
         raise NotMeasured(f"the two were not tested on the same images and from the same seeds: {table.shape} and {other.shape}")
     return _over_images(other - table)
+
+
+def better(one: Right, other: Right) -> Right:
+    """The answers that are right more often."""
+    return max(one, other, key=lambda right: float(right.mean()))
 
 
 def in_one_row(model: Encoder, sides: tuple[int, int]) -> Encoder:

@@ -65,7 +65,8 @@ CLAIMS = (
         "图像块需要二维位置；可学习的一维位置表不能迁移到其他分辨率。",
         "001 §7, 004",
         "Small vision models are trained at one size and tested on the same images at half and at twice that: learned tables of one axis (as it is, or its row "
-        "resampled, whichever is right more often) and of two (resampled on the grid), 2-D sinusoids, axial and mixed rope.",
+        "resampled) and of two (resampled on the grid), 2-D sinusoids, axial and mixed rope (told the new places, or those stretched onto the trained "
+        "grid). Where there are two ways, the one that is right more often counts.",
         (
             control("home", "at least", 0.5, "the share of right answers of the 1-D table at the trained size"),
             core("half", "at least", 0.0, "the share of images by which the 2-D table is ahead of the 1-D one at half the size"),
