@@ -72,7 +72,13 @@ def test_plans_hold_every_model_that_a_claim_needs(profile):
 # -- trained here ---------------------------------------------------------------------------------------------------------------------------
 
 
-def test_models_are_trained_once_and_go_on(small, tmp_path):
+def test_models_are_trained_in_processes_of_their_own(small, tmp_path):
+    row = judge(["rope-in-range"], out=tmp_path / "claims")[0]
+    assert {"whole", "window"} <= row["numbers"].keys()
+    assert len(list((tmp_path / "claims").rglob("result.json"))) == 1 and not list((tmp_path / "claims").rglob("*.pt"))
+
+
+def test_models_are_trained_once_and_go_on(small, in_this_process, tmp_path):
     out = tmp_path / "claims"
     row = judge(["previous-token"], out=out)[0]
     assert row["verdict"] == "not decided here"  # four steps teach nothing, and the control sees it
