@@ -5,9 +5,10 @@ from __future__ import annotations
 from milepost.checkpoints.recommend import HURTS
 from milepost.claims.claim import Claim, Found, points
 from milepost.claims.lengths import by_length, rises
+from milepost.claims.needs import Need
 from milepost.claims.rule import Number, core, limit
 from milepost.claims.seeds import gap
-from milepost.claims.trained import Lab, Need
+from milepost.claims.trained import Lab
 
 EQUAL = "alibi(slopes=(0.03125, 0.03125, 0.03125, 0.03125))"
 """ALiBi with the geometric mean of the slopes of four heads in all of them."""

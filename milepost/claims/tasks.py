@@ -6,9 +6,10 @@ A task counts as learned where at least 9 of 10 answers are right, and as not le
 from __future__ import annotations
 
 from milepost.claims.claim import Claim, Found, points
+from milepost.claims.needs import Need
 from milepost.claims.rule import Number, control, core, limit
 from milepost.claims.seeds import accuracy
-from milepost.claims.trained import Lab, Need
+from milepost.claims.trained import Lab
 
 LEARNED, HALF = 0.9, 0.5
 BETTER_THAN_A_COIN = 0.6
