@@ -102,7 +102,7 @@ def _sources(
     if model is not None and text is not None and any(claim.checkpoint is not None for claim in wanted):
         from milepost.claims.real import Real
 
-        real = Real(model, text, tell)
+        real = Real(model, text, tell, None if out is None else Path(out))
     return lab, real, why
 
 

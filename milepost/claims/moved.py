@@ -25,7 +25,7 @@ from milepost.checkpoints.migrate import migrate
 from milepost.checkpoints.recommend import HURTS
 from milepost.claims.claim import Figure, Found, NotMeasured, collected, points
 from milepost.claims.needs import Need
-from milepost.claims.rule import Number
+from milepost.claims.rule import Number, least
 from milepost.claims.seeds import both
 from milepost.claims.trained import Lab
 from milepost.lab.plan import Plan
@@ -55,7 +55,7 @@ def moved_found(lab: Lab) -> Found:
         done[to].append(_one(place, to, book, home / f"{to}-{place.name}", plan))
     shares = collected({to: partial(share, told) for to, told in done.items()})
     rises = {f"{to}, {served}": past(told, served) for to, told in done.items() for served in SERVED[to]}
-    far = {to: min((rises[f"{to}, {served}"] for served in SERVED[to]), key=lambda one: one.value) for to in SERVED}
+    far = {to: least(rises[f"{to}, {served}"] for served in SERVED[to]) for to in SERVED}
     stages = Figure(
         "points", "Loss inside the old length, nats a token", "", "nats a token", STAGES,
         {to: [fmean(one["inside"][stage]["value"] for one in told) for stage in STAGES] for to, told in done.items()},

@@ -1,6 +1,7 @@
 """Needs: the models that claims ask for, and the plan of each sweep that trains them.
 
-A plan holds all that any claim asks for, so that it is the same whichever of them are chosen; what these need is trained.
+A plan holds all that any claim asks for, so that it is the same whichever of them are chosen; what these need is trained. Models that read text have the
+size of the profile. Whether a task is learned at all, and what heads do, is asked of models of one size, and the profile says from how many seeds.
 """
 
 from __future__ import annotations
@@ -19,12 +20,11 @@ if TYPE_CHECKING:
 
 SWEEPS = ("text", "tuned", "equal", "heads-2", "heads-4", "heads-8", "heads-16", "deep", "one-layer")
 IMAGE, SIZES = "image", "0.5x,1x,2x"
-TASK_STEPS = {"quick": 1000, "standard": 2000}
-TASK_LENGTH = {"quick": 32, "standard": 64}
-HEADS_WIDTH = {"quick": 96, "standard": 160}
-"""A multiple of twice 16 heads, near that of the profile."""
+ONE_SIZE = "quick"
+"""The size of models for tasks and heads; its width is a multiple of twice 16 heads."""
+TASK_STEPS, TASK_LENGTH = 1000, 32
 TUNE_STEPS = {"quick": 100, "standard": 200}
-TUNED = ("linear", "ntk", "yarn")
+TUNED = ("ntk", "yarn")
 STRATEGIES = ("base", "linear", "ntk", "dynamic", "yarn", "self-extend", "rerope")
 
 
@@ -42,6 +42,7 @@ def plans(profile: str, claims: Iterable[Claim], seeds: Sequence[int] = ()) -> d
     """The plan of each sweep, with all that any claim asks for; as many seeds as the profile has where none are named."""
     asked = [need for claim in claims for need in claim.needs]
     width, found = find_profile(profile).width, {}
+    seeds = tuple(seeds) or tuple(range(find_profile(profile).seeds))
     for sweep in SWEEPS:
         mine = [need for need in asked if need.sweep == sweep]
         encodings = tuple(dict.fromkeys(spelled(name, width) for need in mine for name in need.encodings))
@@ -51,15 +52,16 @@ def plans(profile: str, claims: Iterable[Claim], seeds: Sequence[int] = ()) -> d
             found[sweep] = make(profile, encodings=encodings, strategy_names=STRATEGIES, seeds=seeds)
         elif sweep == "tuned":
             found[sweep] = make(profile, encodings=encodings, strategy_names=TUNED, lengths="1x,2x,4x,8x,16x", tune=TUNE_STEPS[profile], seeds=seeds)
-        elif sweep == "equal" or sweep.startswith("heads-"):
-            plan = make(profile, encodings=encodings, strategy_names=(), seeds=seeds)
-            many = {} if sweep == "equal" else {"heads": int(sweep.removeprefix("heads-")), "width": HEADS_WIDTH[profile]}
-            found[sweep] = replace(plan, shape=replace(plan.shape, **many))
+        elif sweep == "equal":
+            found[sweep] = make(profile, encodings=encodings, strategy_names=(), seeds=seeds)
+        elif sweep.startswith("heads-"):
+            plan = make(ONE_SIZE, encodings=encodings, strategy_names=(), seeds=seeds)
+            found[sweep] = replace(plan, shape=replace(plan.shape, heads=int(sweep.removeprefix("heads-"))))
         else:
             tasks = tuple(dict.fromkeys(need.data for need in mine))
-            plan = make(profile, encodings=encodings, strategy_names=(), tasks=tasks, train_length=TASK_LENGTH[profile], seeds=seeds)
+            plan = make(ONE_SIZE, encodings=encodings, strategy_names=(), tasks=tasks, train_length=TASK_LENGTH, seeds=seeds)
             shape = replace(plan.shape, layers=1) if sweep == "one-layer" else plan.shape
-            found[sweep] = replace(plan, shape=shape, steps=TASK_STEPS[profile])
+            found[sweep] = replace(plan, shape=shape, steps=TASK_STEPS)
     return found
 
 

@@ -21,7 +21,7 @@ import torch
 
 from milepost.claims.claim import Figure, Found, NotMeasured, points
 from milepost.claims.needs import Need
-from milepost.claims.rule import Number
+from milepost.claims.rule import Number, least
 from milepost.claims.seeds import Run, both
 from milepost.claims.trained import Lab
 from milepost.diagnose.intervals import mean
@@ -56,7 +56,7 @@ def sight_found(lab: Lab) -> Found:
     numbers = {"learned": _over_images(found[ROW][home])}
     for word, size in {"home": home, **others}.items():
         leads = {name: ahead(found[ROW][size], found[name][size]) for name in (GRID, *FORMULAS)}
-        numbers |= {word: leads[GRID], f"{word}, least": min((leads[name] for name in FORMULAS), key=lambda one: one.value)}
+        numbers |= {word: leads[GRID], f"{word}, least": least(leads[name] for name in FORMULAS)}
     sizes = sorted((home, *others.values()))
     lines = {name: [float(by_size[size].mean()) for size in sizes] for name, by_size in found.items()}
     title = f"Right answers by size; trained at {home[0]} pixels"

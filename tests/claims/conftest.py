@@ -29,7 +29,7 @@ def small(monkeypatch, texts):
 
     monkeypatch.setattr(needs, "make", made)
     monkeypatch.setattr(needs, "make_images", pictures)
-    monkeypatch.setattr(needs, "TASK_STEPS", {"quick": 4})
+    monkeypatch.setattr(needs, "TASK_STEPS", 4)
     monkeypatch.setattr(moved, "BATCH", 1)
 
 

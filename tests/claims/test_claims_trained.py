@@ -195,11 +195,35 @@ def test_gains_and_costs_have_their_signs(checkpoint, texts):
 
     real = Real(checkpoint, texts)
     held = {("none", 16): 2.0, ("none", 32): 3.0, ("linear", 16): 2.5, ("linear", 32): 2.8}
-    real.held = {key: np.full(4, value) for key, value in held.items()}
+    real.held = {key: [value] * 4 for key, value in held.items()}
+    real.windows = real.windows[[0, 0, 0, 0]]
     real.groups = np.arange(4)
     assert real.gain("linear").value == pytest.approx(0.2)
     assert real.cost("linear").value == pytest.approx(0.25)
     assert real.rise("linear").value == pytest.approx(0.4)
+
+
+def test_a_checkpoint_that_was_stopped_goes_on(checkpoint, texts, tmp_path, monkeypatch):
+    from milepost.claims import real
+
+    whole = real.Real(checkpoint, texts, out=tmp_path / "whole").losses("linear", 32)
+    asked = []
+
+    def until(subject, window, length, *rest, **more):
+        asked.append(length)
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return same_targets(subject, window, length, *rest, **more)
+
+    same_targets = real.same_targets
+    monkeypatch.setattr(real, "same_targets", until)
+    with pytest.raises(KeyboardInterrupt):
+        real.Real(checkpoint, texts, out=tmp_path / "cut").losses("linear", 32)
+    resumed = real.Real(checkpoint, texts, out=tmp_path / "cut").losses("linear", 32)
+    assert resumed.tolist() == whole.tolist() and len(asked) == len(whole) + 1  # the third was asked for twice
+    (texts_of_another := tmp_path / "other.txt").write_text("other words " * 400)
+    with pytest.raises(ValueError, match=r"checkpoint.json was measured with text .*name another --out"):
+        real.Real(checkpoint, texts_of_another, out=tmp_path / "cut")
 
 
 def test_yarn_without_its_temperature_keeps_its_frequencies(checkpoint, texts):
