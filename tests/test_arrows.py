@@ -41,7 +41,7 @@ ARROWS: dict[str, set[str]] = {
     "checkpoints": LIBRARY | {"resize", "attention", "results", "dialects", "analysis", "catalogue", "report", "diagnose", "maps", "lab", "testing"},
     "diagnose": LIBRARY | {"attention", "results"},
     "lab": LIBRARY | {"attention", "diagnose", "results", "maps", "resize", "portrait"},
-    "claims": LIBRARY | {"attention", "testing", "results", "catalogue", "diagnose", "lab", "maps", "bench", "choose", "dialects", "checkpoints"},
+    "claims": LIBRARY | {"resize", "attention", "testing", "results", "catalogue", "diagnose", "lab", "maps", "bench", "choose", "dialects", "checkpoints"},
     # without torch
     "results": set(),
     "catalogue": {"encodings", "maps"},

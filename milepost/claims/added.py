@@ -6,9 +6,10 @@ import torch
 from torch.nn import functional as F
 
 from milepost.claims.claim import Claim, Figure, Found, points
+from milepost.claims.needs import Need
 from milepost.claims.rule import control, core, limit
 from milepost.claims.seeds import both
-from milepost.claims.trained import Lab, Need
+from milepost.claims.trained import Lab
 from milepost.claims.world import drawn, largest
 from milepost.encodings.learned import Learned
 from milepost.encodings.sinusoidal import Sinusoidal

@@ -9,6 +9,7 @@ import torch
 
 from milepost.claims.alibi_trained import RECALL, far_recall_found
 from milepost.claims.claim import Claim, Figure, Found
+from milepost.claims.heads import BANDS, bands_found
 from milepost.claims.rule import control, core, limit
 from milepost.claims.world import FAR
 from milepost.encodings.alibi import ALiBi, slopes
@@ -71,12 +72,17 @@ CLAIMS = (
         "More heads cover more distance bands.",
         "头越多，覆盖的距离带越广。",
         "001 §4.4.1",
-        "The reach of every head (1 over its slope) for 2, 4, 8, 16 and 32 heads: how many octaves of distance lie between the shortest and the longest.",
+        "The reach of every head (1 over its slope) for 2, 4, 8, 16 and 32 heads: how many octaves of distance lie between the shortest and the longest. "
+        "The mean distance of every head of small models trained with 2, 4, 8 and 16 heads, at one width: the same.",
         (
             core("octaves", "at least", 0.1, "the smallest gain in octaves covered by doubling the heads"),
             limit("farther", "at least", 1.01, "the longest reach with 32 heads over that with 2"),
+            limit("trained", "at least", 0.1, "the octaves that 16 trained heads cover more than 2"),
         ),
         exact=reach_found,
+        trained=bands_found,
+        needs=tuple(BANDS.values()),
+        exact_decides=True,
     ),
     Claim(
         "alibi-weights-linear",

@@ -7,9 +7,10 @@ import numpy as np
 from milepost.checkpoints.recommend import HURTS
 from milepost.claims.claim import Claim, Figure, Found, NotMeasured, points
 from milepost.claims.lengths import by_length, rises
+from milepost.claims.needs import Need
 from milepost.claims.rule import Number, control, core
 from milepost.claims.seeds import accuracy, both
-from milepost.claims.trained import Lab, Need
+from milepost.claims.trained import Lab
 from milepost.diagnose.intervals import mean
 
 ALIBI = Need("text", ("alibi",))

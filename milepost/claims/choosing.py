@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from milepost.claims.claim import Claim, Found, NotMeasured, collected, points
+from milepost.checkpoints.migrate_losses import ENOUGH
+from milepost.checkpoints.recommend import HURTS
+from milepost.claims.claim import Claim, Found, collected, points
 from milepost.claims.lengths import by_length
+from milepost.claims.moved import LEARNED, TENTH, moved_found
+from milepost.claims.needs import Need
 from milepost.claims.rule import core, limit
 from milepost.claims.seeds import gap, mean_loss
-from milepost.claims.trained import Lab, Need
+from milepost.claims.trained import Lab
 
 TABLE = Need("text", ("sinusoidal", "learned", "alibi", "rope"))
 
@@ -27,11 +31,6 @@ def choose_found(lab: Lab) -> Found:
     )
     at_home = points("Loss at the trained length", "nats a token", {name: mean_loss(some, home) for name, some in runs.items()})
     return Found(numbers, (by_length("Loss of the same tokens", {**runs, "rope, self-extend": stretched}), at_home), lab.source(TABLE))
-
-
-def migrate_found(lab: Lab) -> Found:
-    """Waits for `milepost migrate`."""
-    raise NotMeasured("it waits for a command that moves a model from learned positions to others")
 
 
 CLAIMS = (
@@ -56,8 +55,16 @@ CLAIMS = (
         "An absolute-position model moves to RoPE or ALiBi by replacing, tuning at a low rate, then scaling.",
         "绝对位置模型可以通过替换、低学习率继续训练再缩放，迁移到 RoPE 或 ALiBi。",
         "001 §6.2",
-        "A trained small model with a learned table is moved to rope and to alibi and tuned: the share of the loss that comes back.",
-        (core("recovered", "at least", 0.9, "the share of the loss, lost by replacing, that tuning recovers"),),
-        trained=migrate_found,
+        "Small models with a learned table are moved to rope and to alibi as `milepost migrate` does it, and tuned at a third of the rate of training with at "
+        f"most 1/{TENTH} of its tokens: the share of the loss, lost by replacing, that comes back on test text; and the loss of the same tokens at twice "
+        "the old length, rope by the better of interpolation and NTK, alibi as it is.",
+        (
+            core("rope", "at least", ENOUGH, "the share of the loss, lost by replacing the table with rope, that tuning recovers"),
+            core("alibi", "at least", ENOUGH, "the same share with alibi"),
+            limit("far, rope", "at most", HURTS, "the rise of the loss at twice the old length with rope, as a share,"),
+            limit("far, alibi", "at most", HURTS, "the same rise with alibi"),
+        ),
+        trained=moved_found,
+        needs=(LEARNED,),
     ),
 )

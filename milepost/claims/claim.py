@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from milepost.claims.rule import Number, Rule
 
 if TYPE_CHECKING:
+    from milepost.claims.needs import Need
     from milepost.claims.real import Real
-    from milepost.claims.trained import Lab, Need
+    from milepost.claims.trained import Lab
 
 Lines = Mapping[str, Sequence[float | None]]
 PARTS = ("exact", "timed", "trained", "checkpoint")
@@ -62,7 +63,10 @@ class Found:
 
 @dataclass(frozen=True)
 class Claim:
-    """``statement`` and ``chinese`` say the same; ``source`` is the seed document and its section."""
+    """``statement`` and ``chinese`` say the same; ``source`` is the seed document and its section.
+
+    ``exact_decides``: what its other parts measure can't change the verdict, and is told beside it.
+    """
 
     id: str
     statement: str
@@ -75,6 +79,7 @@ class Claim:
     trained: Callable[[Lab], Found] | None = None
     checkpoint: Callable[[Real], Found] | None = None
     needs: tuple[Need, ...] = ()
+    exact_decides: bool = False
 
     @property
     def parts(self) -> tuple[str, ...]:

@@ -9,10 +9,11 @@ import torch
 
 from milepost.claims.claim import Claim, Figure, Found
 from milepost.claims.lengths import by_length
+from milepost.claims.needs import Need
 from milepost.claims.rule import core, limit
 from milepost.claims.seeds import gap
 from milepost.claims.sinusoids import nearest
-from milepost.claims.trained import Lab, Need
+from milepost.claims.trained import Lab
 from milepost.claims.world import FAR
 from milepost.spectrum import geometric
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from milepost.checkpoints.recommend import HURTS
 from milepost.claims.claim import Claim, Found, points
 from milepost.claims.lengths import by_length, rises
-from milepost.claims.rule import Number, core, limit
+from milepost.claims.needs import Need
+from milepost.claims.rule import Number, core, least, limit, most
 from milepost.claims.seeds import gap
-from milepost.claims.trained import Lab, Need
+from milepost.claims.trained import Lab
 
 EQUAL = "alibi(slopes=(0.03125, 0.03125, 0.03125, 0.03125))"
 """ALiBi with the geometric mean of the slopes of four heads in all of them."""
@@ -24,8 +25,7 @@ def shared_found(lab: Lab) -> Found:
     for own, shared in FAMILIES.items():
         a, b = lab.runs(SHARED, own), lab.runs(SHARED, shared)
         each[own] = gap(a, b, a[0]["trained_length"])
-    least, most = (pick(each.values(), key=lambda one: one.value) for pick in (min, max))
-    return Found({"most": most, "least": least}, (points("What sharing over heads costs", "nats a token", each, 0.0),))
+    return Found({"most": most(each.values()), "least": least(each.values())}, (points("What sharing over heads costs", "nats a token", each, 0.0),))
 
 
 def kinds_found(lab: Lab) -> Found:
@@ -33,7 +33,7 @@ def kinds_found(lab: Lab) -> Found:
     runs = {name: lab.runs(KINDS, name) for name in KINDS.encodings}
     plain = min(run["parameters"] for some in runs.values() for run in some)
     rise = {name: rises(some)["8 times"] for name, some in runs.items()}
-    bucket, smooth = (min((rise[name] for name in names), key=lambda one: one.value) for names in (BUCKETS, SMOOTH))
+    bucket, smooth = (least(rise[name] for name in names) for names in (BUCKETS, SMOOTH))
     ahead = Number(bucket.value - smooth.value, bucket.sides[0] - smooth.sides[1], bucket.sides[1] - smooth.sides[0], bucket.over)
     sizes = {name: some[0]["parameters"] for name, some in runs.items()}
     note = "parameters of whole models beyond the smallest: " + ", ".join(f"{name} {size - plain}" for name, size in sizes.items())

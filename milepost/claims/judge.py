@@ -2,6 +2,7 @@
 
 rows = judge(["rope-sign", "shift"])                          # exact ones, in seconds
 rows = judge(profile="quick", out="runs/claims")              # all; models are trained in runs/claims/lab
+rows = judge(out="runs/fresh", seeds=[3, 4, 5])               # models that no rule here was written after
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from milepost.claims import GROUPS
 from milepost.claims.claim import Claim, Found, NotMeasured
 from milepost.claims.rule import Number, sentence, verdict
+from milepost.claims.seeds import T
 from milepost.results import provenance
 from milepost.spec import nearest
 
@@ -39,12 +41,12 @@ def group_of(claim: Claim) -> str:
 
 
 def chosen(ids: Sequence[str], *, exact: bool = False) -> list[Claim]:
-    """The claims of these ids, or all of them; with ``exact`` alone, those whose whole experiment is exact."""
+    """The claims of these ids, or all of them; with ``exact`` alone, those that exact experiments decide by themselves."""
     known = claims()
     for name in ids:
         if name not in known:
             raise ValueError(f"there is no claim {name!r}{nearest(name, known)}; the claims are {', '.join(known)}")
-    wanted = [known[name] for name in dict.fromkeys(ids)] if ids else [one for one in known.values() if not exact or one.kind == "exact"]
+    wanted = [known[name] for name in dict.fromkeys(ids)] if ids else [one for one in known.values() if not exact or one.kind == "exact" or one.exact_decides]
     lacking = [one.id for one in wanted if exact and one.exact is None]
     if lacking:
         raise ValueError(f"--exact runs exact experiments alone, and {', '.join(lacking)} has none; leave --exact out")
@@ -53,19 +55,23 @@ def chosen(ids: Sequence[str], *, exact: bool = False) -> list[Claim]:
 
 def judge(
     ids: Sequence[str] = (), *, exact: bool = False, profile: str = "quick", out: str | Path | None = None, resume: bool = False, workers: int | None = None,
-    model: str | Path | None = None, text: str | Path | None = None, tell: Tell = lambda what, share: None,
+    model: str | Path | None = None, text: str | Path | None = None, seeds: Sequence[int] = (), tell: Tell = lambda what, share: None,
 ) -> list[Row]:  # fmt: skip
     """A row for each claim: what was measured, the rule and the verdict.
 
-    Without ``out`` nothing is trained, without ``model`` and ``text`` no checkpoint is read: what needs them is not decided. ``tell`` hears what is
-    being done and what share is done.
+    Without ``out`` nothing is trained, without ``model`` and ``text`` no checkpoint is read: what needs them is not decided. ``seeds``: which are trained,
+    where it is not those of the profile; then nothing that comes with the package is read. ``tell`` hears what is being done and what share is done.
     """
     if profile not in PROFILES:
         raise ValueError(f"the profile is {' or '.join(PROFILES)}, got {profile!r}")
     if (model is None) != (text is None):
         raise ValueError("a checkpoint is measured on a text: give both --model and --text, or neither")
+    if seeds and (exact or out is None):
+        raise ValueError("--seeds says which models are trained: give --out, the folder for them, and leave --exact out")
+    if len(seeds) > max(T):
+        raise ValueError(f"intervals are known for at most {max(T)} seeds, got {len(seeds)}: name fewer")
     wanted = chosen(ids, exact=exact)
-    lab, real, why = _sources(wanted, exact, profile, out, resume, workers, model, text, tell)
+    lab, real, why = _sources(wanted, exact, profile, out, resume, workers, model, text, seeds, tell)
     rows = []
     for number, claim in enumerate(wanted):
         tell(claim.id, number / len(wanted))
@@ -81,7 +87,7 @@ def document(rows: list[Row], **protocol: Any) -> dict[str, Any]:
 
 def _sources(
     wanted: list[Claim], exact: bool, profile: str, out: str | Path | None, resume: bool, workers: int | None, model: str | Path | None,
-    text: str | Path | None, tell: Tell,
+    text: str | Path | None, seeds: Sequence[int], tell: Tell,
 ) -> tuple[Lab | None, Real | None, dict[str, str]]:  # fmt: skip
     """The trained models and the checkpoint that the claims need; and for what there is not, why."""
     why = {"trained": "it needs small models, and no folder was given to train them in: give --out", "checkpoint": "it needs --model and --text"}
@@ -92,11 +98,11 @@ def _sources(
     if asked:
         from milepost.claims.trained import gather
 
-        lab = gather(asked, profile, None if out is None else Path(out) / "lab", resume=resume, workers=workers, tell=tell)
+        lab = gather(asked, profile, None if out is None else Path(out) / "lab", resume=resume, workers=workers, tell=tell, seeds=seeds)
     if model is not None and text is not None and any(claim.checkpoint is not None for claim in wanted):
         from milepost.claims.real import Real
 
-        real = Real(model, text, tell)
+        real = Real(model, text, tell, None if out is None else Path(out))
     return lab, real, why
 
 

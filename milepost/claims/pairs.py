@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from milepost.claims.claim import Claim, Found, points
+from milepost.claims.needs import Need
 from milepost.claims.rule import Number, control, core
 from milepost.claims.seeds import both
-from milepost.claims.trained import Lab, Need
+from milepost.claims.trained import Lab
 from milepost.diagnose.intervals import share
 from milepost.encodings.rope import RoPE
 from milepost.lab import tasks

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from milepost.claims.claim import Claim, Found, points
+from milepost.claims.needs import Need
 from milepost.claims.rule import Number, core, limit
 from milepost.claims.seeds import both
 from milepost.claims.small import fit, kept
-from milepost.claims.trained import Lab, Need
+from milepost.claims.trained import Lab
 from milepost.claims.world import WIDTH, Stack, drawn
 from milepost.diagnose.intervals import mean
 from milepost.lab.corpus import batch
@@ -85,7 +86,7 @@ def trained_found(lab: Lab) -> Found:
     text = plan.read()
     ids = torch.from_numpy(Texts.of(plan, text).windows[:, :PLACES])
     found, models = [], lab.models(NOPE, "nope")
-    for seed in range(len(models)):
+    for seed in lab.seeds:
 
         def one(seed: int = seed) -> Number:
             torch.manual_seed(seed)

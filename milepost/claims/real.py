@@ -1,11 +1,12 @@
 """Real: a checkpoint that the reader gives, stretched to twice its trained length without training, on the reader's text.
 
 Same targets: the last half of the trained length is scored, with the trained length and with twice it read. A stretched model keeps one setting for
-both, as a served one does. What was measured once is held for all claims.
+both, as a served one does. What was measured once is held for all claims, and kept window by window in OUT/checkpoint.json: a run that was stopped goes on.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,16 +22,18 @@ from milepost.claims.rule import Number
 from milepost.diagnose.intervals import mean
 from milepost.diagnose.losses import same_targets
 from milepost.dialects.rope_spec import Rope, RopeSpec
+from milepost.results import write_json
 from milepost.scaling.yarn import YaRN
 
-TIMES, WINDOWS = 2, 8
+TIMES, WINDOWS = 2, 4
+FILE = "checkpoint.json"
 Numbers = np.ndarray[Any, Any]
 
 
 class Real:
     """One model and one text; losses are measured when they are first asked for."""
 
-    def __init__(self, model: str | Path, text: str | Path, tell: Callable[[str, float], None] = lambda what, share: None):
+    def __init__(self, model: str | Path, text: str | Path, tell: Callable[[str, float], None] = lambda what, share: None, out: Path | None = None):
         self.subject, self.tell = load(model), tell
         spec, trained = self.subject.spec, self.subject.trained
         if spec is None or trained is None:
@@ -39,7 +42,12 @@ class Real:
         read = read_text(text, self.subject)
         self.begin = read.begin
         self.windows, self.groups = read.windows(self.target, WINDOWS)
-        self.held: dict[tuple[str, int], Numbers] = {}
+        self.about = {"model": self.subject.name, "positions": repr(self.spec), "text": read.digest, "windows": len(self.windows), "begin": self.begin}
+        self.file = None if out is None else out / FILE
+        self.held: dict[tuple[str, int], list[float]] = self._kept()
+        self.subject.prove(
+            by_layer(self.spec, len(self.subject.inspection.layers))
+        )  # positions that are put in its place are its own before they are stretched
 
     def _stretched(self, method: str) -> RopeSpec:
         made = self.spec.extended(self.target, method.split(",", maxsplit=1)[0])  # type: ignore[arg-type]
@@ -49,19 +57,30 @@ class Real:
 
     def losses(self, method: str, length: int) -> Numbers:
         """Mean losses of the targets (windows,) under a method ("none": as it is), with ``length`` tokens read."""
-        if (method, length) not in self.held:
-            done = []
-            encodings = {} if method == "none" else by_layer(self._stretched(method), len(self.subject.inspection.layers))
-            for number, window in enumerate(self.windows):
-                self.tell(f"{self.subject.name}, {method}, {length} tokens", number / len(self.windows))
-                with self.subject.turned(encodings):
-                    done.append(same_targets(self.subject, window[None], length, max(1, self.trained // 2), begin=self.begin).mean())
-            self.held[method, length] = np.array(done)
-        return self.held[method, length]
+        done = self.held.setdefault((method, length), [])
+        encodings = {} if method == "none" else by_layer(self._stretched(method), len(self.subject.inspection.layers))
+        for number in range(len(done), len(self.windows)):
+            self.tell(f"{self.subject.name}, {method}, {length} tokens", number / len(self.windows))
+            with self.subject.turned(encodings):
+                found = float(same_targets(self.subject, self.windows[number][None], length, max(1, self.trained // 2), begin=self.begin).mean())
+            if not np.isfinite(found):
+                raise NotMeasured(f"a loss of {self.subject.name} with {method} at {length} tokens is no number")
+            done.append(found)
+            if self.file is not None:
+                write_json(self.file, {**self.about, "losses": [{"method": name, "length": n, "by_window": some} for (name, n), some in self.held.items()]})
+        return np.array(done)
+
+    def _kept(self) -> dict[tuple[str, int], list[float]]:
+        """What was measured before of the same model on the same text."""
+        if self.file is None or not self.file.exists():
+            return {}
+        told = json.loads(self.file.read_text(encoding="utf-8"))
+        other = [f"{name} {told.get(name)!r}, not {value!r}" for name, value in self.about.items() if told.get(name) != value]
+        if other:
+            raise ValueError(f"{self.file} was measured with {'; '.join(other)}: name another --out")
+        return {(one["method"], one["length"]): one["by_window"] for one in told["losses"]}
 
     def _mean(self, values: Numbers) -> Number:
-        if not np.isfinite(values).all():
-            raise NotMeasured("a loss of the checkpoint is no number")
         one = mean(values[:, None], self.groups)
         return Number(one.value, one.low, one.high, f"{len(values)} windows")
 

@@ -9,6 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from milepost.claims.claim import Claim, Figure, Found
+from milepost.claims.heads import falls_found
+from milepost.claims.lengths import ROPE_ITSELF
 from milepost.claims.rotation import HEAD, turned, vectors
 from milepost.claims.rule import control, core, limit
 from milepost.claims.world import FAR, drawn, largest
@@ -95,12 +97,17 @@ CLAIMS = (
         "相似度随距离衰减。",
         "003, 002",
         "Scores at distances from 1,024 to 65,536 over those at 1 to 8: the mean of 4,096 random vectors with themselves (q = k), and the root mean "
-        "square of random pairs.",
+        "square of random pairs. Heads of small models trained with rope: scores of the same queries and keys, set at 1 to 8 and at half to whole the "
+        "trained length.",
         (
             core("same", "at most", 0.5, "the far mean score over the near one, for q = k,"),
             limit("random", "at most", 0.5, "the far size of scores over the near one, for random q and k,"),
+            limit("heads", "at least", 0.5, "the share of trained heads whose mean score is smaller far away"),
         ),
         exact=decay_found,
+        trained=falls_found,
+        needs=(ROPE_ITSELF,),
+        exact_decides=True,
     ),
     Claim(
         "pairs-in-code",

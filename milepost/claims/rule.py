@@ -14,7 +14,7 @@ A clause is clear when the whole interval lies on one side. The sentence of a ru
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -47,6 +47,23 @@ class Number:
             return f"{self.value:.3g}"
         low, high = self.sides
         return f"{self.value:.3g} ({low:.3g} to {high:.3g}; {self.over})"
+
+
+def least(numbers: Iterable[Number]) -> Number:
+    """The smallest of several: from their smallest lower side to their smallest upper one, so that it is clear of a bound where all of them are above it, or
+    one is below. Each of them has 95% for itself."""
+    return _extreme(min, numbers)
+
+
+def most(numbers: Iterable[Number]) -> Number:
+    """The largest of several, likewise."""
+    return _extreme(max, numbers)
+
+
+def _extreme(pick: Callable[..., Any], numbers: Iterable[Number]) -> Number:
+    held = list(numbers)
+    low, high = (pick(one.sides[side] for one in held) for side in (0, 1))
+    return Number(pick(one.value for one in held), low, high, pick(held, key=lambda one: one.value).over)
 
 
 @dataclass(frozen=True)

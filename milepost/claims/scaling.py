@@ -18,7 +18,7 @@ from milepost.checkpoints.recommend import HURTS
 from milepost.claims.claim import Claim, Figure, Found, collected, points
 from milepost.claims.lengths import ROPE, ROPE_ITSELF, by_length
 from milepost.claims.real import Real
-from milepost.claims.rule import Clause, Number, core, limit
+from milepost.claims.rule import Clause, Number, core, least, limit
 from milepost.claims.seeds import both, gap, losses
 from milepost.claims.trained import Lab
 from milepost.diagnose.intervals import mean
@@ -117,15 +117,15 @@ def real_temperature_found(real: Real) -> Found:
 def trade_found(lab: Lab) -> Found:
     """What short texts pay for each method."""
     costs = {method: gains(lab, method)["cost"] for method in PLAIN}
-    cheapest = min(costs.values(), key=lambda one: one.value)
-    return Found({"cost": cheapest}, (points("What texts of the trained length pay, set for 8 times", "share of the loss", costs, 0.0),), lab.source(ROPE))
+    return Found(
+        {"cost": least(costs.values())}, (points("What texts of the trained length pay, set for 8 times", "share of the loss", costs, 0.0),), lab.source(ROPE)
+    )
 
 
 def real_trade_found(real: Real) -> Found:
     """The same on a checkpoint."""
     costs = {method: real.cost(method) for method in PLAIN}
-    cheapest = min(costs.values(), key=lambda one: one.value)
-    return Found({"real cost": cheapest}, (points(f"What texts of the trained length pay, {real.subject.name}", "share of the loss", costs, 0.0),))
+    return Found({"real cost": least(costs.values())}, (points(f"What texts of the trained length pay, {real.subject.name}", "share of the loss", costs, 0.0),))
 
 
 def _both_ranges(words: str) -> tuple[Clause, ...]:

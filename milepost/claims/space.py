@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from milepost.claims.claim import Claim, Figure, Found, NotMeasured
-from milepost.claims.rule import control, core
-from milepost.claims.trained import Lab
+from milepost.claims.claim import Claim, Figure, Found
+from milepost.claims.rule import control, core, limit
+from milepost.claims.sight import SIGHT, sight_found
 from milepost.claims.world import FAR, drawn, largest
 from milepost.encodings.axial import Axial
 from milepost.positions import grid
@@ -45,11 +45,6 @@ def axes_found() -> Found:
     return Found({"together": max(together), "alone": min(alone)}, (figure,))
 
 
-def vision_found(lab: Lab) -> Found:
-    """Waits for a lab of images."""
-    raise NotMeasured("it waits for a lab that trains small vision models")
-
-
 CLAIMS = (
     Claim(
         "n-d",
@@ -69,8 +64,18 @@ CLAIMS = (
         "Image patches need 2-D positions; learned 1-D tables do not carry to another resolution.",
         "图像块需要二维位置；可学习的一维位置表不能迁移到其他分辨率。",
         "001 §7, 004",
-        "Small vision models are trained at one size and tested at others: 1-D and 2-D learned tables (resized), 2-D sinusoids, axial and mixed rope.",
-        (core("carried", "at least", 0.0, "the accuracy at another size by which 2-D schemes are ahead of a resized 1-D table"),),
-        trained=vision_found,
+        "Small vision models are trained at one size and tested on the same images at half and at twice that: learned tables of one axis (as it is, or its row "
+        "resampled) and of two (resampled on the grid), 2-D sinusoids, axial and mixed rope (told the new places, or those stretched onto the trained "
+        "grid). Where there are two ways, the one that is right more often counts.",
+        (
+            control("learned", "at least", 0.5, "the share of right answers of the 1-D table at the trained size"),
+            core("half", "at least", 0.0, "the share of images by which the 2-D table is ahead of the 1-D one at half the size"),
+            core("twice", "at least", 0.0, "the same lead at twice the size"),
+            limit("home, least", "at least", 0.0, "the least lead of 2-D sinusoids, axial and mixed rope over the 1-D table at the trained size"),
+            limit("half, least", "at least", 0.0, "the same least lead at half the size"),
+            limit("twice, least", "at least", 0.0, "the same least lead at twice the size"),
+        ),
+        trained=sight_found,
+        needs=(SIGHT,),
     ),
 )

@@ -6,9 +6,10 @@ A task counts as learned where at least 9 of 10 answers are right, and as not le
 from __future__ import annotations
 
 from milepost.claims.claim import Claim, Found, points
-from milepost.claims.rule import Number, control, core, limit
+from milepost.claims.needs import Need
+from milepost.claims.rule import Number, control, core, limit, most
 from milepost.claims.seeds import accuracy
-from milepost.claims.trained import Lab, Need
+from milepost.claims.trained import Lab
 
 LEARNED, HALF = 0.9, 0.5
 BETTER_THAN_A_COIN = 0.6
@@ -59,9 +60,9 @@ def index_found(lab: Lab) -> Found:
     """What stands at index k: absolute against relative schemes, by the better of each."""
     found = {name: _at_home(lab, INDEX, name) for name in INDEX.encodings}
     absolute, relative = ({name: found[name] for name in names} for names in (("learned", "sinusoidal"), ("rope", "alibi")))
-    a, r = (max(group.values(), key=lambda one: one.value) for group in (absolute, relative))
+    a, r = (most(group.values()) for group in (absolute, relative))
     ahead = Number(a.value - r.value, a.sides[0] - r.sides[1], a.sides[1] - r.sides[0], a.over)
-    return Found({"ahead": ahead, "best": max((a, r), key=lambda one: one.value)}, (points("index: right answers", "share", found, HALF),))
+    return Found({"ahead": ahead, "best": most((a, r))}, (points("index: right answers", "share", found, HALF),))
 
 
 CLAIMS = (

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import numpy as np
+from collections.abc import Callable
 
 from milepost.checkpoints.recommend import HURTS
 from milepost.claims.claim import Claim, Found, collected
-from milepost.claims.lengths import ROPE_ITSELF, by_length
+from milepost.claims.lengths import ROPE_ITSELF, by_length, farther
+from milepost.claims.needs import Need
+from milepost.claims.real import Real
 from milepost.claims.rule import Number, core
-from milepost.claims.seeds import Run, both, rise
-from milepost.claims.trained import Lab, Need
-from milepost.diagnose.intervals import mean
-from milepost.diagnose.losses import same_targets
+from milepost.claims.seeds import Run, rise
+from milepost.claims.trained import Lab
 from milepost.encodings.rope import RoPE
-from milepost.lab import corpus
-from milepost.lab.measure import Texts
+from milepost.lab.model import Decoder
 from milepost.scaling.ntk import NTK
 
 TUNED = Need("tuned", ("rope",))
@@ -42,21 +39,24 @@ def farthest_found(lab: Lab) -> Found:
     none, tuned = lab.runs(TUNED, "rope"), lab.runs(TUNED, "rope", "ntk tuned")
     home = none[0]["trained_length"]
 
+    def stretched(model: Decoder) -> Decoder:
+        return model.with_encoding(repr(RoPE(model.shape.head_dim, scaling=NTK(FARTHEST)))).eval()
+
     def far() -> Number:
-        plan = lab.plans["text"]
-        text = corpus.read(plan.text, plan.tokenizer, longest=FARTHEST * home, trained=home)
-        texts = Texts.of(replace(plan, lengths=(home, FARTHEST * home), windows=plan.windows // 4), text)
-        by_model = []
-        for model in lab.models(ROPE_ITSELF, "rope"):
-            reader = model.with_encoding(repr(RoPE(plan.shape.head_dim, scaling=NTK(FARTHEST)))).eval()
-            before = same_targets(model, texts.windows, home, plan.targets).mean(1)
-            by_model.append((same_targets(reader, texts.windows, FARTHEST * home, plan.targets).mean(1) - before) / before.mean())
-        lost = np.array(by_model)
-        one = mean(lost.mean(0)[:, None], texts.files)
-        return both([float(v) for v in lost.mean(1)], one.low, one.high, f"{len(set(texts.files.tolist()))} files")
+        return farther(lab, lab.models(ROPE_ITSELF, "rope"), FARTHEST, lab.plans["text"].windows // 4, stretched)
 
     numbers = collected({"zero": far, "tuned": lambda: _against(none, tuned, 16 * home, home)})
     return Found(numbers, (by_length("Loss of the same tokens", {"none": none, "ntk, tuned": tuned}),))
+
+
+def on_real(method: str) -> Callable[[Real], Found]:
+    """A function that measures a method on a checkpoint, at twice its trained length without training."""
+
+    def found(real: Real) -> Found:
+        note = f"on {real.subject.name}, trained at {real.trained}, read at {real.target}"
+        return Found({"real zero, 2 times": real.rise(method)}, (), (note,))
+
+    return found
 
 
 CLAIMS = (
@@ -65,13 +65,16 @@ CLAIMS = (
         "YaRN needs training and reaches 4 times at most.",
         "YaRN 需要额外训练，且最多外推到 4 倍。",
         "002",
-        "Small models with rope under YaRN at 2, 4, 8 and 16 times the trained length, without training and after a little at 16 times.",
+        "Small models with rope under YaRN at 2, 4, 8 and 16 times the trained length, without training and after a little at 16 times. A "
+        "checkpoint at twice its trained length, without training.",
         (
+            core("real zero, 2 times", "at least", HURTS, "the rise of a checkpoint's loss at 2 times without training, as a share,"),
             core("zero, 2 times", "at least", HURTS, "the rise of the loss at 2 times without training, as a share,"),
             core("tuned, 4 times", "at most", HURTS, "the rise of the loss at 4 times after training, as a share,"),
             core("tuned, 8 times", "at least", HURTS, "the rise of the loss at 8 times after training, as a share,"),
         ),
         trained=training_found,
+        checkpoint=on_real("yarn"),
         needs=(TUNED,),
     ),
     Claim(
@@ -79,12 +82,15 @@ CLAIMS = (
         "Tuned frequencies reach 64 times the trained length.",
         "调整频率后可支持 64 倍于训练长度的上下文。",
         "003",
-        "Small models with rope under NTK-aware scaling: without training at 64 times the trained length, and after a little training at 16 times.",
+        "Small models with rope under NTK-aware scaling: without training at 64 times the trained length, and after a little training at 16 times. A "
+        "checkpoint at twice its trained length, without training.",
         (
+            core("real zero, 2 times", "at most", HURTS, "the rise of a checkpoint's loss at 2 times without training, as a share,"),
             core("zero", "at most", HURTS, "the rise of the loss at 64 times without training, as a share,"),
             core("tuned", "at most", HURTS, "the rise of the loss at 16 times after training, as a share,"),
         ),
         trained=farthest_found,
+        checkpoint=on_real("ntk"),
         needs=(TUNED, ROPE_ITSELF),
     ),
 )

@@ -21,6 +21,7 @@ def claims_command(
     model: Annotated[str | None, typer.Option(help="A checkpoint on which claims about scaling are decided too: a folder, or a name on the Hub.")] = None,
     text: Annotated[Path | None, typer.Option(help="The text that the checkpoint reads: a file or a folder.")] = None,
     workers: Annotated[int | None, typer.Option(help="Trainings side by side; one for each core if left out.")] = None,
+    seeds: Annotated[str, typer.Option(help="How many seeds are trained, or which, separated by commas; those of the profile if left out.")] = "",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a folder whose trainings were stopped.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -29,17 +30,24 @@ def claims_command(
     Verdicts are `holds`, `holds with a limit`, `fails` and `not decided here`. Without --out nothing is trained: lab results that come with the
     package are read, and what needs more is not decided.
 
-    Example: `milepost claims rope-sign shift --json`, `milepost claims --exact` or `milepost claims --profile quick --out runs/claims`
+    Rules are younger than the results that come with the package; with --seeds, models are trained that no rule has seen.
+
+    Example: `milepost claims rope-sign shift --json`, `milepost claims --exact` or `milepost claims --profile quick --out runs/claims --seeds 3,4,5`
     """
     from milepost.claims.judge import chosen, document, judge
+    from milepost.cli.lab_ask import read_seeds
     from milepost.report import claims as report
 
     chosen(ids or [], exact=exact)  # what is wrong with the ids is said first
+    numbers = read_seeds(seeds)
     if out is not None:
         report.check_folder(out, model, resume)
     with measuring() as tell:
-        rows = judge(ids or [], exact=exact, profile=profile, out=out, resume=resume, workers=workers, model=model, text=text, tell=tell)
-    written = None if out is None else report.save(document(rows, profile=profile, exact=exact, model=model), out)
+        rows = judge(
+            ids or [], exact=exact, profile=profile, out=out, resume=resume, workers=workers, model=model, text=text, seeds=numbers, tell=tell
+        )  # fmt: skip
+    about = {"profile": profile, "exact": exact, "model": model, "seeds": numbers or "those of the profile"}
+    written = None if out is None else report.save(document(rows, **about), out)
     if as_json:
         print_json(rows)
     else:

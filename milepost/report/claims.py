@@ -129,7 +129,7 @@ def markdown(data: dict[str, Any]) -> str:
 
 def check_folder(out: Path, model: str | None, resume: bool) -> None:
     """Refuse a folder that holds claims already (but to go on), or something else, or that is in the model's own."""
-    place, ours = out.expanduser().resolve(), ("claims.json", "claims.md", "claims.html", "lab")
+    place, ours = out.expanduser().resolve(), ("claims.json", "claims.md", "claims.html", "checkpoint.json", "lab")
     if place.exists() and (not place.is_dir() or any(file.name not in ours and not file.name.endswith(".tmp") for file in place.iterdir())):
         raise ValueError(f"--out {out} is there already, and holds other things than claims: name another folder")
     if place.exists() and any(place.iterdir()) and not resume:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from milepost.claims.rule import VERDICTS, Number, control, core, limit, sentence, verdict
+from milepost.claims.rule import VERDICTS, Number, control, core, least, limit, most, sentence, verdict
 
 RULE = (control("seen", "at least", 0.9, "what a control sees"), core("loss", "at most", 2.0, "the loss"), limit("deep", "at most", 1.0, "the deeper loss"))
 
@@ -67,3 +67,13 @@ def test_the_sentence_changes_with_the_rule():
     moved = (RULE[0], core("loss", "at most", 3.0, "the loss"), RULE[2])
     assert sentence(moved) != sentence(RULE)
     assert "at most 3" in sentence(moved)
+
+
+def test_the_extreme_of_several_is_as_unsure_as_they_are():
+    """The smallest value is sure to be above 0, and another may be below: so the smallest of all may be."""
+    sure, unsure, below = Number(0.1, 0.05, 0.15, "a"), Number(0.2, -0.3, 0.7, "b"), Number(0.3, -0.6, -0.1, "c")
+    assert least([sure, unsure]) == Number(0.1, -0.3, 0.15, "a") and most([sure, unsure]) == Number(0.2, 0.05, 0.7, "b")
+    rule = (core("least", "at least", 0.0, "the least"),)
+    assert verdict(rule, {"least": sure}) == "holds" and verdict(rule, {"least": least([sure, unsure])}) == "not decided here"
+    assert verdict(rule, {"least": least([sure, unsure, below])}) == "fails"
+    assert least([Number(2.0), Number(1.0)]).sides == (1.0, 1.0)

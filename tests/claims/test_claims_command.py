@@ -70,6 +70,21 @@ def test_exact_runs_the_exact_half_of_a_mixed_claim_and_says_what_was_left_out()
     assert "Its trained part was not run: only exact experiments were asked for" in row["evidence"]
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--seeds", "3,4"], "--seeds says which models are trained: give --out"),
+        (["--seeds", "x", "--out", "OUT"], "--seeds is how many, such as 3, or which, such as 0,7; got 'x'"),
+        (["--seeds", "11", "--out", "OUT"], "intervals are known for at most 10 seeds, got 11"),
+        (["--seeds", "4,4", "--out", "OUT"], "seeds are different whole numbers"),
+    ],
+)
+def test_seeds_that_can_t_be_trained_are_said(tmp_path, words, said):
+    out = tmp_path / "claims"
+    done = run("rope-breaks", *[str(out) if word == "OUT" else word for word in words])
+    assert done.exit_code == 2 and said in done.stderr and not out.exists()
+
+
 def test_a_model_wants_a_text():
     done = run("pi-local", "--model", "somewhere")
     assert done.exit_code == 2 and "give both --model and --text" in done.stderr
@@ -82,9 +97,9 @@ def test_what_can_t_run_is_a_row_with_its_reason():
 
 
 @pytest.mark.parametrize("name", ["migrate", "vit-2d"])
-def test_what_waits_says_for_what(name):
+def test_what_is_trained_wants_a_folder(name):
     row = judge([name])[0]
-    assert row["verdict"] == "not decided here" and "it waits for" in row["evidence"]
+    assert row["verdict"] == "not decided here" and "give --out" in row["evidence"]
 
 
 def test_out_writes_a_document_with_provenance_and_a_page(tmp_path):

@@ -2,7 +2,6 @@
 
 import json
 import statistics
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,37 +9,12 @@ import pytest
 import torch
 
 from milepost.choose import shipped
-from milepost.claims import frame, lengths, pairs, probes, trained
+from milepost.claims import lengths, needs, pairs, probes, trained
 from milepost.claims.judge import claims, judge
+from milepost.claims.needs import Need, is_old, plans
 from milepost.claims.rule import VERDICTS
-from milepost.claims.trained import Need, is_old, plans
-from milepost.lab import plan as planned
 from milepost.lab.model import Decoder, Shape
-from milepost.lab.trial import run
 from milepost.spec import build
-
-
-@pytest.fixture
-def small(monkeypatch, texts):
-    """The plans of the claims, for models so small that they learn nothing."""
-
-    def made(profile, **how):
-        plan = planned.make(profile, **{**how, "text": str(texts), "train_length": 16, "lengths": "1x,2x,4x,8x,16x"})
-        return replace(plan, steps=4, rows=4, windows=6, shape=replace(plan.shape, layers=2, length=16))
-
-    monkeypatch.setattr(trained, "make", made)
-    monkeypatch.setattr(trained, "TASK_STEPS", {"quick": 4})
-
-
-@pytest.fixture(scope="session")
-def texts(tmp_path_factory):
-    """A folder of twenty texts of some 3000 bytes."""
-    folder = tmp_path_factory.mktemp("texts")
-    for number in range(20):
-        rng = np.random.default_rng(number)
-        (folder / f"text-{number:02}.txt").write_text(" ".join(rng.choice(["position", "token", "length", "query", "key", "value", "near", "far"], 500)))
-    return folder
-
 
 # -- what comes with the package ----------------------------------------------------------------------------------------------------------
 
@@ -88,18 +62,24 @@ def test_plans_hold_every_model_that_a_claim_needs(profile):
     known = plans(profile, claims().values())
     for claim in claims().values():
         for need in claim.needs:
-            plan = known[need.sweep]
+            plan = needs.images(profile, claims().values()) if need.sweep == "image" else known[need.sweep]
             names = {(trial.encoding, trial.data) for trial in plan.trials()}
             for encoding in need.encodings:
-                assert (trained.spelled(encoding, plan.shape.width), need.data) in names
-                build(trained.spelled(encoding, plan.shape.width), heads=plan.shape.heads, head_dim=plan.shape.head_dim, width=plan.shape.width, length=64)
+                assert (needs.spelled(encoding, plan.shape.width), need.data) in names
+                plan.shape.build(needs.spelled(encoding, plan.shape.width))
     assert known["one-layer"].shape.layers == 1 and known["deep"].shape.layers > 1
 
 
 # -- trained here ---------------------------------------------------------------------------------------------------------------------------
 
 
-def test_models_are_trained_once_and_go_on(small, tmp_path):
+def test_models_are_trained_in_processes_of_their_own(small, tmp_path):
+    row = judge(["rope-in-range"], out=tmp_path / "claims")[0]
+    assert {"whole", "window"} <= row["numbers"].keys()
+    assert len(list((tmp_path / "claims").rglob("result.json"))) == 1 and not list((tmp_path / "claims").rglob("*.pt"))
+
+
+def test_models_are_trained_once_and_go_on(small, in_this_process, tmp_path):
     out = tmp_path / "claims"
     row = judge(["previous-token"], out=out)[0]
     assert row["verdict"] == "not decided here"  # four steps teach nothing, and the control sees it
@@ -116,13 +96,31 @@ def test_models_are_trained_once_and_go_on(small, tmp_path):
         judge(["previous-token"], out=out)
 
 
-def test_two_claims_share_a_model(small, tmp_path):
+def test_named_seeds_are_trained_and_nothing_older_is_read(small, in_this_process, tmp_path):
+    out = tmp_path / "claims"
+    row = judge(["rope-breaks"], out=out, profile="quick", seeds=[3, 5])[0]
+    seeds = sorted(run["seed"] for file in out.rglob("result.json") for run in json.loads(file.read_text())["runs"] if run["strategy"] == "none")
+    assert seeds == [3, 5] and "2 seeds" in row["evidence"] and "come with the package" not in row["evidence"]
+    again = judge(["learned-fits"], out=out, resume=True, seeds=[3, 5])[0]
+    assert sorted(file.name for file in (out / "lab" / "frame").iterdir() if file.name.startswith("rope")) == ["rope-3.json", "rope-5.json"]
+    assert again["numbers"]["learned"]["over"].startswith("2 seeds")
+    with pytest.raises(ValueError, match="seeds changed since"):
+        judge(["rope-breaks"], out=out, resume=True, seeds=[3, 4])
+
+
+def test_every_plan_has_the_named_seeds():
+    known = plans("standard", claims().values(), [7, 8])
+    assert {plan.seeds for plan in (*known.values(), needs.images("standard", claims().values(), [7, 8]))} == {(7, 8)}
+    assert {plan.seeds for plan in plans("standard", claims().values()).values()} == {(0, 1, 2)}
+
+
+def test_two_claims_share_a_model(small, in_this_process, tmp_path):
     rows = judge(["rope-in-range", "rope-far-random"], out=tmp_path / "claims")
     assert len(list((tmp_path / "claims").rglob("result.json"))) == 1
     assert all(row["numbers"] for row in rows)
 
 
-def test_a_model_that_is_lost_is_a_reason_not_a_crash(small, tmp_path):
+def test_a_model_that_is_lost_is_a_reason_not_a_crash(small, in_this_process, tmp_path):
     out = tmp_path / "claims"
     judge(["rope-in-range"], out=out)
     file = next((out / "lab").rglob("result.json"))
@@ -133,26 +131,7 @@ def test_a_model_that_is_lost_is_a_reason_not_a_crash(small, tmp_path):
     assert row["verdict"] == "not decided here" and "could not be trained: the loss at step 3 is nan" in row["evidence"]
 
 
-TRAINED = [name for name, claim in claims().items() if claim.trained is not None and name not in ("migrate", "vit-2d")]
-
-
-@pytest.fixture
-def in_this_process(monkeypatch):
-    """Trials one after another, here: the trainings themselves are the real ones."""
-
-    def run_all(plan, todo, out, workers, tell):
-        for trial in todo:
-            yield trial, run(plan, trial, out / "trials" / trial.key, lambda news, trial=trial: tell(trial, news))
-
-    monkeypatch.setattr(trained.processes, "run_all", run_all)
-    for module in (frame, probes):
-        monkeypatch.setattr(module, "STEPS", {"quick": 2})
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory):
-    """A folder in which models are trained once for all claims."""
-    return tmp_path_factory.mktemp("shared") / "claims"
+TRAINED = [name for name, claim in claims().items() if claim.trained is not None and name != "migrate"]
 
 
 @pytest.mark.parametrize("name", TRAINED)
@@ -194,38 +173,63 @@ def test_figures_by_length_leave_out_what_was_not_measured(made):
 # -- a checkpoint -------------------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_is_stretched_and_its_numbers_join_the_rule(small, tmp_path, texts):
+@pytest.fixture
+def checkpoint(small, in_this_process, shared):
     """A lab model stands in for a real one: it is read by the same code."""
-    out = tmp_path / "claims"
-    judge(["rope-in-range"], out=out)
-    model = next((out / "lab").rglob("model.safetensors")).parent
-    rows = {row["id"]: row for row in judge(["pi-local", "yarn-balance", "trade"], model=model, text=texts)}
+    judge(["rope-in-range"], out=shared, resume=True)
+    return next((shared / "lab" / "text").glob("trials/rope-text-*/model.safetensors")).parent
+
+
+def test_a_checkpoint_is_stretched_and_its_numbers_join_the_rule(checkpoint, texts):
+    rows = {row["id"]: row for row in judge(["pi-local", "yarn-balance", "trade", "yarn-needs-training", "ntk-64"], model=checkpoint, text=texts)}
     for name in ("real gain", "real cost"):
         assert rows["pi-local"]["numbers"][name]["over"].endswith("windows")
     assert "real temperature" in rows["yarn-balance"]["numbers"] and "real cost" in rows["trade"]["numbers"]
+    for name in ("yarn-needs-training", "ntk-64"):
+        assert rows[name]["numbers"]["real zero, 2 times"]["over"].endswith("windows")
     assert not any("it needs --model" in row["evidence"] for row in rows.values())
 
 
-def test_gains_and_costs_have_their_signs(small, tmp_path, texts):
+def test_gains_and_costs_have_their_signs(checkpoint, texts):
     from milepost.claims.real import Real
 
-    out = tmp_path / "claims"
-    judge(["rope-in-range"], out=out)
-    real = Real(next((out / "lab").rglob("model.safetensors")).parent, texts)
+    real = Real(checkpoint, texts)
     held = {("none", 16): 2.0, ("none", 32): 3.0, ("linear", 16): 2.5, ("linear", 32): 2.8}
-    real.held = {key: np.full(4, value) for key, value in held.items()}
+    real.held = {key: [value] * 4 for key, value in held.items()}
+    real.windows = real.windows[[0, 0, 0, 0]]
     real.groups = np.arange(4)
     assert real.gain("linear").value == pytest.approx(0.2)
     assert real.cost("linear").value == pytest.approx(0.25)
     assert real.rise("linear").value == pytest.approx(0.4)
 
 
-def test_yarn_without_its_temperature_keeps_its_frequencies(small, tmp_path, texts):
+def test_a_checkpoint_that_was_stopped_goes_on(checkpoint, texts, tmp_path, monkeypatch):
+    from milepost.claims import real
+
+    whole = real.Real(checkpoint, texts, out=tmp_path / "whole").losses("linear", 32)
+    asked = []
+
+    def until(subject, window, length, *rest, **more):
+        asked.append(length)
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return same_targets(subject, window, length, *rest, **more)
+
+    same_targets = real.same_targets
+    monkeypatch.setattr(real, "same_targets", until)
+    with pytest.raises(KeyboardInterrupt):
+        real.Real(checkpoint, texts, out=tmp_path / "cut").losses("linear", 32)
+    resumed = real.Real(checkpoint, texts, out=tmp_path / "cut").losses("linear", 32)
+    assert resumed.tolist() == whole.tolist() and len(asked) == len(whole) + 1  # the third was asked for twice
+    (texts_of_another := tmp_path / "other.txt").write_text("other words " * 400)
+    with pytest.raises(ValueError, match=r"checkpoint.json was measured with text .*name another --out"):
+        real.Real(checkpoint, texts_of_another, out=tmp_path / "cut")
+
+
+def test_yarn_without_its_temperature_keeps_its_frequencies(checkpoint, texts):
     from milepost.claims.real import Real
 
-    out = tmp_path / "claims"
-    judge(["rope-in-range"], out=out)
-    real = Real(next((out / "lab").rglob("model.safetensors")).parent, texts)
+    real = Real(checkpoint, texts)
     warm, cold = (real._stretched(name).main for name in ("yarn", "yarn, no temperature"))
     assert warm.spectrum(32).frequencies == cold.spectrum(32).frequencies
     assert warm.temperature(32) > 1.0 == cold.temperature(32)
