@@ -1,31 +1,29 @@
 """The claims as a page, a document and a table. From claims.json alone.
 
-Each claim has its statement in English and Chinese, its source, the experiment, a figure, the evidence, the rule and the verdict. Figures are drawn
-as the reader comes to them; buttons show the claims of one verdict alone.
+Each claim has its statement in English and Chinese, its source, the experiment, a figure, the evidence, the rule and the verdict. Buttons show the claims
+of one verdict alone.
 """
 
 from __future__ import annotations
 
-import html
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from textwrap import wrap
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from milepost.report.claims_page import template
-from milepost.report.lab_style import COLOURS, MARKS
+from milepost.report.figure import Figure, Mark
+from milepost.report.svg import draw
 from milepost.results import write, write_json
 
 Row = dict[str, Any]
 VERDICTS = ("holds", "holds with a limit", "fails", "not decided here")
 STYLES = {"holds": "green", "holds with a limit": "yellow", "fails": "bold red", "not decided here": "dim"}
-GREY = "#888"
-LINE, TICKS = 44, 8
-"""Letters in a line of a title, which a phone has room for; and points of a logarithmic axis that are all named."""
+WIDE = 400
+"""Pixels of a figure, which a phone has room for."""
 
 
 def counted(rows: Sequence[Row]) -> dict[str, int]:
@@ -50,39 +48,21 @@ def terminal(rows: Sequence[Row]) -> Table:
     return table
 
 
-def figure(data: dict[str, Any]) -> Any:
-    """One picture as a plotly object: lines, or points with intervals; a dotted line at the rule's threshold."""
-    from plotly import graph_objects as go
-
-    fig = go.Figure()
-    for number, (name, values) in enumerate(data["lines"].items()):
-        colour = COLOURS[number % len(COLOURS)]
-        how: dict[str, Any] = {"mode": "lines+markers", "line": {"color": colour, "width": 2}} if data["kind"] == "lines" else {"mode": "markers"}
-        if name in data["low"]:
-            how["error_y"] = _bars(values, data["low"][name], data["high"][name])
-        x = [html.escape(one) if isinstance(one, str) else one for one in data["x"]]
-        mark = {"color": colour, "symbol": MARKS[number % len(MARKS)], "size": 9 if data["kind"] == "points" else 6}
-        fig.add_scatter(x=x, y=values, name=html.escape(name), marker=mark, **how)
-    fig.update_xaxes(
-        title_text=html.escape(data["x_title"]), type="log" if data["log_x"] else "category" if data["kind"] == "points" else "linear", automargin=True
-    )
-    fig.update_yaxes(title_text=html.escape(data["y_title"]), type="log" if data["log_y"] else "linear", exponentformat="power", automargin=True)
-    if data["log_x"] and len(data["x"]) <= TICKS:
-        fig.update_xaxes(tickvals=data["x"], ticktext=[f"{one:,g}" if one < 1e5 else f"{one:.0e}" for one in data["x"]])
-    if data["mark"] is not None and (data["mark"] > 0 or not data["log_y"]):
-        fig.add_hline(data["mark"], line_dash="dot", line_color=GREY)
-    title = {"text": "<br>".join(html.escape(line) for line in wrap(data["title"], LINE)), "x": 0, "xanchor": "left", "font": {"size": 14}}
-    fig.update_layout(
-        template="plotly_white", height=340, margin={"l": 60, "r": 20, "t": 60, "b": 50}, legend={"orientation": "h", "y": -0.3}, title=title,
-        font={"family": "system-ui, sans-serif"}, showlegend=len(data["lines"]) > 1,
-    )  # fmt: skip
-    return fig
+def figure(data: dict[str, Any]) -> Figure:
+    """One picture: lines, or points with their intervals; a dotted line at the rule's threshold. What a logarithmic axis can't show is a gap."""
+    log, mark = data["log_y"], data["mark"]
+    lines = {name: [_shown(v, log) for v in values] for name, values in data["lines"].items()}
+    marked = mark is not None and (mark > 0 or not log)
+    if data["kind"] == "points":
+        sides = {name: [(_shown(a, log), _shown(b, log)) for a, b in zip(low, data["high"][name], strict=True)] for name, low in data["low"].items()}
+        marks, names = (Mark("x", mark, ""),) if marked else (), tuple(map(str, data["x"]))
+        return Figure("points", data["title"], data["y_title"], lines=lines, sides=sides, y_names=names, log_x=log, marks=marks)
+    marks = (Mark("y", mark, ""),) if marked else ()
+    return Figure("lines", data["title"], data["x_title"], data["y_title"], data["x"], lines=lines, log_x=data["log_x"], log_y=log, marks=marks)
 
 
-def _bars(values: list[Any], low: list[Any], high: list[Any]) -> dict[str, Any]:
-    """Intervals as plotly wants them: how far below and above."""
-    both = [(0.0, 0.0) if v is None or a is None or b is None else (v - a, b - v) for v, a, b in zip(values, low, high, strict=True)]
-    return {"type": "data", "symmetric": False, "arrayminus": [a for a, _ in both], "array": [b for _, b in both], "thickness": 1.5, "width": 4}
+def _shown(value: float | None, log: bool) -> float | None:
+    return None if value is None or (log and value <= 0) else value
 
 
 def clauses(row: Row) -> tuple[list[str], list[list[str]]]:
@@ -104,17 +84,16 @@ def _said(found: dict[str, Any] | None) -> str:
 def page(data: dict[str, Any]) -> str:
     """claims.html, self-contained."""
     from jinja2 import Environment
-    from plotly.offline import get_plotlyjs
 
     rows = data["rows"]
     groups: dict[str, list[Row]] = {title: [] for name, title in data["groups"].items() if any(row["group"] == name for row in rows)}
     for row in rows:
-        drawn = [figure(one).to_json().replace("<", "\\u003c") for one in row["figures"]]
+        drawn = [draw(figure(one), WIDE) for one in row["figures"]]
         groups[data["groups"][row["group"]]].append({**row, "drawn": drawn, "clause_rows": clauses(row)})
     about = data["provenance"]
     facts = [[key, str(value)] for key, value in (*about["protocol"].items(), *((k, v) for k, v in about.items() if k != "protocol"))]
     made = Environment(autoescape=True).from_string(template())
-    return made.render(answer=answer(rows), counts=counted(rows), total=len(rows), groups=groups, facts=facts, plotly=get_plotlyjs())
+    return made.render(answer=answer(rows), counts=counted(rows), total=len(rows), groups=groups, facts=facts)
 
 
 def markdown(data: dict[str, Any]) -> str:

@@ -16,33 +16,12 @@ section { border-top: 1px solid var(--line); padding-top: .6rem } section h3 { m
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1rem; margin: .4rem 0 } dt { color: var(--dim) } dd { margin: 0 }
 @media (max-width: 600px) { dl { display: block } dt { margin-top: .4rem } }
 .chips button[aria-pressed=false] { opacity: 1; text-decoration: none } .chips button[aria-pressed=true] { background: var(--ink); color: var(--paper) }
-.chips { position: sticky; top: 0; background: var(--paper); padding: .4rem 0; z-index: 2 } .figure { min-height: 340px }
+.chips { position: sticky; top: 0; background: var(--paper); padding: .4rem 0; z-index: 2 }
+.figure { min-height: 0 } .figure svg { max-width: 100%; height: auto } .halo { stroke: var(--paper); stroke-width: 4px; paint-order: stroke }
 section, .group { scroll-margin-top: 4rem } .toc ul { columns: 16rem; padding-left: 1.2rem; margin: .3rem 0 1rem }
 """
 
 _SCRIPT = """
-const scheme = matchMedia("(prefers-color-scheme: dark)"), drawn = [];
-function colours(layout) {
-  const ink = scheme.matches ? "#e7e7ea" : "#1c1c1c", grid = scheme.matches ? "#3f3f46" : "#e4e4e7", clear = "rgba(0,0,0,0)";
-  const found = {paper_bgcolor: clear, plot_bgcolor: clear, "font.color": ink, "title.font.color": ink};
-  for (const axis of Object.keys(layout).filter(key => /^[xy]axis/.test(key)))
-    Object.assign(found, {[axis + ".gridcolor"]: grid, [axis + ".zerolinecolor"]: grid, [axis + ".linecolor"]: grid});
-  return found;
-}
-function draw(place) {
-  const figure = JSON.parse(document.getElementById(place.id + "-data").textContent);
-  if (matchMedia("(pointer: coarse)").matches) figure.layout.dragmode = false;
-  Plotly.newPlot(place, figure.data, figure.layout, {responsive: true, displaylogo: false});
-  Plotly.relayout(place, colours(figure.layout));
-  drawn.push(place);
-}
-// A figure is drawn when the reader is about to see it.
-const watch = new IntersectionObserver(seen => {
-  for (const one of seen) if (one.isIntersecting) { watch.unobserve(one.target); draw(one.target); }
-}, {rootMargin: "400px"});
-for (const place of document.querySelectorAll(".figure")) watch.observe(place);
-scheme.addEventListener("change", () => drawn.forEach(place => Plotly.relayout(place, colours(place.layout))));
-
 const buttons = [...document.querySelectorAll(".chips button")];
 function show(word) {
   for (const button of buttons) button.setAttribute("aria-pressed", button.dataset.verdict === word);
@@ -57,7 +36,7 @@ show("all");
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:">
-<title>Claims of the notes, measured · milepost</title><style>STYLE</style><script>{{ plotly | safe }}</script></head><body>
+<title>Claims of the notes, measured · milepost</title><style>STYLE</style></head><body>
 {%- set kinds = {"holds": "holds", "holds with a limit": "holds", "fails": "fails", "not decided here": "note"} %}
 <h1>Claims of the notes, measured</h1>
 <p>What is said of positional encodings, and what comes out when it is tried. A verdict follows from the measurement by the rule beside it.</p>
@@ -73,8 +52,7 @@ _PAGE = """<!doctype html>
 <p>{{ row.statement }}</p><p class="zh" lang="zh">{{ row.statement_zh }}</p>
 <dl><dt>source</dt><dd>{{ row.source }}</dd><dt>experiment ({{ row.kind }})</dt><dd>{{ row.experiment }}</dd><dt>evidence</dt><dd>{{ row.evidence }}</dd>
 <dt>rule</dt><dd>{{ row.rule }}</dd></dl>
-{% if row.drawn %}<div class="figures">{% for figure in row.drawn %}<div class="figure" id="{{ row.id }}-{{ loop.index0 }}"></div>{% endfor %}</div>
-{%- for figure in row.drawn %}<script type="application/json" id="{{ row.id }}-{{ loop.index0 }}-data">{{ figure | safe }}</script>{% endfor %}{% endif %}
+{% if row.drawn %}<div class="figures">{% for figure in row.drawn %}<div class="figure">{{ figure | safe }}</div>{% endfor %}</div>{% endif %}
 <details><summary>the rule, clause by clause</summary><div class="wide" tabindex="0"><table><thead><tr>
 {%- for cell in row.clause_rows[0] %}<th>{{ cell }}</th>{% endfor %}</tr></thead><tbody>
 {%- for cells in row.clause_rows[1] %}<tr>

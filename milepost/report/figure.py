@@ -1,6 +1,7 @@
 """Figure: one picture as plain data, whatever draws it. `svg` draws it, a page shows its numbers, a file keeps them.
 
 lines    names and their values over x; some as points
+points   values in a row for each of ``y_names``, with the interval (``sides``) of each
 heat     rows of numbers, a row for each y, a column for each x; None is a gap
 dials    a clock for each of several things: what was seen of a full turn, and what is met
 
@@ -49,7 +50,7 @@ class Figure:
     is not to follow the data. ``square`` gives rows and columns of a heat map the same size. ``stepped`` draws lines as stairs.
     """
 
-    kind: Literal["lines", "heat", "dials"]
+    kind: Literal["lines", "points", "heat", "dials"]
     title: str
     x_title: str = ""
     y_title: str = ""
@@ -57,6 +58,7 @@ class Figure:
     y: Numbers = ()
     z: Sequence[Numbers] = ()
     lines: Mapping[str, Numbers] | None = None
+    sides: Mapping[str, Sequence[tuple[float | None, float | None]]] | None = None
     points: tuple[str, ...] = ()
     red: tuple[str, ...] = ()
     x_names: tuple[str, ...] = ()
@@ -86,6 +88,11 @@ class Figure:
             write([_cell(f"{self.y_title} \\ {self.x_title}"), *map(_cell, self.x_names or self.x)])
             for name, row in zip(self.y_names or self.y, self.z, strict=True):
                 write([_cell(name), *row])
+        elif self.kind == "points":
+            lines, sides = self.lines or {}, self.sides or {}
+            write(["", *(_cell(f"{name}{of}") for name in lines for of in ("", ", low", ", high"))])
+            for at, title in enumerate(self.y_names):
+                write([_cell(title), *(v for name, values in lines.items() for v in (values[at], *(sides[name][at] if name in sides else (None, None))))])
         else:
             lines = self.lines or {}
             write([_cell(self.x_title), *map(_cell, lines)])

@@ -67,6 +67,10 @@ def draw(figure: Figure, width: int = 640) -> str:
         from milepost.report.svg_dials import dials
 
         return dials(figure, width)
+    if figure.kind == "points":
+        from milepost.report.svg_points import points
+
+        return points(figure, width)
     from milepost.report.svg_lines import lines
 
     return lines(figure, width)

@@ -67,14 +67,12 @@ def short(value: float, step: float) -> str:
     """A tick's words: as many digits as its step needs."""
     if abs(value) < step * 1e-6:
         return "0"
-    if abs(value) >= 1e6:
+    if abs(value) >= 1e6 or abs(value) < 1e-4:
         power = math.floor(math.log10(abs(value)) + 1e-12)
-        digits = f"{value / 10**power:.3g}"
+        digits = f"{value / 10.0**power:.3g}"
         return f"1e{power}" if digits == "1" else f"{digits}e{power}"
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     decimals += 1 if abs(step * 10**decimals - round(step * 10**decimals)) > 1e-6 else 0  # a step of 2.5 needs one more
-    if decimals > 6:
-        return f"{value:.{max(1, decimals + 1 + math.floor(math.log10(abs(value))))}g}"
     return f"{value:.{decimals}f}"
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from milepost.report.figure import Dial, Figure, Mark
 from milepost.report.svg import RED, alone, draw, in_a_page, sheet, words_width, wrapped
-from milepost.report.svg_axis import linear, logarithmic
+from milepost.report.svg_axis import linear, logarithmic, short
 from milepost.report.svg_heat import SIGNED, VIRIDIS, png, shade
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -61,6 +61,37 @@ def test_a_value_without_neighbours_is_a_dot_where_the_line_would_be():
     dots = [(float(node.get("cx")), float(node.get("cy"))) for node in root.iter(f"{SVG}circle")]
     assert dots == [path(root, "#2563eb")[0], path(root, "#2563eb")[-1]]
     assert not list(tree(Figure("lines", "t", x=[0, 1], lines={"a": [1.0, 2.0]})).iter(f"{SVG}circle"))
+
+
+def test_points_stand_in_rows_within_their_intervals():
+    figure = Figure("points", "t", "share", y_names=("first", "a second one"), lines={"a": [1.0, 3.0], "b": [2.0, None]}, sides={"a": [(0.0, 2.0), (2.5, 4.0)]})
+    root = tree(figure)
+    blue = [(float(node.get("cy")), float(node.get("cx"))) for node in root.iter(f"{SVG}circle") if node.get("fill") == "#2563eb"][:2]  # then its key
+    bars = [node.get("d") for node in root.iter(f"{SVG}path") if node.get("stroke") == "#2563eb"]
+    for (y, x), bar in zip(blue, bars, strict=True):
+        low, at, high = map(float, re.match(r"M([\d.]+) ([\d.]+)H([\d.]+)", bar).groups())
+        assert low < x < high and at == y
+    (y0, x0), (y1, x1) = blue
+    assert y0 < y1 and x0 < x1 and bars[0] != bars[1]
+    low, _, high = map(float, re.match(r"M([\d.]+) ([\d.]+)H([\d.]+)", bars[0]).groups())
+    assert x0 == pytest.approx((low + high) / 2, abs=0.11)  # 1 lies between 0 and 2
+    assert {"first", "a second one", "share", "a", "b"} <= set(words(root))
+    assert figure.to_csv() == ',a,"a, low","a, high",b,"b, low","b, high"\nfirst,1.0,0.0,2.0,2.0,,\na second one,3.0,2.5,4.0,,,\n'
+
+
+def test_the_names_of_points_have_their_room_however_long():
+    name = "the share of images by which mixed rope is ahead of a learned table of one axis"
+    root = tree(Figure("points", "t", y_names=(name, "b"), lines={"a": [0.1, 0.2]}, marks=(Mark("x", 0.0, ""),)), 400)
+    lines = [line for line in words(root) if len(line) > 1 and line in name]
+    assert " ".join(lines) == name and all(words_width(line, 12) <= 0.42 * 400 for line in lines)
+    assert float(root.get("data-left")) < 200 and float(root.get("data-left")) + float(root.get("data-width")) <= 400
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(1e-6, "1e-6"), (2.5e-5, "2.5e-5"), (-4e-5, "-4e-5"), (1e-15, "1e-15"), (0.001, "0.001"), (5e6, "5e6"), (100.0, "100")]
+)
+def test_ticks_are_short(value, said):
+    assert short(value, abs(value)) == said
 
 
 def test_stairs_go_across_before_they_go_up():

@@ -25,16 +25,13 @@ def shown(seen):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [PHONE, DESK])
-def test_every_figure_is_drawn_when_it_is_come_to(chromium, page, width, scheme):
+def test_every_figure_is_drawn_in_the_ink_of_the_page(chromium, page, width, scheme):
     with Opened(chromium, page, width, scheme, figures=False) as seen:
-        for place in range(seen.count(".figure")):
-            seen.page.locator(".figure").nth(place).scroll_into_view_if_needed()
-        figures = seen.count(".figure")
-        seen.until(f"document.querySelectorAll('.js-plotly-plot svg.main-svg').length >= {figures}")
-        seen.until(f"document.querySelectorAll('.js-plotly-plot').length === {figures}")
-        assert figures == 4 and all(seen.drawn())
+        marks = seen.ask("[...document.querySelectorAll('.figure svg')].map(one => one.querySelectorAll('path[stroke-width], circle').length)")
+        assert len(marks) == seen.count(".figure") == 4 and all(marks)
+        assert seen.ask("[...document.querySelectorAll('.figure svg')].every(one => one.getBoundingClientRect().right <= window.innerWidth)")
         seen.check()
-        ink = seen.ask("getComputedStyle(document.querySelector('.gtitle')).fill")
+        ink = seen.ask("getComputedStyle(document.querySelector('.figure svg text')).fill")
         assert ink == ("rgb(231, 231, 234)" if scheme == "dark" else "rgb(28, 28, 28)")
 
 
@@ -83,11 +80,19 @@ def test_a_link_leads_to_its_claim(chromium, page):
 
 def test_words_of_results_are_words(chromium, page):
     with Opened(chromium, page, figures=False) as seen:
-        seen.page.locator("#rope-sign .figure").first.scroll_into_view_if_needed()
-        seen.until("document.querySelector('#rope-sign .js-plotly-plot') !== null")
         assert seen.page.title() == "Claims of the notes, measured · milepost"
         assert seen.count("img[src=x]") == 0 and OWNED in seen.ask("document.querySelector('#rope-sign').textContent")
 
 
 def test_the_page_weighs_little(page):
     assert len(gzip.compress(page.read_bytes())) < 3 * 2**20
+
+
+def test_a_threshold_is_drawn_and_what_a_logarithm_has_no_place_for_is_a_gap():
+    data = {"kind": "points", "title": "t", "x_title": "", "y_title": "nats", "x": ["a", "b"], "lines": {"m": [0.0, 1.0]}, "low": {"m": [-1.0, 0.5]}}
+    data |= {"high": {"m": [0.5, 2.0]}, "log_x": False, "log_y": True, "mark": 0.1}
+    drawn = report.figure(data)
+    assert (drawn.lines, drawn.sides, drawn.marks[0].at) == ({"m": [None, 1.0]}, {"m": [(None, 0.5), (0.5, 2.0)]}, 0.1)
+    assert report.figure({**data, "mark": 0.0}).marks == () and report.figure({**data, "log_y": False}).lines == {"m": [0.0, 1.0]}
+    lines = report.figure({**data, "kind": "lines", "x": [1, 2], "log_y": False})
+    assert (lines.kind, lines.x, lines.marks[0].axis) == ("lines", [1, 2], "y")
