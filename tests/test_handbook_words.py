@@ -135,7 +135,7 @@ def test_a_page_of_an_encoding_is_its_docstring():
         assert about.formula.splitlines()[0] in text and f"figures/encoding-{name}.svg" in text and f"milepost check {name}" in text
         for line in about.facts:
             assert f"| {line} |" in text
-    assert len(made) == 1 + len(NAMES | SPACE) + len(SCALINGS) + len(MAPS)
+    assert len(made) == 2 + len(NAMES | SPACE) + len(SCALINGS) + len(MAPS)
     for name in SCALINGS:
         assert f"figures/scaling-{name}.svg" in made[f"scalings/{name}.md"]
 

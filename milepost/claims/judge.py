@@ -8,7 +8,7 @@ rows = judge(out="runs/fresh", seeds=[3, 4, 5])               # models that no r
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,17 +72,25 @@ def judge(
         raise ValueError(f"intervals are known for at most {max(T)} seeds, got {len(seeds)}: name fewer")
     wanted = chosen(ids, exact=exact)
     lab, real, why = _sources(wanted, exact, profile, out, resume, workers, model, text, seeds, tell)
-    rows = []
+    return rows(wanted, lab, real, why, exact=exact, tell=tell)
+
+
+def rows(
+    wanted: Sequence[Claim], lab: Lab | None, real: Real | None, why: Mapping[str, str], *, exact: bool = False,
+    tell: Tell = lambda what, share: None,
+) -> list[Row]:  # fmt: skip
+    """A row for each claim, from models that are trained and a checkpoint that is there; ``why`` says of a part why there is nothing to run it with."""
+    found = []
     for number, claim in enumerate(wanted):
         tell(claim.id, number / len(wanted))
-        rows.append(_row(claim, ("exact",) if exact else claim.parts, lab, real, why))
-    return rows
+        found.append(_row(claim, ("exact",) if exact else claim.parts, lab, real, why))
+    return found
 
 
-def document(rows: list[Row], **protocol: Any) -> dict[str, Any]:
+def document(judged: list[Row], **protocol: Any) -> dict[str, Any]:
     """The rows with where they come from: what `report.claims` draws."""
     about = provenance(what="claims", intervals="95%; a clause is clear when its whole interval lies on one side of the threshold", **protocol)
-    return {"schema": SCHEMA, "groups": GROUPS, "rows": rows, "provenance": about}
+    return {"schema": SCHEMA, "groups": GROUPS, "rows": judged, "provenance": about}
 
 
 def _sources(
@@ -106,7 +114,7 @@ def _sources(
     return lab, real, why
 
 
-def _row(claim: Claim, parts: Sequence[str], lab: Lab | None, real: Real | None, why: dict[str, str]) -> Row:
+def _row(claim: Claim, parts: Sequence[str], lab: Lab | None, real: Real | None, why: Mapping[str, str]) -> Row:
     """One claim: run the parts, hold the numbers against the rule."""
     numbers: dict[str, Number] = {}
     figures: list[dict[str, Any]] = []

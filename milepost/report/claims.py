@@ -6,8 +6,10 @@ of one verdict alone.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -96,14 +98,20 @@ def page(data: dict[str, Any]) -> str:
     return made.render(answer=answer(rows), counts=counted(rows), total=len(rows), groups=groups, facts=facts)
 
 
-def markdown(data: dict[str, Any]) -> str:
-    """claims.md: the same as words, to read and to compare."""
+def markdown(data: dict[str, Any], picture: Callable[[Row], str] = lambda row: "") -> str:
+    """claims.md: the same as words, to read and to compare; with a picture of each where there is one."""
     parts = ["# Claims of the notes, measured", answer(data["rows"]), "| claim | verdict | statement |\n|---|---|---|"]
-    parts[-1] += "".join(f"\n| [{r['id']}](#{r['id']}) | {r['verdict']} | {r['statement'].replace('|', chr(92) + '|')} |" for r in data["rows"])
+    parts[-1] += "".join(f"\n| [{r['id']}](#{r['id']}) | {r['verdict']} | {_words(r['statement'])} |" for r in data["rows"])
     for row in data["rows"]:
-        parts += [f"## {row['id']}", f"**{row['verdict']}**. {row['statement']} ({row['source']})", row["statement_zh"]]
-        parts += [f"Experiment: {row['experiment']}", f"Evidence: {row['evidence']}", f"Rule: {row['rule']}"]
-    return "\n\n".join(parts) + "\n"
+        parts += [f"## {row['id']}", f"**{row['verdict']}**. {_words(row['statement'])} ({_words(row['source'])})", _words(row["statement_zh"])]
+        parts += [f"Experiment: {_words(row['experiment'])}", picture(row), f"Evidence: {_words(row['evidence'])}", f"Rule: {_words(row['rule'])}"]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _words(text: str) -> str:
+    """Words that Markdown shows as they are: no HTML, no emphasis, no column; what stands in backquotes is code."""
+    plain = (piece if piece.startswith("`") else re.sub(r"([*_|\[\]])", r"\\\1", escape(piece, quote=False)) for piece in re.split(r"(`[^`]*`)", text))
+    return "".join(plain)
 
 
 def check_folder(out: Path, model: str | None, resume: bool) -> None:

@@ -19,11 +19,13 @@ from mkdocs.structure.files import File, Files
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import claimed
 import notebook
 import pages
 import portraits
 from figures import FIGURES, Figure
 
+from milepost.report.figure import Figure as Drawn
 from milepost.report.svg import draw, sheet
 
 WIDTH = 460
@@ -31,9 +33,10 @@ IMAGE = re.compile(r'<p><img alt="([^"]*)" src="[^"]*figures/([\w-]+)\.svg"\s*/?
 
 
 @cache
-def figures() -> dict[str, Figure]:
-    """Every figure by its name."""
-    return {name: make() for name, make in FIGURES.items()} | {name: Figure(panels) for name, panels in portraits.all_portraits().items()}
+def figures() -> dict[str, list[Drawn]]:
+    """The drawings of every figure by its name."""
+    made = {name: make() for name, make in FIGURES.items()} | {name: Figure(panels) for name, panels in portraits.all_portraits().items()}
+    return {name: one.drawn() for name, one in made.items()} | claimed.drawn()
 
 
 def on_config(config: Any) -> Any:
@@ -49,7 +52,7 @@ def on_files(files: Files, config: Any) -> Files:
     for path, text in pages.all_pages().items():
         files.append(File.generated(config, path, content=text))
     for name, figure in figures().items():
-        files.append(File.generated(config, f"figures/{name}.svg", content=sheet(figure.drawn(), WIDTH)))
+        files.append(File.generated(config, f"figures/{name}.svg", content=sheet(figure, WIDTH)))
     for path in sorted((Path(config.docs_dir) / "notebooks").glob("*.ipynb")):
         files.append(File.generated(config, f"notebooks/{path.stem}.md", content=notebook.markdown(path)))
     return files
@@ -60,8 +63,7 @@ def on_page_content(text: str, page: Any, config: Any, files: Files) -> str:
 
     def drawn(found: re.Match[str]) -> str:
         words, name = found.groups()
-        figure = figures()[name]
-        panels = "".join(draw(one, WIDTH) for one in figure.drawn())
+        panels = "".join(draw(one, WIDTH) for one in figures()[name])
         caption = f'<figcaption>{words} <a href="{_up(page)}figures/{html.escape(name)}.svg">svg</a></figcaption>' if words else ""
         return f'<figure><div class="panels">{panels}</div>{caption}</figure>'
 
