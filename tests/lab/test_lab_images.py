@@ -201,6 +201,13 @@ def test_another_size_is_the_same_image():
         assert np.abs(done[0, 0, 0].numpy() - np.interp(middles, np.arange(16), across))[inner].max() < 1e-3
 
 
+def test_no_pixel_is_passed_over_where_an_image_shrinks():
+    image = np.zeros((1, 1, 8, 8), dtype=np.float32)
+    image[..., 0, 0] = 1
+    shrunk = views.sized(image, (2, 2))[0, 0]
+    assert float(shrunk[0, 0]) > 0.03 and float(shrunk[0, 0]) == float(shrunk.max())  # points 4 pixels apart would not see it
+
+
 def test_views_are_by_chance_and_the_same_for_the_same_chance():
     image = torch.zeros(64, 1, 16, 16)
     image[:, :, 6:10, 6:10] = 1
