@@ -102,15 +102,15 @@ def _sources(
     if exact:
         return None, None, dict.fromkeys(why, "only exact experiments were asked for")
     lab = real = None
+    if model is not None and text is not None and any(claim.checkpoint is not None for claim in wanted):
+        from milepost.claims.real import Real
+
+        real = Real(model, text, tell, None if out is None else Path(out))  # first: what is wrong with it is said before hours of training
     asked = [claim for claim in wanted if claim.trained is not None]
     if asked:
         from milepost.claims.trained import gather
 
         lab = gather(asked, profile, None if out is None else Path(out) / "lab", resume=resume, workers=workers, tell=tell, seeds=seeds)
-    if model is not None and text is not None and any(claim.checkpoint is not None for claim in wanted):
-        from milepost.claims.real import Real
-
-        real = Real(model, text, tell, None if out is None else Path(out))
     return lab, real, why
 
 

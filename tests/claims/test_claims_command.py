@@ -132,3 +132,9 @@ def test_the_page_is_made_of_the_rows_alone():
 def test_help_has_an_example():
     done = run("--help")
     assert done.exit_code == 0 and "milepost claims" in done.stdout and "--exact" in done.stdout
+
+
+def test_a_checkpoint_that_is_not_there_is_said_before_anything_is_trained(tmp_path):
+    words = ["claims", "pi-local", "--out", str(tmp_path / "out"), "--model", str(tmp_path / "none"), "--text", str(tmp_path / "none.txt")]
+    ran = CliRunner().invoke(app, words)
+    assert ran.exit_code == 2 and "there is no file or folder" in ran.stderr and not (tmp_path / "out").exists()
