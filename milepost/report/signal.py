@@ -44,8 +44,8 @@ def answer(results: Results) -> str:
     if not turning:
         return f"{'; '.join(said)}."
     most, least = max(row["change"] for row in turning), min(row["control"] for row in turning)
-    far = f"To move a signal by {turning[0]['moved_by']:,} places along any axis changes a logit by {most:.0e} at most, rounding of float64"
-    return f"{'; '.join(said)}. {far}; to move half of it, by {least:.0e} at least."
+    far = f"To move a signal by {turning[0]['moved_by']:,} places along any axis changes a logit by {most:.1g} at most, rounding of float64"
+    return f"{'; '.join(said)}. {far}; to move half of it, by {least:.1g} at least."
 
 
 def notes(results: Results) -> list[str]:

@@ -1,0 +1,91 @@
+"""Experiments on planted results: what a claim calls better is better. Every number here would turn with its sign."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from milepost.claims import choosing, functions, pairs, scaling, tasks
+from milepost.claims.rule import Number
+from milepost.lab.model import Decoder, Shape
+
+HOME = 16
+WINDOWS = 6
+
+
+class Planted:
+    """A lab whose models lose what they are told to: home and far by encoding (and strategy), or share of right answers."""
+
+    def __init__(self, lost=None, right=None):
+        self.lost, self.right = lost or {}, right or {}
+
+    def runs(self, need, encoding, strategy="none"):
+        base = {"encoding": encoding, "strategy": strategy, "seed": 0, "trained_length": HOME, "parameters": 1000 + len(encoding), "tasks": {}}
+        if encoding in self.right:
+            row = {"length": HOME, "accuracy": self.right[encoding], "rows": 400}
+            return [{**base, "tasks": {need.data: [row]}}]
+        home, far, *fixed = self.lost[encoding if strategy == "none" else f"{encoding}, {strategy}"]
+        by = {str(HOME): home, str(2 * HOME): far, str(8 * HOME): far}
+        held = {"loss_by_window": {n: [v + 0.01 * i for i in range(WINDOWS)] for n, v in by.items()}, "window_files": list(range(WINDOWS))}
+        paid = {"fixed_by_window": {str(HOME): [fixed[0] + 0.01 * i for i in range(WINDOWS)]}} if fixed else {}
+        return [{**base, **held, **paid}]
+
+    def models(self, need, encoding):
+        return []
+
+    def source(self, *needs):
+        return ()
+
+
+def test_choosing_asks_what_the_other_loses_more():
+    lab = Planted({"alibi": (2.2, 2.3), "rope": (2.0, 3.0), "rope, self-extend": (2.0, 2.4), "sinusoidal": (2.5, 4.0), "learned": (1.9, 9.0)})
+    found = {name: one.value for name, one in choosing.choose_found(lab).numbers.items()}
+    assert found == pytest.approx({"far, rope": 0.7, "far, sinusoidal": 1.7, "far, stretched": 0.1, "home": 0.2, "short": 0.1})
+
+
+def test_sharing_costs_what_the_shared_one_loses_more():
+    lost = {"t5": (2.0, 2.0), "t5(shared=True)": (2.3, 2.0), "kerple": (2.0, 2.0), "kerple(shared=True)": (1.9, 2.0), "alibi": (2.0, 2.0)}
+    found = functions.shared_found(Planted({**lost, functions.EQUAL: (2.1, 2.0)})).numbers
+    assert found["most"].value == pytest.approx(0.3) and found["least"].value == pytest.approx(-0.1)
+
+
+def test_the_function_is_ahead_where_the_table_s_loss_rises_more():
+    found = functions.kinds_found(Planted({"t5": (2.0, 2.6), "shaw": (2.0, 2.4), "kerple": (2.0, 2.1), "fire": (2.0, 2.9)})).numbers
+    mean = 2.0 + 0.01 * (WINDOWS - 1) / 2
+    assert found["ahead"].value == pytest.approx((0.4 - 0.1) / mean)  # the better of each
+    assert found["fewer"] == len("fire") - len("t5")  # the planted sizes
+
+
+def test_a_stretched_model_gains_what_the_plain_one_loses_more_and_pays_what_it_loses_more():
+    found = scaling.gains(Planted({"rope": (2.0, 3.0), "rope, linear": (2.0, 2.5, 2.2)}), "linear")
+    assert found["gain"].value == pytest.approx(0.5)
+    assert found["cost"].value == pytest.approx(0.2 / (2.0 + 0.01 * (WINDOWS - 1) / 2))
+
+
+def test_absolute_schemes_are_ahead_where_they_are_right_more_often():
+    found = tasks.index_found(Planted(right={"learned": 0.9, "sinusoidal": 0.6, "rope": 0.7, "alibi": 0.2})).numbers
+    assert found["ahead"].value == pytest.approx(0.2) and found["ahead"].sides[0] > 0 and found["best"].value == 0.9
+    other = tasks.index_found(Planted(right={"learned": 0.3, "sinusoidal": 0.5, "rope": 0.7, "alibi": 0.8})).numbers
+    assert other["ahead"].value == pytest.approx(-0.3) and other["best"].value == 0.8
+
+
+def test_fast_pairs_are_missed_near_and_slow_ones_far(monkeypatch):
+    right = {("previous", None): 1.0, ("previous", (0.0, 0.5)): 0.2, ("previous", (0.5, 1.0)): 0.9}
+    right |= {("copy", None): 1.0, ("copy", (0.0, 0.5)): 0.7, ("copy", (0.5, 1.0)): 0.4}
+    monkeypatch.setattr(pairs, "answers", lambda models, task, stop: Number(right[task, stop]))
+    found = {name: one.value for name, one in pairs.scales_found(Planted()).numbers.items()}
+    assert found == pytest.approx({"near learned": 1.0, "far learned": 1.0, "near": 0.7, "far": 0.3})
+
+
+def test_a_temperature_gains_what_is_lost_without_it(monkeypatch):
+    shape = Shape(256, 1, 32, 2, HOME)
+    texts = SimpleNamespace(windows=None, files=np.arange(WINDOWS))
+    lab = Planted({"rope": (2.0, 3.0), "rope, yarn": (2.0, 2.5, 2.2)})
+    lab.plans = {"text": SimpleNamespace(shape=shape, targets=8, read=lambda: None)}
+    lab.models = lambda need, encoding: [Decoder(shape, "rope").start(0)]
+    monkeypatch.setattr(scaling, "Texts", SimpleNamespace(of=lambda plan, text: texts))
+    monkeypatch.setattr(
+        scaling, "same_targets", lambda reader, *rest: np.full((WINDOWS, 8), 2.0 if "attention_factor=1.0" in repr(reader.encodings[0]) else 1.5)
+    )
+    found = scaling.temperature_found(lab).numbers
+    assert found["temperature"].value == pytest.approx(0.5) and found["gain"].value == pytest.approx(0.5)
