@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,10 +59,10 @@ class Real:
     def losses(self, method: str, length: int) -> Numbers:
         """Mean losses of the targets (windows,) under a method ("none": as it is), with ``length`` tokens read."""
         done = self.held.setdefault((method, length), [])
-        encodings = {} if method == "none" else by_layer(self._stretched(method), len(self.subject.inspection.layers))
+        layers = len(self.subject.inspection.layers)
         for number in range(len(done), len(self.windows)):
             self.tell(f"{self.subject.name}, {method}, {length} tokens", number / len(self.windows))
-            with self.subject.turned(encodings):
+            with nullcontext() if method == "none" else self.subject.turned(by_layer(self._stretched(method), layers)):
                 found = float(same_targets(self.subject, self.windows[number][None], length, max(1, self.trained // 2), begin=self.begin).mean())
             if not np.isfinite(found):
                 raise NotMeasured(f"a loss of {self.subject.name} with {method} at {length} tokens is no number")

@@ -203,6 +203,22 @@ def test_gains_and_costs_have_their_signs(checkpoint, texts):
     assert real.rise("linear").value == pytest.approx(0.4)
 
 
+def test_a_checkpoint_as_it_is_is_the_model_itself(small, in_this_process, shared, checkpoint, texts, tmp_path):
+    """A Hugging Face model too: nothing is put in the place of its positions, nor taken away."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from milepost.claims import real
+
+    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 16}
+    LlamaForCausalLM(LlamaConfig(**sizes, initializer_range=0.3)).save_pretrained(tmp_path / "llama")
+    np.save(tmp_path / "ids.npy", np.random.default_rng(0).integers(3, 60, 400))
+    for model, text in ((checkpoint, texts), (tmp_path / "llama", tmp_path / "ids.npy")):
+        one = real.Real(model, text)
+        plain = [real.same_targets(one.subject, window[None], 32, 8, begin=one.begin).mean() for window in one.windows]
+        assert one.losses("none", 32).tolist() == pytest.approx(plain, rel=1e-12)
+        assert np.abs(one.losses("linear", 32) - plain).min() > 1e-4
+
+
 def test_a_checkpoint_that_was_stopped_goes_on(checkpoint, texts, tmp_path, monkeypatch):
     from milepost.claims import real
 
