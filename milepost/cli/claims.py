@@ -15,7 +15,7 @@ def claims_command(
     ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Claims, such as rope-sign; all of them if left out.")] = None,
     exact: Annotated[bool, typer.Option("--exact", help="Exact experiments alone: all of them within a minute.")] = False,
     profile: Annotated[
-        Literal["quick", "standard"], typer.Option(help="Size of the trained experiments: a quarter of an hour, or hours, on two cores.")
+        Literal["quick", "standard"], typer.Option(help="Size of the trained experiments: about half an hour, or many hours, on two cores.")
     ] = "quick",
     out: Annotated[Path | None, typer.Option(help="Folder for claims.json, claims.html and the models that are trained.")] = None,
     model: Annotated[str | None, typer.Option(help="A checkpoint on which claims about scaling are decided too: a folder, or a name on the Hub.")] = None,
