@@ -20,10 +20,14 @@ def _needs(task: str, deep: tuple[str, ...]) -> tuple[Need, Need]:
     return Need("one-layer", ("nope",), task), Need("deep", deep, task)
 
 
+def _short(task: str, deep: tuple[str, ...]) -> tuple[Need, Need]:
+    return Need("short-one-layer", ("nope",), task), Need("short", deep, task)
+
+
 PREVIOUS = _needs("previous", ("nope", "rope", "alibi"))
-WHO = _needs("who", ("nope", "rope"))
+WHO = _short("who", ("nope", "rope"))
 NEAREST = _needs("antecedent", ("nope", "rope"))
-INDEX = Need("deep", ("learned", "sinusoidal", "rope", "alibi"), "index")
+INDEX = Need("short", ("learned", "sinusoidal", "rope", "alibi"), "index")
 
 
 def _at_home(lab: Lab, need: Need, encoding: str) -> Number:
@@ -36,7 +40,7 @@ def asked(lab: Lab, needs: tuple[Need, Need]) -> Found:
     """A task without positions in one layer and in several, and with positions."""
     one, deep = needs
     found = {"nope, one layer": _at_home(lab, one, "nope")}
-    found |= {f"{name}, {lab.plans['deep'].shape.layers} layers": _at_home(lab, deep, name) for name in deep.encodings}
+    found |= {f"{name}, {lab.plans[deep.sweep].shape.layers} layers": _at_home(lab, deep, name) for name in deep.encodings}
     names = ["one layer", *deep.encodings]
     return Found(dict(zip(names, found.values(), strict=True)), (points(f"{one.data}: right answers", "share", found, HALF),))
 
@@ -71,7 +75,8 @@ CLAIMS = (
         '"Alice hits Bob" and "Bob hits Alice" look the same without positions.',
         "没有位置信息时，“Alice hits Bob”和“Bob hits Alice”看起来一样。",
         "000 §1",
-        "Small causal models are trained to say who did what to whom, where order alone tells: without positions in one layer and in several, and with rope.",
+        "Small causal models are trained to say who did what to whom in a sentence, where order alone tells: without positions in one layer and in several, "
+        "and with rope.",
         (
             control("rope", "at least", LEARNED, "the share of right answers with rope"),
             core("one layer", "at most", BETTER_THAN_A_COIN, "the share of right answers without positions in one layer"),
@@ -113,7 +118,7 @@ CLAIMS = (
         "Absolute positions still win where the place itself matters.",
         "在位置本身重要的任务中，绝对位置编码仍占优。",
         "003",
-        "Small models are trained to say what stands at index k: learned tables and sinusoidal codes against rope and alibi, the better of each.",
+        "Small models are trained to say what stands at index k of a short text: learned tables and sinusoids against rope and alibi, the better of each.",
         (
             control("best", "at least", HALF, "the share of right answers of the best of all"),
             core("ahead", "at least", 0.0, "the share of right answers by which the better absolute scheme is ahead of the better relative one"),

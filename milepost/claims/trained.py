@@ -6,6 +6,7 @@
     OUT/lab/heads-N      alibi with so many heads
     OUT/lab/deep         on tasks, with as many layers as the profile has
     OUT/lab/one-layer    on tasks, with one layer
+    OUT/lab/short        on tasks in texts of 8 tokens, and short-one-layer likewise
     OUT/lab/image        of images, at one size, tested at half and at twice that
     OUT/lab/moved        what became of models of the first, moved to other positions (see `moved`)
 
