@@ -126,7 +126,7 @@ def test_the_answer_on_signals_says_which_axes_are_known_and_what_a_move_changes
     assert said == (
         "nope knows the order on no axis (12.5% of signals told right, chance 12.5%); axial(axes=3) knows the order on all 3 axes (90.0% of signals told "
         "right, chance 12.5%). To move a signal by 1,048,576 places along any axis changes a logit by 1e-12 at most, rounding of float64; to move half of it, "
-        "by 5e-01 at least."
+        "by 0.5 at least."
     )
     some = signals(encodings=("axial(axes=3)",))
     some["runs"][0]["by_axis"][1]["learned"] = False
