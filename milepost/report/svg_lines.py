@@ -6,20 +6,25 @@ from collections.abc import Sequence
 
 from milepost.report.figure import Figure
 from milepost.report.lab_style import DASHES
-from milepost.report.svg import BOTTOM, CALM, LEFT, RED, RIGHT, TOP, Frame, keys, upright, whole, word
-from milepost.report.svg_axis import Axis, linear, logarithmic
+from milepost.report.svg import BOTTOM, CALM, LEFT, RED, RIGHT, SIZE, TOP, Frame, keys, upright, whole, word
+from milepost.report.svg_axis import Axis, linear, logarithmic, words_width
+
+TITLE = 27
+"""Pixels for the title of the y axis, and between numbers and plot."""
 
 
 def lines(figure: Figure, width: int) -> str:
     """The lines as `<svg>`."""
     named = figure.lines or {}
     legend, below = keys([(name, *_look(figure, n, name)) for n, name in enumerate(named)], LEFT, width - RIGHT) if len(named) > 1 else ("", 0.0)
-    frame = Frame(LEFT, TOP, width - LEFT - RIGHT, 250 if width > 420 else 220)
-    xs = [v for v in figure.x if v is not None]
-    x_axis = (logarithmic if figure.log_x else linear)(xs, frame.left, frame.right, whole=not figure.log_x, tight=len(figure.points) < len(named))
+    height = 250 if width > 420 else 220
     shown = [v for values in named.values() for v in values if v is not None] + [mark.at for mark in figure.marks if mark.axis == "y"]
     shown += [v for v in (figure.low, figure.high) if v is not None and not figure.log_y]
-    y_axis = (logarithmic if figure.log_y else linear)(shown, frame.bottom, frame.top)
+    y_axis = (logarithmic if figure.log_y else linear)(shown, TOP + height, TOP)
+    left = max(LEFT, TITLE + max((words_width(label, SIZE) for _, label in y_axis.ticks), default=0.0))
+    frame = Frame(left, TOP, width - left - RIGHT, height)
+    xs = [v for v in figure.x if v is not None]
+    x_axis = (logarithmic if figure.log_x else linear)(xs, frame.left, frame.right, whole=not figure.log_x, tight=len(figure.points) < len(named))
     parts = [_grid(figure, frame, x_axis, y_axis)]
     for n, (name, values) in enumerate(named.items()):
         colour, dash, dots = _look(figure, n, name)

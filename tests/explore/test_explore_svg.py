@@ -94,6 +94,15 @@ def test_ticks_are_short(value, said):
     assert short(value, abs(value)) == said
 
 
+def test_numbers_of_the_y_axis_leave_room_for_its_title():
+    for values in ([1e3, 9e5], [1.0, 2.0]):
+        root = tree(Figure("lines", "t", "x", "tokens", [0, 1], lines={"a": values}, log_y=True), 400)
+        ticks = [node for node in root.iter(f"{SVG}text") if node.get("text-anchor") == "end"]
+        starts = [float(node.get("x")) - words_width("".join(node.itertext()), 12) for node in ticks]
+        assert ticks and min(starts) >= 19  # the title stands at 13, and is 12 pixels high
+        assert float(root.get("data-left")) + float(root.get("data-width")) <= 400
+
+
 def test_stairs_go_across_before_they_go_up():
     root = tree(Figure("lines", "t", x=[0, 1], lines={"a": [0.0, 1.0]}, stepped=True))
     drawn = next(node.get("d") for node in root.iter(f"{SVG}path") if node.get("stroke") == "#2563eb")
