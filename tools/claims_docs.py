@@ -1,4 +1,5 @@
-"""The claims of docs/claims: judged by all that a folder of `milepost claims` holds. Nothing is trained: what is not there is not decided.
+"""The claims of docs/claims: judged by all that a folder of `milepost claims` holds. No model of the lab is trained: what needs one that
+is not there is not decided.
 
 milepost claims --profile standard --seeds 3,4,5 --model SmolLM2-135M-Instruct --text moby-dick.txt --out runs/claims      # hours
 python tools/claims_docs.py runs/claims --profile standard --seeds 3,4,5 --model SmolLM2-135M-Instruct --text moby-dick.txt

@@ -60,14 +60,8 @@ def plans(profile: str, claims: Iterable[Claim], seeds: Sequence[int] = ()) -> d
             found[sweep] = replace(plan, shape=replace(plan.shape, heads=int(sweep.removeprefix("heads-"))))
         else:
             tasks = tuple(dict.fromkeys(need.data for need in mine))
-            plan = make(
-                ONE_SIZE,
-                encodings=encodings,
-                strategy_names=(),
-                tasks=tasks,
-                train_length=SHORT_LENGTH if sweep.startswith("short") else TASK_LENGTH,
-                seeds=seeds,
-            )
+            length = SHORT_LENGTH if sweep.startswith("short") else TASK_LENGTH
+            plan = make(ONE_SIZE, encodings=encodings, strategy_names=(), tasks=tasks, train_length=length, seeds=seeds)
             shape = replace(plan.shape, layers=1) if sweep.endswith("one-layer") else plan.shape
             found[sweep] = replace(plan, shape=shape, steps=TASK_STEPS)
     return found

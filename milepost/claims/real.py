@@ -46,9 +46,7 @@ class Real:
         self.about = {"model": self.subject.name, "positions": repr(self.spec), "text": read.digest, "windows": len(self.windows), "begin": self.begin}
         self.file = None if out is None else out / FILE
         self.held: dict[tuple[str, int], list[float]] = self._kept()
-        self.subject.prove(
-            by_layer(self.spec, len(self.subject.inspection.layers))
-        )  # positions that are put in its place are its own before they are stretched
+        self.subject.prove(by_layer(self.spec, len(self.subject.inspection.layers)))  # what is put in the place of its rotation is it, unstretched
 
     def _stretched(self, method: str) -> RopeSpec:
         made = self.spec.extended(self.target, method.split(",", maxsplit=1)[0])  # type: ignore[arg-type]
