@@ -18,7 +18,7 @@ DIVIDED = Need("text", (NORMALISED, "sinusoidal"))
 BOTH = Need("text", ("sinusoidal", CONCATENATED))
 NARROW = 'sinusoidal(width=8, how="concat")'
 """Takes so few channels from words that models have as many parameters, to within 1%."""
-EQUAL = Need("equal", ("sinusoidal", NARROW))
+EQUAL = Need("text", ("sinusoidal", NARROW))
 
 
 def first_found(lab: Lab) -> Found:

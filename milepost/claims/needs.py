@@ -18,7 +18,7 @@ from milepost.lab.space.plan import make as make_images
 if TYPE_CHECKING:
     from milepost.claims.claim import Claim
 
-SWEEPS = ("text", "tuned", "equal", "heads-2", "heads-4", "heads-8", "heads-16", "deep", "one-layer", "short", "short-one-layer")
+SWEEPS = ("text", "tuned", "heads-2", "heads-4", "heads-8", "heads-16", "deep", "one-layer", "short", "short-one-layer")
 IMAGE, SIZES = "image", "0.5x,1x,2x"
 ONE_SIZE = "quick"
 """The size of models for tasks and heads; its width is a multiple of twice 16 heads."""
@@ -53,8 +53,6 @@ def plans(profile: str, claims: Iterable[Claim], seeds: Sequence[int] = ()) -> d
             found[sweep] = make(profile, encodings=encodings, strategy_names=STRATEGIES, seeds=seeds)
         elif sweep == "tuned":
             found[sweep] = make(profile, encodings=encodings, strategy_names=TUNED, lengths="1x,2x,4x,8x,16x", tune=TUNE_STEPS[profile], seeds=seeds)
-        elif sweep == "equal":
-            found[sweep] = make(profile, encodings=encodings, strategy_names=(), seeds=seeds)
         elif sweep.startswith("heads-"):
             plan = make(ONE_SIZE, encodings=encodings, strategy_names=(), seeds=seeds)
             found[sweep] = replace(plan, shape=replace(plan.shape, heads=int(sweep.removeprefix("heads-"))))

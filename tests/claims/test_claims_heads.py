@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from milepost.claims import heads, needs
+from milepost.claims import added_trained, heads, needs
 from milepost.claims.judge import chosen, claims, judge
 from milepost.diagnose.attention import HeadStatistics
 from milepost.lab.model import Decoder, Shape
@@ -49,8 +49,9 @@ def test_models_with_more_heads_are_as_wide(profile):
 
 @pytest.mark.parametrize("profile", ["quick", "standard"])
 def test_equal_parameters_are_equal_to_within_a_hundredth(profile):
-    plan = needs.plans(profile, claims().values())["equal"]
-    added, appended = (Decoder(plan.shape, spec).count() for spec in plan.encodings)
+    plan = needs.plans(profile, claims().values())["text"]
+    assert set(added_trained.EQUAL.encodings) <= set(plan.encodings)
+    added, appended = (Decoder(plan.shape, spec).count() for spec in added_trained.EQUAL.encodings)
     assert 0.99 * added < appended < added
 
 
