@@ -28,8 +28,8 @@ CLEAR = 'class="halo"'
 RIM = 'stroke="#fff" stroke-width="4" stroke-linejoin="round" paint-order="stroke"'
 INK, PAPER = ' color="#1c1c1c"', '<rect width="100%" height="100%" fill="#fff"/>'
 """The colours of a drawing that is a file of its own."""
-SIZE = 12
-"""Of words, in pixels."""
+SIZE, LINE = 12, 15
+"""Of words, and from line to line, in pixels."""
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 30, 46
 GAP = 16
 """Between figures of a sheet."""
@@ -137,10 +137,13 @@ def word(text: str, x: float, y: float, anchor: str = "start", *, halo: bool = F
     return f'<text x="{x:.1f}" y="{y:.1f}"{about}>{escape(text)}</text>' if text else ""
 
 
-def upright(text: str, frame: Frame) -> str:
-    """The title of the y axis."""
-    x, y = 13, frame.top + frame.height / 2
-    return f'<text x="{x}" y="{y:.1f}" text-anchor="middle" transform="rotate(-90 {x} {y:.1f})">{escape(text)}</text>' if text else ""
+def upright(titles: Sequence[str], frame: Frame) -> str:
+    """The title of the y axis, in one or more lines."""
+    y, out = frame.top + frame.height / 2, []
+    for n, text in enumerate(titles):
+        x = 13 + LINE * n
+        out.append(f'<text x="{x}" y="{y:.1f}" text-anchor="middle" transform="rotate(-90 {x} {y:.1f})">{escape(text)}</text>' if text else "")
+    return "".join(out)
 
 
 def keys(entries: Iterable[tuple[str, str, str, bool]], left: float, right: float) -> tuple[str, float]:

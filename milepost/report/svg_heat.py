@@ -52,7 +52,7 @@ def heat(figure: Figure, width: int) -> str:
         'stroke-opacity=".35"/>'
     )
     columns_svg, extra = _columns(figure, frame, columns)
-    body = image + columns_svg + _rows(figure, frame, rows) + upright(figure.y_title, frame) + _bar(frame, low, high, colours)
+    body = image + columns_svg + _rows(figure, frame, rows) + upright([figure.y_title], frame) + _bar(frame, low, high, colours)
     return whole(figure, width, frame.bottom + BOTTOM + extra, frame, body, "", {"rows": rows, "columns": columns})
 
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from milepost.report.figure import Figure
 from milepost.report.lab_style import DASHES
-from milepost.report.svg import BOTTOM, CALM, LEFT, RED, RIGHT, SIZE, TOP, Frame, keys, upright, whole, word
+from milepost.report.svg import BOTTOM, CALM, LEFT, LINE, RED, RIGHT, SIZE, TOP, Frame, keys, upright, whole, word, wrapped
 from milepost.report.svg_axis import Axis, linear, logarithmic, words_width
 
 TITLE = 27
-"""Pixels for the title of the y axis, and between numbers and plot."""
+"""Pixels for a line of the y axis's title, and between numbers and plot."""
 
 
 def lines(figure: Figure, width: int) -> str:
@@ -21,11 +21,12 @@ def lines(figure: Figure, width: int) -> str:
     shown = [v for values in named.values() for v in values if v is not None] + [mark.at for mark in figure.marks if mark.axis == "y"]
     shown += [v for v in (figure.low, figure.high) if v is not None and not figure.log_y]
     y_axis = (logarithmic if figure.log_y else linear)(shown, TOP + height, TOP)
-    left = max(LEFT, TITLE + max((words_width(label, SIZE) for _, label in y_axis.ticks), default=0.0))
+    titles = wrapped(figure.y_title, height)
+    left = max(LEFT, TITLE + LINE * (len(titles) - 1) + max((words_width(label, SIZE) for _, label in y_axis.ticks), default=0.0))
     frame = Frame(left, TOP, width - left - RIGHT, height)
     xs = [v for v in figure.x if v is not None]
     x_axis = (logarithmic if figure.log_x else linear)(xs, frame.left, frame.right, whole=not figure.log_x, tight=len(figure.points) < len(named))
-    parts = [_grid(figure, frame, x_axis, y_axis)]
+    parts = [_grid(figure, frame, x_axis, y_axis), upright(titles, frame)]
     for n, (name, values) in enumerate(named.items()):
         colour, dash, dots = _look(figure, n, name)
         places = [None if x is None or y is None else (x_axis.at(x), y_axis.at(y)) for x, y in zip(figure.x, values, strict=True)]
@@ -81,7 +82,7 @@ def _grid(figure: Figure, frame: Frame, x_axis: Axis, y_axis: Axis) -> str:
         out.append(word(label, x, frame.bottom + 18, "middle"))
     out.append(f'<path d="M{frame.left:.1f} {frame.bottom:.1f}H{frame.right:.1f}" stroke="currentColor" stroke-opacity=".5"/>')
     out.append(word(figure.x_title, (frame.left + frame.right) / 2, frame.bottom + 36, "middle"))
-    return "".join(out) + upright(figure.y_title, frame)
+    return "".join(out)
 
 
 def _marks(figure: Figure, frame: Frame, x_axis: Axis, y_axis: Axis) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from milepost.report.figure import Figure
-from milepost.report.svg import BOTTOM, CALM, RIGHT, SIZE, TOP, Frame, keys, whole, word, wrapped
+from milepost.report.svg import BOTTOM, CALM, LINE, RIGHT, SIZE, TOP, Frame, keys, whole, word, wrapped
 from milepost.report.svg_axis import linear, logarithmic, words_width
 
-LINE, ROW, ASIDE = 15, 26, 10
-"""Pixels: a line of a name, the least height of a row, and between names and plot."""
+ROW, ASIDE = 26, 10
+"""Pixels: the least height of a row, and between names and plot."""
 
 
 def points(figure: Figure, width: int) -> str:

@@ -103,6 +103,18 @@ def test_numbers_of_the_y_axis_leave_room_for_its_title():
         assert float(root.get("data-left")) + float(root.get("data-width")) <= 400
 
 
+def test_a_long_title_of_the_y_axis_stands_in_lines_beside_its_plot():
+    title = "largest difference of a score over heads and places up to 1,048,575"
+    root = tree(Figure("lines", "t", "x", title, [0, 1], lines={"a": [1.0, 2.0]}), 400)
+    turned = [node for node in root.iter(f"{SVG}text") if "rotate(-90" in (node.get("transform") or "")]
+    said = ["".join(node.itertext()) for node in turned]
+    assert " ".join(said) == title and len(said) > 1
+    assert all(words_width(line, 12) <= float(root.get("data-height")) for line in said)
+    ticks = [node for node in root.iter(f"{SVG}text") if node.get("text-anchor") == "end"]
+    starts = [float(node.get("x")) - words_width("".join(node.itertext()), 12) for node in ticks]
+    assert min(starts) >= max(float(node.get("x")) for node in turned) + 6  # half of a line of 12 pixels
+
+
 def test_stairs_go_across_before_they_go_up():
     root = tree(Figure("lines", "t", x=[0, 1], lines={"a": [0.0, 1.0]}, stepped=True))
     drawn = next(node.get("d") for node in root.iter(f"{SVG}path") if node.get("stroke") == "#2563eb")
