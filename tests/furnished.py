@@ -20,7 +20,9 @@ def furnish(folder):
     GPT2LMHeadModel(GPT2Config(**tiny)).save_pretrained(folder / "gpt2")
     for name in ("gpt2", "model"):
         (folder / name / "tokenizer.json").write_text(json.dumps(byte_tokenizer()), encoding="utf-8")
-        (folder / name / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}), encoding="utf-8")
+        (folder / name / "tokenizer_config.json").write_text(
+            json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": chr(256)}), encoding="utf-8"
+        )
     sources = sorted((Path(__file__).parent.parent / "milepost").rglob("*.py"))[:40]
     (folder / "book.txt").write_text("\n".join(path.read_text(encoding="utf-8") for path in sources))
     return folder

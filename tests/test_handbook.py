@@ -1,7 +1,8 @@
 """The handbook runs: its snippets print what they say, its commands and notebooks run.
 
 Snippets and commands run in this process, in the order of their page, in one folder for all pages; a command that several pages have runs once. Plain fences
-hold commands, `python` snippets; `cluster` and `elsewhere` hold what needs a cluster or another program: of the first the words are parsed.
+hold commands, `python` snippets; `cluster` and `elsewhere` hold what needs a cluster or a shell: of the first the words are parsed.
+`harness` holds commands of lm-evaluation-harness: tests/test_handbook_harness.py.
 """
 
 import contextlib
@@ -77,7 +78,7 @@ def run_command(line, code, ran):
 def test_pages_hold_snippets_and_commands():
     assert {"walk.md", "tutorial.md", "recipes.md", "others.md", "lengths.md", "cost.md", "choosing.md", "questions/rope.md"} <= set(PAGES)
     fences = [found for name in PAGES for found in FENCE.findall(read(name))]
-    assert {language for language, _ in fences} <= {"", "python", "text", "cluster", "elsewhere"}
+    assert {language for language, _ in fences} <= {"", "python", "text", "cluster", "harness", "elsewhere"}
     for language, body in fences:  # a plain fence holds commands alone, so that none is passed over
         assert language or all(line.startswith("milepost ") for line in body.splitlines()), body
 
