@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from milepost.checkpoints.extend_folder import beside, check_out, put
 from milepost.checkpoints.extend_source import TOLD
+from milepost.checkpoints.resize_alike import alike
 from milepost.checkpoints.resize_folder import write_folder
 from milepost.checkpoints.resize_proof import prove
 from milepost.checkpoints.resize_source import ANTIALIASED, SQUARE, Source, open_table
@@ -33,7 +34,10 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Resized:
-    """What was done: plain data. ``source`` and ``target`` are grids (rows, columns) or lengths (n,); ``changed`` has keys of configs, old and new."""
+    """What was done: plain data. ``source`` and ``target`` are grids (rows, columns) or lengths (n,); ``changed`` has keys of configs, old and new.
+
+    ``alike`` is what the table looks like, "before" and "after": see `resize_alike`.
+    """
 
     model: str
     out: str
@@ -44,6 +48,7 @@ class Resized:
     prefix: int
     how: str
     changed: dict[str, list[Any]]
+    alike: dict[str, dict[str, Any]]
     checks: tuple[dict[str, Any], ...]
     left_out: tuple[str, ...]
     notes: tuple[str, ...]
@@ -55,11 +60,9 @@ class Resized:
         return all(check["passed"] is not False for check in self.checks)
 
     def _repr_html_(self) -> str:
-        from milepost.report.fragment import table
-        from milepost.report.resized import WORDS, summary
+        from milepost.report.resized import fragment
 
-        rows = [[WORDS[check["passed"]][0], check["name"], check["sentence"]] for check in self.checks]
-        return table(summary(self.to_json()), ["", "check", ""], rows, self.notes)
+        return fragment(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -93,8 +96,11 @@ def resize(
     folder = check_out(source.folder, out)
     import torch
 
+    from milepost.report.resized import save
+
     stored = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}[source.held.dtype]
-    table = resize_table(values(source.held).to(stored), source=source.sides, target=target, prefix=source.prefix, mode=mode, antialias=smooth)
+    old = values(source.held).to(stored)
+    table = resize_table(old, source=source.sides, target=target, prefix=source.prefix, mode=mode, antialias=smooth)
     work = beside(folder)
     work.mkdir(parents=True)
     try:
@@ -104,8 +110,10 @@ def resize(
         how = "linear" if length is not None else f"{mode}, {'antialiased' if smooth else 'not antialiased'}"
         asked = provenance(grid=list(target), mode=how, source=list(source.sides), prefix=source.prefix)
         about = (source.family, source.held.name, source.sides, target, source.prefix, how, changed)
-        done = Resized(str(model), str(folder), *about, tuple(check.row() for check in checks), left_out, notes, asked)
+        looks = {"before": alike(old, source.sides, source.prefix), "after": alike(table, target, source.prefix)}
+        done = Resized(str(model), str(folder), *about, looks, tuple(check.row() for check in checks), left_out, notes, asked)
         write_json(work / TOLD, {"resized": done.to_json()})
+        save(done.to_json(), work / "milepost")
         put(work, folder)
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -52,7 +52,7 @@ def resize_command(
             print_json({"model": model, "refused": str(refusal)})
         typer.echo(f"milepost: {refusal}", err=True)
         raise typer.Exit(1) from None
-    aside().print(f"written to {done.out}", soft_wrap=True)
+    aside().print(f"open {Path(done.out) / 'milepost' / 'report.html'}", soft_wrap=True)
     answer(done.to_json(), report.terminal, as_json)
     if not done.ok:
         raise typer.Exit(1)

@@ -83,6 +83,7 @@ function swatch(trace) {
 function chips(bar, places) {
   const labels = new Map();
   for (const place of places) for (const trace of place.data) if (trace.name) labels.set(trace.meta.label, labels.get(trace.meta.label) || trace);
+  if (!labels.size) return;
   const hidden = new Set(), buttons = new Map(), bands = places.some(place => place.data.some(trace => trace.fill));
   let shaded = true;
   const show = keep => { hidden.clear(); for (const [label, trace] of labels) if (!keep(label, trace)) hidden.add(label); draw(); };
