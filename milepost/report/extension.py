@@ -13,11 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from milepost.report import told
+from milepost.report.folder import fill
 from milepost.report.lab_page import page as whole_page
 from milepost.report.tables import plain
 from milepost.report.told import Part, interval
 from milepost.report.verification import summary as verified
-from milepost.results import write, write_json
 
 LONGEST = 160
 """Characters of a value that are shown."""
@@ -136,6 +136,4 @@ def by_length(data: dict[str, Any]) -> Any:
 
 def save(data: dict[str, Any], out: Path) -> Path:
     """Write report.html, report.md and extension.json."""
-    write_json(out / "extension.json", data)
-    write(out / "report.md", markdown(data))
-    return write(out / "report.html", page(data))
+    return fill(out, "extension", data, markdown(data), page(data))

@@ -26,12 +26,17 @@ def save_folder(out: Path, name: str, data: dict[str, Any], markdown: str, page:
     out.parent.mkdir(parents=True, exist_ok=True)
     work = out.parent / f".{out.name}.{uuid.uuid4().hex[:8]}.tmp"
     try:
-        write_json(work / f"{name}.json", data)
-        write(work / "report.md", markdown)
-        write(work / "report.html", page)
+        fill(work, name, data, markdown, page)
         if out.exists():
             out.rmdir()  # empty: see check_folder
         os.replace(work, out)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return out / "report.html"
+
+
+def fill(folder: Path, name: str, data: dict[str, Any], markdown: str, page: str) -> Path:
+    """Write ``name``.json, report.md and report.html into a folder that is being made; gives the page."""
+    write_json(folder / f"{name}.json", data)
+    write(folder / "report.md", markdown)
+    return write(folder / "report.html", page)

@@ -14,11 +14,11 @@ from rich.text import Text
 
 from milepost.report import migration_figures as figures
 from milepost.report import told
+from milepost.report.folder import fill
 from milepost.report.lab_page import page as whole_page
 from milepost.report.tables import plain
 from milepost.report.told import Part, interval
 from milepost.report.verification import summary as verified
-from milepost.results import write, write_json
 
 Row = dict[str, Any]
 STAGES = {"before": "before", "swapped": "after the swap", "recovered": "after recovery"}
@@ -191,6 +191,4 @@ def page(data: Row) -> str:
 
 def save(data: Row, out: Path) -> Path:
     """Write report.html, report.md and migration.json."""
-    write_json(out / "migration.json", data)
-    write(out / "report.md", markdown(data))
-    return write(out / "report.html", page(data))
+    return fill(out, "migration", data, markdown(data), page(data))

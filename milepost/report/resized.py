@@ -13,9 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from milepost.report import told
+from milepost.report.folder import fill
 from milepost.report.lab_page import page as whole_page
 from milepost.report.told import Part
-from milepost.results import write, write_json
 
 WORDS = {True: ("PASS", "green"), False: ("FAIL", "bold red"), None: ("-", "dim")}
 TABLE = "the table"
@@ -132,6 +132,4 @@ def by_place(data: dict[str, Any]) -> Any:
 
 def save(data: dict[str, Any], out: Path) -> Path:
     """Write report.html, report.md and resized.json."""
-    write_json(out / "resized.json", data)
-    write(out / "report.md", markdown(data))
-    return write(out / "report.html", page(data))
+    return fill(out, "resized", data, markdown(data), page(data))

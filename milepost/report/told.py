@@ -1,4 +1,4 @@
-"""What was done to a checkpoint, told: the parts that the reports of `extend` and `migrate` have in common. A part is a title, a head and rows."""
+"""What was done to a checkpoint, told: the parts that the reports of `extend`, `migrate` and `resize` have in common. A part is a title, a head and rows."""
 
 from __future__ import annotations
 
