@@ -39,11 +39,12 @@ def both_found(lab: Lab) -> Found:
     added, appended = lab.runs(BOTH, "sinusoidal"), lab.runs(BOTH, CONCATENATED)
     home = added[0]["trained_length"]
     note = f"parameters: {added[0]['parameters']} added, {appended[0]['parameters']} appended (words have fewer channels)"
-    shown = {"added": mean_loss(added, home), "appended": mean_loss(appended, home)}
+    shown = {"added": mean_loss(added, home), "appended, a quarter": mean_loss(appended, home)}
     numbers, notes = {"behind": gap(added, appended, home)}, [note, *lab.source(BOTH)]
     numbers |= collected({"equal": lambda: gap(lab.runs(EQUAL, "sinusoidal"), lab.runs(EQUAL, NARROW), home)})
     if "equal" in numbers:
         sizes = [lab.runs(EQUAL, name)[0]["parameters"] for name in EQUAL.encodings]
+        shown["appended, 8 channels"] = mean_loss(lab.runs(EQUAL, NARROW), home)
         notes.append(f"with a code of 8 channels, {sizes[1]} parameters appended and {sizes[0]} added")
     return Found(numbers, (points("Loss at the trained length", "nats a token", shown),), tuple(notes))
 

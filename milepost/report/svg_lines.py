@@ -79,7 +79,7 @@ def _grid(figure: Figure, frame: Frame, x_axis: Axis, y_axis: Axis) -> str:
     for value, label in ticks:
         x = x_axis.at(value)
         out.append(f'<path d="M{x:.1f} {frame.bottom:.1f}v5" stroke="currentColor" stroke-opacity=".5"/>')
-        out.append(word(label, x, frame.bottom + 18, "middle"))
+        out.append(word(label, min(x, frame.right + RIGHT - words_width(label, SIZE) / 2), frame.bottom + 18, "middle"))
     out.append(f'<path d="M{frame.left:.1f} {frame.bottom:.1f}H{frame.right:.1f}" stroke="currentColor" stroke-opacity=".5"/>')
     out.append(word(figure.x_title, (frame.left + frame.right) / 2, frame.bottom + 36, "middle"))
     return "".join(out)

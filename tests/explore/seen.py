@@ -7,6 +7,7 @@ import pytest
 PHONE, DESK = 400, 1280
 FIGURES = "[...document.querySelectorAll('.drawing svg')].map(one => one.outerHTML)"
 CONTRAST = (Path(__file__).parent / "contrast.js").read_text()
+CUT = (Path(__file__).parents[1] / "cut.js").read_text()
 
 
 class Seen:

@@ -4,7 +4,7 @@ import json
 import struct
 
 import pytest
-from seen import CONTRAST, DESK, PHONE, Seen
+from seen import CONTRAST, CUT, DESK, PHONE, Seen
 
 from milepost.explore.answer import answer
 from milepost.explore.views import VIEWS
@@ -52,6 +52,8 @@ def test_every_view_is_drawn_at_any_width_in_both_schemes_with_contrast(chromium
         assert seen.ask("getComputedStyle(document.body).backgroundColor") == ("rgb(22, 22, 26)" if scheme == "dark" else "rgb(255, 255, 255)")
         found = seen.ask(CONTRAST)
         assert found["looked"] > 30 and found["poor"] == []
+        found = seen.ask(CUT)
+        assert found["looked"] > 5 and found["cut"] == []
 
 
 @pytest.mark.parametrize("view", [view for view, made in VIEWS.items() if any(c.kind == "number" for c in made.CONTROLS)])

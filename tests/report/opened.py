@@ -1,8 +1,11 @@
 """A page in a real browser, with all that it complained of or asked for."""
 
+from pathlib import Path
+
 import pytest
 
 PHONE, DESK = 400, 1200
+CUT = (Path(__file__).parents[1] / "cut.js").read_text()
 OWNED = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 
 

@@ -1,13 +1,15 @@
 """The page of the claims in a real browser."""
 
 import gzip
+from pathlib import Path
 
 import pytest
-from opened import DESK, OWNED, PHONE, Opened
+from opened import CUT, DESK, OWNED, PHONE, Opened
 
 from milepost.claims.judge import document, judge
 from milepost.report import claims as report
 
+SHIPPED = Path(__file__).parents[2] / "docs" / "claims" / "claims.html"
 IDS = ["rope-sign", "rope-norm", "sin-dot", "alibi-weights-linear", "alice-bob"]
 
 
@@ -33,6 +35,13 @@ def test_every_figure_is_drawn_in_the_ink_of_the_page(chromium, page, width, sch
         seen.check()
         ink = seen.ask("getComputedStyle(document.querySelector('.figure svg text')).fill")
         assert ink == ("rgb(231, 231, 234)" if scheme == "dark" else "rgb(28, 28, 28)")
+
+
+@pytest.mark.parametrize("width", [PHONE, DESK])
+def test_no_word_of_the_shipped_figures_is_cut_off(chromium, width):
+    with Opened(chromium, SHIPPED, width, figures=False) as seen:
+        found = seen.ask(CUT)
+        assert found["looked"] > 500 and found["cut"] == []
 
 
 def test_each_claim_has_all_that_was_asked_for(chromium, page):

@@ -36,12 +36,10 @@ def intro() -> str:
     """What was run, in words."""
     about = results()["provenance"]["protocol"]
     seeds, model = ", ".join(map(str, about["seeds"])), about["model"]
-    lacking = sum("it was not trained" in row["evidence"] for row in results()["rows"])
     return (
         "What the notes say of positional encodings, and what comes out when it is tried. A verdict follows from the measurement by the rule that stands with "
         "it; the rules are older than the results that they judge here. `milepost claims` does it again, and `milepost claims ID` for one of them.\n\n"
         f"Small models: profile {about['profile']}, seeds {seeds}. "
         + (f"Checkpoint: {model}, on {about['text']}. " if model else "No checkpoint was read. ")
-        + (f"Some models are still to be trained: {lacking} claims say which, and are decided by their other parts, or not yet. " if lacking else "")
         + f"Measured on {results()['provenance']['date'][:10]}."
     )
