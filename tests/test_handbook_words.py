@@ -76,6 +76,24 @@ def test_what_the_walk_says_of_a_recurrent_network_is_what_its_figure_found():
     assert f"R² is {found['GRU']} for a straight line, against {found['attention without position, 3 layers']} for three causal layers" in words
 
 
+@pytest.mark.parametrize(
+    ("name", "claim", "number", "says"),
+    [
+        ("walk.md", "rnn", "trained", "a line reads the place with an R² of {value:.2f} ({low:.2f} to {high:.2f}, [measured](claims.md#rnn))"),
+        ("queries-and-keys.md", "base-up", "far", "loses {value:.2f} nats a token more ({low:.2f} to {high:.2f}, [measured](claims.md#base-up))"),
+    ],
+)
+def test_what_a_page_says_of_a_claim_is_what_was_measured(name, claim, number, says):
+    rows = {row["id"]: row for row in json.loads((DOCS / "claims" / "claims.json").read_text(encoding="utf-8"))["rows"]}
+    assert says.format(**rows[claim]["numbers"][number]) in " ".join(read(name).split())
+
+
+def test_bases_that_are_said_to_lose_the_same_are_not_told_apart():
+    rows = {row["id"]: row for row in json.loads((DOCS / "claims" / "claims.json").read_text(encoding="utf-8"))["rows"]}
+    home = rows["base-up"]["numbers"]["home"]
+    assert home["low"] < 0 < home["high"] and "lose as much as each other there" in " ".join(read("queries-and-keys.md").split())
+
+
 # -- questions -----------------------------------------------------------------------------------------------------------
 
 ASKED = re.findall(
