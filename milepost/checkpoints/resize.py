@@ -7,6 +7,7 @@
 The table is resampled by `milepost.resize_table`; every other weight is copied. config.json says the new size, and so does the image processor where it said
 the old one. A longer text table is stretched: neighbours are nearer to each other than the model has seen, so measure, and tune. The source is only read.
 The folder is written beside OUT (.OUT.*.tmp), proved there (`resize_proof`), and renamed; where a check fails it is kept, and `ok` is False.
+What was done is in OUT/milepost.json, and with the table's picture in OUT/milepost.
 """
 
 from __future__ import annotations
@@ -112,8 +113,9 @@ def resize(
         about = (source.family, source.held.name, source.sides, target, source.prefix, how, changed)
         looks = {"before": alike(old, source.sides, source.prefix), "after": alike(table, target, source.prefix)}
         done = Resized(str(model), str(folder), *about, looks, tuple(check.row() for check in checks), left_out, notes, asked)
-        write_json(work / TOLD, {"resized": done.to_json()})
-        save(done.to_json(), work / "milepost")
+        told = done.to_json()
+        write_json(work / TOLD, {"resized": {key: value for key, value in told.items() if key != "alike"}})
+        save(told, work / "milepost")
         put(work, folder)
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
-LETTERS = dict.fromkeys(" .,:;'|!ijlI", 0.34) | dict.fromkeys('()[]ftr-/"', 0.46) | dict.fromkeys("mwMW@%", 1.0) | dict.fromkeys("+=<>~±×−≈→", 0.84)
+LETTERS = dict.fromkeys(" .,:;'|ijlI", 0.34) | dict.fromkeys('()[]ftr-/!"', 0.46) | dict.fromkeys("mwMW@%", 1.0) | dict.fromkeys("+=<>~±×−≈→#&^", 0.84)
 """Widths of letters that are not as most, in sizes of the font."""
 
 
@@ -80,4 +80,4 @@ def short(value: float, step: float) -> str:
 
 def words_width(text: str, size: float) -> float:
     """How wide words are at most, in pixels. No font is at hand: letters are taken to be as wide as in DejaVu Sans, which is wide among those of screens."""
-    return size * sum(1.0 if ord(letter) > 0x2E7F else LETTERS.get(letter, 0.78 if letter.isupper() else 0.64) for letter in text)
+    return size * sum(1.0 if ord(letter) > 0x2E7F else LETTERS.get(letter, 0.79 if letter.isupper() else 0.64) for letter in text)

@@ -129,7 +129,8 @@ def test_all_other_weights_keep_their_bits_and_sizes_of_processors_follow(vit, t
     said = json.loads((tmp_path / "new" / "preprocessor_config.json").read_text())
     assert said == {"size": {"height": 10, "width": 14}, "crop_size": {"height": 6, "width": 6}}
     assert any("crop_size was" in note and "left so" in note for note in done.notes) and "pytorch_model.bin" in done.left_out
-    assert json.loads((tmp_path / "new" / "milepost.json").read_text())["resized"]["target"] == [5, 7]
+    told = json.loads((tmp_path / "new" / "milepost.json").read_text())["resized"]
+    assert told["target"] == [5, 7] and "alike" not in told, "the picture's numbers have one home: milepost/resized.json"
     assert done.changed == {"image_size": [8, [10, 14]]}
 
 

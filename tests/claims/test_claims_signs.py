@@ -1,11 +1,12 @@
 """Experiments on planted results: what a claim calls better is better. Every number here would turn with its sign."""
 
+import math
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from milepost.claims import choosing, functions, pairs, scaling, tasks
+from milepost.claims import added_trained, choosing, frequencies, functions, heads, pairs, scaling, tasks
 from milepost.claims.rule import Number
 from milepost.lab.model import Decoder, Shape
 
@@ -35,6 +36,44 @@ class Planted:
 
     def source(self, *needs):
         return ()
+
+
+def test_appending_is_behind_by_what_it_loses_more_and_the_picture_has_all_three():
+    lab = Planted({"sinusoidal": (2.0, 9.0), added_trained.CONCATENATED: (2.3, 9.0), added_trained.NARROW: (1.9, 9.0)})
+    found = added_trained.both_found(lab)
+    assert {name: one.value for name, one in found.numbers.items()} == pytest.approx({"behind": 0.3, "equal": -0.1})
+    (figure,) = found.figures
+    mean = 0.01 * (WINDOWS - 1) / 2
+    (values,) = figure.lines.values()
+    assert dict(zip(figure.x, values, strict=True)) == pytest.approx(
+        {"added": 2.0 + mean, "appended, a quarter": 2.3 + mean, "appended, 8 channels": 1.9 + mean}
+    )
+
+
+def test_first_codes_are_behind_by_what_they_lose_more():
+    lab = Planted({"sinusoidal": (2.0, 9.0), "integer": (1.6, 9.0), "binary": (2.2, 9.0), added_trained.NORMALISED: (2.5, 9.0)})
+    found = {name: one.value for name, one in added_trained.first_found(lab).numbers.items()}
+    assert found == pytest.approx({"integer": -0.4, "binary": 0.2, "normalised": 0.5})
+
+
+def test_a_larger_base_is_behind_by_what_it_loses_more():
+    small, middle, large = frequencies.TRIED.encodings
+    assert [float(name.partition("base=")[2].strip(")") or 1e4) for name in (small, middle, large)] == sorted([100.0, 1e4, 5e5])
+    found = frequencies.bases_found(Planted({small: (2.0, 3.0), middle: (2.5, 9.0), large: (2.2, 3.7)})).numbers
+    assert {name: one.value for name, one in found.items()} == pytest.approx({"far": 0.7, "home": 0.2})
+
+
+def test_more_heads_cover_what_the_fewest_cover_less(monkeypatch):
+    class Headed(Planted):
+        def models(self, need, encoding):
+            return [SimpleNamespace(shape=SimpleNamespace(length=HOME), covers=math.log2(int(need.sweep.removeprefix("heads-"))))]
+
+    monkeypatch.setattr(heads, "_windows", lambda lab, length: None)
+    monkeypatch.setattr(heads, "_octaves", lambda model, windows: [model.covers + 0.1 * n for n in range(WINDOWS)])
+    found = heads.bands_found(Headed({"alibi": (2.0, 2.0)}))
+    assert found.numbers["trained"].value == pytest.approx(3.0)  # log2 of 16 over 2
+    (figure,) = found.figures
+    assert (figure.x, figure.lines["trained"]) == ([2, 4, 8, 16], pytest.approx([n + 0.25 for n in (1, 2, 3, 4)]))
 
 
 def test_choosing_asks_what_the_other_loses_more():

@@ -190,6 +190,13 @@ def test_the_other_language_is_everywhere_on_the_page(chromium, served):
         seen.check()
 
 
+@pytest.mark.parametrize("view", VIEWS)
+def test_no_word_of_a_figure_is_cut_off_in_chinese(chromium, served, view):
+    with Seen(chromium, served, f"?view={view}&lang=zh", PHONE) as seen:
+        found = seen.ask(CUT)
+        assert found["looked"] > 5 and found["cut"] == []
+
+
 def test_a_reader_of_chinese_begins_in_chinese(chromium, served):
     with Seen(chromium, served, locale="zh-CN") as seen:
         assert seen.ask("document.documentElement.lang") == "zh-CN"

@@ -109,10 +109,40 @@ def test_a_long_title_of_the_y_axis_stands_in_lines_beside_its_plot():
     turned = [node for node in root.iter(f"{SVG}text") if "rotate(-90" in (node.get("transform") or "")]
     said = ["".join(node.itertext()) for node in turned]
     assert " ".join(said) == title and len(said) > 1
+    assert [float(node.get("x")) for node in turned] == [13 + 15 * n for n in range(len(said))]
     assert all(words_width(line, 12) <= float(root.get("data-height")) for line in said)
     ticks = [node for node in root.iter(f"{SVG}text") if node.get("text-anchor") == "end"]
     starts = [float(node.get("x")) - words_width("".join(node.itertext()), 12) for node in ticks]
     assert min(starts) >= max(float(node.get("x")) for node in turned) + 6  # half of a line of 12 pixels
+
+
+def test_the_last_number_of_an_x_axis_is_whole():
+    root = tree(Figure("lines", "t", "k", "y", [1, 131071], lines={"a": [1.0, 2.0]}, log_x=True), 400)
+    ends = [float(node.get("x")) + words_width("".join(node.itertext()), 12) / 2 for node in root.iter(f"{SVG}text") if "".join(node.itertext()) == "100000"]
+    assert ends == pytest.approx([400], abs=0.1)  # moved as far as it must be
+    free = tree(Figure("lines", "t", "k", "y", [1, 9e5], lines={"a": [1.0, 2.0]}, log_x=True), 400)
+    ticks = {"".join(node.itertext()): float(node.get("x")) for node in free.iter(f"{SVG}text")}
+    assert ticks["100"] - ticks["10"] == pytest.approx(ticks["100000"] - ticks["10000"], abs=0.2)  # where there is room, a number stands under its tick
+
+
+ALPHABET = [chr(n) for n in range(33, 127)] + list("²±×−≈→θπ·位置编码")
+SAID = [
+    "appended", "nope", "mmmm", "WWWW", "largest error over places up to 1,048,575", "PE(p + k) against the rotation by k of PE(p)", "100000",
+    "相似度，按距离",
+]  # fmt: skip
+
+
+def test_words_are_never_wider_than_they_are_taken_for(chromium):
+    page = chromium.new_page()
+    page.set_content(draw(Figure("lines", "t", "here", x=[0, 1], lines={"a": [0.0, 1.0]})))
+    measure = "said => { const words = document.querySelector('text:last-of-type'); words.removeAttribute('font-size'); words.removeAttribute('font-weight');"
+    measure += " return said.map(one => { words.textContent = one; return words.getComputedTextLength(); }); }"
+    said = [20 * letter for letter in ALPHABET] + SAID
+    real = page.evaluate(measure, said)
+    page.close()
+    assert all(wide > 0 for wide in real)
+    assert [(one[:20], wide) for one, wide in zip(said, real, strict=True) if wide > words_width(one, 12) + 0.5] == []
+    assert all(words_width(one, 12) < 1.5 * wide for one, wide in zip(SAID, real[-len(SAID) :], strict=True) if one.isascii())  # nor much narrower
 
 
 def test_stairs_go_across_before_they_go_up():

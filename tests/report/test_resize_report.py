@@ -3,6 +3,7 @@
 import importlib
 import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -89,13 +90,25 @@ def test_the_words_follow_the_numbers(image, text):
 
 
 def test_the_folder_holds_its_report_which_another_resize_does_not_copy(image, tmp_path):
-    from pathlib import Path
-
     folder = Path(image.out) / "milepost"
     assert sorted(p.name for p in folder.iterdir()) == ["report.html", "report.md", "resized.json"]
     assert json.loads((folder / "resized.json").read_text()) == image.to_json()
+    (folder / "old.json").write_text("{}")
     again = resize(image.out, grid=(4, 6), out=tmp_path / "again")
-    assert json.loads((tmp_path / "again" / "milepost" / "resized.json").read_text())["target"] == [4, 6] and again.ok
+    assert again.ok and sorted(p.name for p in (tmp_path / "again" / "milepost").iterdir()) == ["report.html", "report.md", "resized.json"]
+
+
+def test_figures_hold_the_table_before_and_after(image, text):
+    data = image.to_json()
+    for when, sides in (("before", (4, 6)), ("after", (8, 12))):
+        cells, mark = resized.grid(data, when).data
+        assert (len(cells.z), len(cells.z[0])) == sides and (list(cells.y), list(cells.x)) == (list(range(sides[0])), list(range(sides[1])))
+        assert (mark.y[0], mark.x[0]) == (sides[0] // 2, sides[1] // 2) and cells.z[mark.y[0]][mark.x[0]] == pytest.approx(1)
+        assert [list(row) for row in cells.z] == data["alike"][when]["cosine"]
+    old, new = resized.by_place(text.to_json()).data
+    assert (old.name, new.name) == ("before: 32", "after: 128") and list(old.x) == [(n + 0.5) / 32 for n in range(32)]
+    assert (new.x[0], new.x[-1]) == (0.5 / 128, 127.5 / 128) and len(new.x) == SHOWN
+    assert (list(old.y), list(new.y)) == tuple(text.alike[when]["cosine"][0] for when in ("before", "after"))
 
 
 def test_pages_in_a_browser(chromium, image, text, tmp_path):
