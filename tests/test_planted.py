@@ -174,6 +174,8 @@ def sandwich_is_a_sum_of_cosines_over_the_ratio() -> None:
 
 def fire_measures_against_the_threshold_then_the_query() -> None:
     enc = randomised_copy(FIRE(2, hidden=5, threshold=100.0))
+    enc.inner.weight.data[0, 0] = enc.inner.weight.data[0, 0].abs() + 0.1  # one unit at least is alive at every x: else no x is seen
+    enc.inner.bias.data[0] = enc.inner.bias.data[0].abs() + 0.1
     w, b, outer, add = (t.tolist() for t in (enc.inner.weight[:, 0], enc.inner.bias, enc.outer.weight, enc.outer.bias))
     c, start = enc.slant.item(), enc.start.item()
     got = bias_of(enc)
