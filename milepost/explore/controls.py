@@ -33,7 +33,7 @@ class Control:
         """The value that ``text`` says."""
         if self.kind == "choice":
             if text not in self.options:
-                raise ValueError(f"{self.name} is one of {', '.join(self.options)}, got {text[:60]!r}")
+                raise ValueError(f"{self.label or self.name} is one of {', '.join(self.options)}, got {text[:60]!r}")
             return text
         if self.kind == "text":
             if len(text) > self.high:
@@ -44,7 +44,7 @@ class Control:
     def within(self, value: float) -> float:
         """``value``, if it is inside the limits."""
         if not self.low <= value <= self.high:
-            raise ValueError(f"{self.name} is a number from {self.low:g} to {self.high:g} here, got {value:.12g}")
+            raise ValueError(f"{self.name} is a number from {self.low:.12g} to {self.high:.12g} here, got {value:.12g}")
         return value
 
 

@@ -17,6 +17,7 @@ import contextlib
 import gzip
 import json
 import os
+import re
 import sys
 import traceback
 from email.message import Message
@@ -26,6 +27,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from milepost.explore.answer import KINDS, LONGEST, answer, file, light, start
+from milepost.explore.words import Words
 
 PORT, TRIED = 8713, 50
 """Where to begin, and how many ports are tried."""
@@ -39,6 +41,8 @@ FILES = {
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; base-uri 'none'; form-action 'none'"
+CHINESE = re.compile(r"[?&]lang=zh(?:&|$)")
+"""Asked for, in an address that may be wrong otherwise."""
 SMALL = 1000
 """Bytes below which nothing is compressed."""
 
@@ -77,10 +81,10 @@ class Handler(BaseHTTPRequestHandler):
         try:
             status, kind, body, more = self._found()
         except ValueError as error:
-            status, kind, body, more = 400, "application/json", _json({"error": str(error)}), {}
+            status, kind, body, more = 400, "application/json", _json({"error": self._said(str(error))}), {}
         except Exception:
             traceback.print_exc(file=sys.stderr)
-            said = "something went wrong in milepost itself; the terminal in which it runs has the details"
+            said = self._said("something went wrong in milepost itself; the terminal in which it runs has the details")
             status, kind, body, more = 500, "application/json", _json({"error": said}), {}
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the page has gone, or does not wait for this
             self._send(status, kind, body, more)
@@ -110,12 +114,23 @@ class Handler(BaseHTTPRequestHandler):
         if asked.path == "/api/start":
             return 200, "application/json", _json(start(query.get("lang", "en"))), {}
         if asked.path.startswith("/api/"):
-            return 200, "application/json", _json(_answer(asked.path.removeprefix("/api/"), query)), {}
+            return 200, "application/json", _json(self._answer(asked.path.removeprefix("/api/"), query)), {}
         if asked.path.startswith("/file/"):
             view, _, kind = asked.path.removeprefix("/file/").rpartition(".")
             body = file(view, kind, query).encode()
             return 200, KINDS[kind], body, {"Content-Disposition": f'attachment; filename="milepost-{view}-{int(query.get("figure", "0"))}.{kind}"'}
         return 404, "text/plain", f"there is nothing at {asked.path[:80]}; the page is at /\n".encode(), {}
+
+    def _answer(self, view: str, query: dict[str, str]) -> dict[str, Any]:
+        """An answer, or the sentence that refuses: both are what the page asked for."""
+        try:
+            return light(answer(view, query))
+        except ValueError as error:
+            return {"error": self._said(str(error))}
+
+    def _said(self, why: str) -> str:
+        """A sentence that refuses, in the language of the address."""
+        return Words("zh" if CHINESE.search(self.path) else "en").refusal(why)
 
     def _send(self, status: int, kind: str, body: bytes, more: dict[str, str]) -> None:
         packed = len(body) > SMALL and "gzip" in self.headers.get("Accept-Encoding", "")
@@ -133,14 +148,6 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Silence: the terminal is for what goes wrong."""
-
-
-def _answer(view: str, query: dict[str, str]) -> dict[str, Any]:
-    """An answer, or the sentence that refuses: both are what the page asked for."""
-    try:
-        return light(answer(view, query))
-    except ValueError as error:
-        return {"error": str(error)}
 
 
 def _query(text: str) -> dict[str, str]:

@@ -260,13 +260,16 @@ def test_the_pointer_finds_the_number_of_a_cell(chromium, served):
 # -- bad input ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_number_out_of_range_is_said_and_the_last_good_figure_stays(chromium, served):
-    with Seen(chromium, served, "?view=clocks&lang=en") as seen:
+@pytest.mark.parametrize(
+    ("lang", "why"), [("en", "trained is a number from 16 to 131072 here, got 1"), ("zh", "trained 在此页要填 16 到 131072 之间的数，收到的是 1")]
+)
+def test_a_number_out_of_range_is_said_and_the_last_good_figure_stays(chromium, served, lang, why):
+    with Seen(chromium, served, f"?view=clocks&lang={lang}") as seen:
         before, address = seen.figures(), seen.page.url
         seen.page.fill(f"{NUMBERS} >> nth=0", "1")
         seen.page.locator(f"{NUMBERS} >> nth=0").press("Enter")
         seen.ready()
-        assert "trained is a number from 16 to 131072 here, got 1" in seen.trouble() and table("en")["page.kept"] in seen.trouble()
+        assert why in seen.trouble() and table(lang)["page.kept"] in seen.trouble()
         assert seen.figures() == before and seen.page.url == address and seen.ask(CONTRAST)["poor"] == []
         seen.page.fill(f"{NUMBERS} >> nth=0", "64")
         seen.ready()

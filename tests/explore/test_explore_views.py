@@ -277,7 +277,7 @@ def test_two_figures_stand_side_by_side_where_there_is_room():
         ("code", {"encoding": "rope", "set.0.base": "0.5"}, "base must be a finite number above 1"),
         ("code", {"encoding": "rope", "set.0.base": "nan"}, "base is a finite number"),
         ("code", {"encoding": "rope", "set.0.nothing": "1"}, "has no argument '0.nothing' to set"),
-        ("code", {"encoding": "rope", "set.0.pairing": "thirds"}, "0.pairing is one of half, interleaved"),
+        ("code", {"encoding": "rope", "set.0.pairing": "thirds"}, "pairing is one of half, interleaved"),
         ("code", {"encoding": "rope("}, "can't read the spec"),
         ("code", {"encoding": "os.system('x')"}, "arguments are given by name"),
         ("code", {"encoding": "learned(length=64, width=100000)"}, "width is at most 256 on this page, got 100000"),
