@@ -9,7 +9,7 @@ import torch
 from milepost.catalogue import page
 from milepost.encodings import NAMES, SPACE
 from milepost.explore.answer import answer, file, light, start, widths
-from milepost.explore.views import VIEWS, attention
+from milepost.explore.views import VIEWS, attention, permute
 from milepost.layout import Layout
 from milepost.report.figure import Figure
 
@@ -214,6 +214,23 @@ def test_permuting_words_is_not_noticed_without_position_and_without_a_mask():
     assert max(still["figures"][2]["z"][0]) == 0
 
 
+@pytest.mark.parametrize(
+    ("sentence", "words"),
+    [
+        ("狗咬人", ["狗", "咬", "人"]),
+        ("狗 咬了 人", ["狗", "咬", "了", "人"]),
+        ("RoPE让q转，k也是。", ["RoPE", "让", "q", "转", "，", "k", "也", "是", "。"]),
+        ("犬か\u3099ヒトを", list("犬がヒトを")),
+        ("개가 사람을", ["개가", "사람을"]),
+        (" the  dog\u3000bit ", ["the", "dog", "bit"]),
+        ("naïve café", ["naïve", "café"]),
+    ],
+)
+def test_words_stand_between_spaces_and_where_there_are_none_each_character_is_one(sentence, words):
+    assert permute.words_of(sentence) == words
+    assert shown("permute", "nope", sentence=sentence, order=0)["figures"][0]["x_names"] == tuple(words)
+
+
 def test_the_same_question_has_the_same_answer_whatever_was_asked_before():
     first = shown("code", "t5")
     shown("code", "learned")
@@ -297,7 +314,7 @@ def test_two_figures_stand_side_by_side_where_there_is_room():
         ("attention", {"encoding": "t5"}, "choose the random model"),
         ("attention", {"encoding": "rope(head_dim=16)"}, "the model of this view has head_dim=8"),
         ("permute", {"sentence": "alone"}, "sentence has 2 to 24 words here"),
-        ("permute", {"sentence": "word " * 60}, "sentence has 2 to 24 words here, with spaces between them, got 60"),
+        ("permute", {"sentence": "word " * 60}, "sentence has 2 to 24 words here (between spaces; of Chinese, characters), got 60"),
         ("permute", {"sentence": "w" * 5000}, "sentence has at most 400 characters here, got 5000"),
         ("permute", {"encoding": "alibi", "mask": "none"}, "has no meaning for keys after the query"),
     ],

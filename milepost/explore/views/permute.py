@@ -3,10 +3,13 @@
 One layer of attention with random projections (the one that the laws use), over a vector for each word. Words are put in another order, and the
 output of each word is compared with its own output before. Without position it is the same to the last digits; unless a causal mask is on, which
 knows the order.
+
+Words stand between spaces. Chinese and Japanese have none, so each of their characters is a word.
 """
 
 from __future__ import annotations
 
+import unicodedata
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -27,6 +30,8 @@ from milepost.testing import Layer
 ENCODINGS = ("nope", *(name for name in NAMES if name != "nope"))
 MOST, LONGEST = 24, 400
 """Words, and letters of a sentence."""
+UNSPACED = ("CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "FULLWIDTH")
+"""How Unicode begins the names of characters that are written without spaces between words."""
 CONTROLS = (
     text("sentence", "the dog bit the man and ran away", LONGEST),
     slider("order", 1, 0, 99),
@@ -36,9 +41,9 @@ CONTROLS = (
 
 def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
     """The attention before and after, and how much each word's output has changed."""
-    said = asked["sentence"].split()
+    said = words_of(asked["sentence"])
     if not 2 <= len(said) <= MOST:
-        raise ValueError(f"sentence has 2 to {MOST} words here, with spaces between them, got {len(said)}")
+        raise ValueError(f"sentence has 2 to {MOST} words here (between spaces; of Chinese, characters), got {len(said)}")
     causal = asked["mask"] == "causal"
     order = _order(len(said), asked["order"])
     layer = Layer(enc.at(len(said)), seed=1)
@@ -60,6 +65,12 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
     )  # fmt: skip
     kind = "same" if most < 1e-9 else "moved" if not causal else "both" if enc.points else "masked"
     return Shown(figures, words.say(f"permute.{kind}", share=f"{most:.0%}", order=" ".join(mixed)), ("attention.reference",))
+
+
+def words_of(sentence: str) -> list[str]:
+    """The words of a sentence, in their order."""
+    letters = unicodedata.normalize("NFC", sentence)
+    return "".join(f" {letter} " if unicodedata.name(letter, "").startswith(UNSPACED) else letter for letter in letters).split()
 
 
 def _order(count: int, seed: int) -> Tensor:
