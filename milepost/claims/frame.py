@@ -6,7 +6,6 @@ at place p, the answer is the letter there, shifted by s_p;     s: drawn once, f
 from __future__ import annotations
 
 from functools import partial
-from statistics import fmean
 
 import numpy as np
 import torch
@@ -14,10 +13,9 @@ from torch import Tensor
 
 from milepost.claims.claim import Found, points
 from milepost.claims.rule import Number
-from milepost.claims.seeds import both
+from milepost.claims.seeds import shares
 from milepost.claims.small import fit, kept
 from milepost.claims.trained import Lab
-from milepost.diagnose.intervals import share
 from milepost.lab.model import Decoder, Shape
 from milepost.lab.train import Recipe
 
@@ -49,8 +47,7 @@ def frame_found(lab: Lab) -> Found:
     home, found = lab.home("frame"), {}
     for encoding in ENCODINGS:
         values = [kept(home, f"{encoding}-{seed}", partial(right, encoding, seed, STEPS[lab.profile])).value for seed in lab.seeds]
-        one = share(round(fmean(values) * TESTED * len(values)), TESTED * len(values))
-        found[encoding] = both(values, one.low, one.high, f"{TESTED * len(values)} rows")
+        found[encoding] = shares(values, TESTED * len(values), "rows")
     table = found["learned"]
     ahead = {
         name: Number(table.value - one.value, table.sides[0] - one.sides[1], table.sides[1] - one.sides[0], one.over)

@@ -22,10 +22,10 @@ from milepost.claims.claim import Figure, Found
 from milepost.claims.lengths import ROPE_ITSELF
 from milepost.claims.needs import Need
 from milepost.claims.rule import Number
-from milepost.claims.seeds import both, mean_loss
+from milepost.claims.seeds import both, mean_loss, shares
 from milepost.claims.trained import Lab
 from milepost.diagnose.attention import HeadStatistics, statistics
-from milepost.diagnose.intervals import mean, share
+from milepost.diagnose.intervals import mean
 from milepost.lab.measure import Texts
 from milepost.lab.model import Decoder
 from milepost.layout import Layout
@@ -45,8 +45,7 @@ def falls_found(lab: Lab) -> Found:
     far = tuple(trained // 2 + n * trained // 8 for n in range(4))
     by_model = [by_distance(model, windows, (*NEAR, *far)) for model in lab.models(ROPE_ITSELF, "rope")]
     falls = np.array([fall(scores, len(NEAR)) for scores in by_model])  # seeds x heads
-    one = share(int((falls > 0).sum()), falls.size)
-    number = both([float(v) for v in (falls > 0).mean(1)], one.low, one.high, f"{falls.size} heads")
+    number = shares([float(v) for v in (falls > 0).mean(1)], falls.size, "heads")
     steepest, flattest = int(falls[0].argmax()), int(falls[0].argmin())
     lines = {"mean of all": by_model[0].mean(0), "head that falls most": by_model[0][steepest], "head that falls least": by_model[0][flattest]}
     figure = Figure(

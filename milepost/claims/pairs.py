@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from statistics import fmean
 
 from milepost.claims.claim import Claim, Found, points
 from milepost.claims.needs import Need
 from milepost.claims.rule import Number, control, core
-from milepost.claims.seeds import both
+from milepost.claims.seeds import shares
 from milepost.claims.trained import Lab
-from milepost.diagnose.intervals import share
 from milepost.encodings.rope import RoPE
 from milepost.lab import tasks
 from milepost.lab.model import Decoder
@@ -41,8 +39,7 @@ def answers(models: list[Decoder], task: str, stop: tuple[float, float] | None) 
         reader = model.with_encoding(repr(RoPE(size, scaling=scaling))).eval()
         ids, scored, _ = tasks.rows(task, model.shape.length, TESTED, seed=SEED)
         found.append(float(scores(reader, ids, scored)[1].sum() / scored.sum()))
-    one = share(round(fmean(found) * TESTED * len(found)), TESTED * len(found))
-    return both(found, one.low, one.high, f"{TESTED * len(found)} rows")
+    return shares(found, TESTED * len(found), "rows")
 
 
 def scales_found(lab: Lab) -> Found:

@@ -3,7 +3,8 @@
     over seeds    Student's t of the seeds' values:   mean ± t sqrt(variance / n)
     over texts    a bootstrap over test files (or Wilson's interval over rows of a task), of the mean over seeds
 
-The wider side of the two is taken, on each side. One seed alone has the second only, and says so.
+The wider side of the two is taken, on each side. One seed alone has the second only, and says so. Student's t knows no bounds: the interval of a share
+ends at 0 and 1, that of a difference of two at -1 and 1.
 """
 
 from __future__ import annotations
@@ -24,13 +25,23 @@ T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2
 """Student's t for 95% on both sides, by the number of seeds."""
 
 
-def both(values: Sequence[float], low: float | None, high: float | None, over: str) -> Number:
-    """The mean of the seeds' values, with the wider of its two intervals; ``low`` and ``high`` are that over texts."""
+SHARE, LEAD = (0.0, 1.0), (-1.0, 1.0)
+"""Between what a share lies, and by how much one can be ahead of another."""
+
+
+def both(values: Sequence[float], low: float | None, high: float | None, over: str, ends: tuple[float, float] = (-math.inf, math.inf)) -> Number:
+    """The mean of the seeds' values, with the wider of its two intervals; ``low`` and ``high`` are that over texts. It can't lie outside of ``ends``."""
     value, n = fmean(values), len(values)
     seeds = "one seed" if n == 1 else f"{n} seeds"
     around = 0.0 if n == 1 else T[n] * stdev(values) / math.sqrt(n)
     low, high = (value if side is None else side for side in (low, high))
-    return Number(value, min(low, value - around), max(high, value + around), f"{seeds}, {over}")
+    return Number(value, max(ends[0], min(low, value - around)), min(ends[1], max(high, value + around)), f"{seeds}, {over}")
+
+
+def shares(values: Sequence[float], trials: int, over: str) -> Number:
+    """The seeds' shares of right answers, of so many trials in all."""
+    one = share(round(fmean(values) * trials), trials)
+    return both(values, one.low, one.high, f"{trials} {over}", SHARE)
 
 
 def losses(runs: Sequence[Run], length: int, field: str = "loss_by_window") -> np.ndarray[Any, Any]:
@@ -84,5 +95,4 @@ def accuracy(runs: Sequence[Run], task: str, length: int, depth: float | None = 
         found.append(row)
     values = [float(row["accuracy"]) for row in found]
     rows = sum(int(row["rows"]) for row in found)  # answers in one row may be alike: rows are counted, not answers
-    one = share(round(fmean(values) * rows), rows)
-    return both(values, one.low, one.high, f"{rows} rows")
+    return shares(values, rows, "rows")

@@ -22,7 +22,7 @@ import torch
 from milepost.claims.claim import Figure, Found, NotMeasured, points
 from milepost.claims.needs import Need
 from milepost.claims.rule import Number, least
-from milepost.claims.seeds import Run, both
+from milepost.claims.seeds import LEAD, SHARE, Run, both
 from milepost.claims.trained import Lab
 from milepost.diagnose.intervals import mean
 from milepost.encodings.learned import Learned
@@ -53,7 +53,7 @@ def sight_found(lab: Lab) -> Found:
         found[GRID][size] = _right(runs[GRID], size)
         for name in FORMULAS:
             found[name][size] = better(_right(runs[name], size), _right(stretched[name], size))
-    numbers = {"learned": _over_images(found[ROW][home])}
+    numbers = {"learned": _over_images(found[ROW][home], SHARE)}
     for word, size in {"home": home, **others}.items():
         leads = {name: ahead(found[ROW][size], found[name][size]) for name in (GRID, *FORMULAS)}
         numbers |= {word: leads[GRID], f"{word}, least": least(leads[name] for name in FORMULAS)}
@@ -75,7 +75,7 @@ def ahead(table: Right, other: Right) -> Number:
     """How much more often ``other`` is right than ``table``, seed by seed and image by image."""
     if table.shape != other.shape:
         raise NotMeasured(f"the two were not tested on the same images and from the same seeds: {table.shape} and {other.shape}")
-    return _over_images(other - table)
+    return _over_images(other - table, LEAD)
 
 
 def better(one: Right, other: Right) -> Right:
@@ -119,9 +119,9 @@ def _right(runs: list[Run], size: tuple[int, int]) -> Right:
     return np.array([[float(letter) for letter in run["right_by_size"][f"{size[0]}x{size[1]}"]] for run in runs])
 
 
-def _over_images(values: Right) -> Number:
+def _over_images(values: Right, ends: tuple[float, float]) -> Number:
     one = mean(values.mean(0)[:, None], np.arange(values.shape[1]))
-    return both([float(v) for v in values.mean(1)], one.low, one.high, f"{values.shape[1]} images")
+    return both([float(v) for v in values.mean(1)], one.low, one.high, f"{values.shape[1]} images", ends)
 
 
 def _ends(runs: list[Run]) -> tuple[str, ...]:

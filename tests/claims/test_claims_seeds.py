@@ -5,7 +5,7 @@ import math
 import pytest
 
 from milepost.claims.claim import NotMeasured
-from milepost.claims.seeds import T, accuracy, both, gap, mean_loss, rise
+from milepost.claims.seeds import LEAD, T, accuracy, both, gap, mean_loss, rise, shares
 
 
 def runs(made, encoding, strategy="none", **how):
@@ -51,6 +51,16 @@ def test_the_wider_interval_is_taken_on_each_side():
     assert one.sides == pytest.approx((1.2 - around, 1.2 + around))
     assert both([1.2, 1.2, 1.2], 1.0, 1.3, "files").sides == (1.0, 1.3)
     assert both([1.2], 1.0, 1.3, "files").over == "one seed, files"
+
+
+def test_the_interval_of_a_share_ends_where_shares_do():
+    values = [1.0, 1.0, 0.75]
+    around = T[3] * 0.25 / 3  # the standard deviation is 0.25 / sqrt(3)
+    assert both(values, None, None, "rows").sides == pytest.approx((11 / 12 - around, 11 / 12 + around))  # of what has no bounds
+    assert shares(values, 300, "rows").sides == (pytest.approx(11 / 12 - around), 1.0)
+    assert shares([1 - one for one in values], 300, "rows").sides == (0.0, pytest.approx(1 / 12 + around))
+    assert shares([0.5, 0.5, 0.5], 300, "rows").sides == pytest.approx((0.4438, 0.5562), abs=1e-4)  # Wilson's, which no end touches
+    assert both([0.9, 0.1, -0.9], None, None, "images", LEAD).sides == LEAD
 
 
 def test_student_s_t_is_the_published_one():
