@@ -141,6 +141,22 @@ def test_every_figure_that_a_page_shows_is_made():
     assert set(portraits.all_portraits()) == known - set(FIGURES)
 
 
+def test_the_page_of_the_explorer_has_every_view_as_its_command_opens_it():
+    import explored
+
+    from milepost.explore.answer import answer
+    from milepost.explore.views import VIEWS
+
+    text, pictures = explored.page(), explored.drawn()
+    assert list(explored.TRIED) == list(VIEWS)
+    assert set(re.findall(r"figures/([\w-]+)\.svg", text)) == set(pictures)
+    for view, (encodings, values, _) in explored.TRIED.items():
+        assert explored.command(view) in text
+        for n, spec in enumerate(encodings):
+            found = answer(view, {**values, "encoding": spec})
+            assert found["sentence"] in text and [one.to_json() for one in pictures[f"explore-{view}-{n}"]] == found["figures"]
+
+
 def test_a_page_of_an_encoding_is_its_docstring():
     import pages
 
@@ -153,7 +169,7 @@ def test_a_page_of_an_encoding_is_its_docstring():
         assert about.formula.splitlines()[0] in text and f"figures/encoding-{name}.svg" in text and f"milepost check {name}" in text
         for line in about.facts:
             assert f"| {line} |" in text
-    assert len(made) == 2 + len(NAMES | SPACE) + len(SCALINGS) + len(MAPS)
+    assert len(made) == 3 + len(NAMES | SPACE) + len(SCALINGS) + len(MAPS)
     for name in SCALINGS:
         assert f"figures/scaling-{name}.svg" in made[f"scalings/{name}.md"]
 

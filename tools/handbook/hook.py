@@ -20,6 +20,7 @@ from mkdocs.structure.files import File, Files
 sys.path.insert(0, str(Path(__file__).parent))
 
 import claimed
+import explored
 import notebook
 import pages
 import portraits
@@ -36,7 +37,7 @@ IMAGE = re.compile(r'<p><img alt="([^"]*)" src="[^"]*figures/([\w-]+)\.svg"\s*/?
 def figures() -> dict[str, list[Drawn]]:
     """The drawings of every figure by its name."""
     made = {name: make() for name, make in FIGURES.items()} | {name: Figure(panels) for name, panels in portraits.all_portraits().items()}
-    return {name: one.drawn() for name, one in made.items()} | claimed.drawn()
+    return {name: one.drawn() for name, one in made.items()} | claimed.drawn() | explored.drawn()
 
 
 def on_config(config: Any) -> Any:

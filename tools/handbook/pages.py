@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import claimed
+import explored
 import portraits
 
 import milepost
@@ -119,7 +120,7 @@ def all_pages() -> dict[str, str]:
     listed = {name for names in GROUPS.values() for name in names}
     if listed != set(NAMES | SPACE):
         raise ValueError(f"every encoding has a place in GROUPS; it differs from encodings.NAMES and SPACE by {sorted(listed ^ set(NAMES | SPACE))}")
-    found = {"encodings/index.md": index(), "claims.md": claimed.page()}
+    found = {"encodings/index.md": index(), "claims.md": claimed.page(), "explore.md": explored.page()}
     found |= {f"encodings/{name}.md": encoding(name) for name in (*NAMES, *SPACE)}
     found |= {f"scalings/{name}.md": scaling(name) for name in SCALINGS}
     return found | {f"maps/{name}.md": map_page(name) for name in MAPS}
