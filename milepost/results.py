@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import importlib
 import json
 import os
 import platform
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,31 @@ def provenance(**protocol: Any) -> dict[str, Any]:
         "versions": versions,
         "protocol": protocol,
     }
+
+
+class Pictured:
+    """Plain data that a notebook shows as pictures: those that `milepost.notebook` draws of it under the name ``drawn_as``."""
+
+    drawn_as: str
+
+    def _repr_html_(self) -> str:
+        return str(getattr(importlib.import_module("milepost.notebook"), self.drawn_as)(self))
+
+
+class Results(Pictured, dict[str, Any]):
+    """A document of results: a dict like any other, but for its looks."""
+
+    def __init__(self, drawn_as: str, data: Mapping[str, Any]):
+        super().__init__(data)
+        self.drawn_as = drawn_as
+
+
+class Rows(Pictured, list[dict[str, Any]]):
+    """A list of rows, likewise."""
+
+    def __init__(self, drawn_as: str, rows: Iterable[dict[str, Any]]):
+        super().__init__(rows)
+        self.drawn_as = drawn_as
 
 
 def write(path: str | Path, content: str | bytes) -> Path:

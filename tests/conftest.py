@@ -113,6 +113,6 @@ def chromium():
         try:
             browser = started.chromium.launch(executable_path=found, args=["--no-sandbox"])
         except Error:
-            pytest.fail("these tests open pages in a browser, and found none: install Chromium (Debian: `apt-get install chromium`) or Google Chrome")
+            pytest.fail("these tests open pages in a browser, and found none: `make browser` installs one")
         yield browser
         browser.close()

@@ -1,5 +1,8 @@
 """What a notebook shows: encodings as pictures, specs and results as tables; HTML without scripts, every word escaped."""
 
+import copy
+import json
+import pickle
 import re
 from html.parser import HTMLParser
 
@@ -8,8 +11,13 @@ import torch
 
 from milepost import Encoding, RopeSpec, build
 from milepost.analysis import analyse
+from milepost.choose import Wish, choose
+from milepost.claims.judge import judge
 from milepost.encodings import NAMES, SPACE
+from milepost.lab.plan import make
+from milepost.lab.sweep import gather
 from milepost.portrait import portrait
+from milepost.results import Results, Rows
 from milepost.scaling import NAMES as SCALINGS
 from milepost.scaling.dynamic import Dynamic
 from milepost.scaling.linear import Linear
@@ -125,3 +133,46 @@ def test_verdicts_are_a_row_for_each_law():
 def test_a_portrait_is_its_panels():
     found = tags(portrait(build("t5", heads=2), 16))
     assert found.seen.count("svg") == 2
+
+
+# -- results ---------------------------------------------------------------------------------------------------------------
+
+
+def test_results_are_plain_data_but_for_their_looks(made):
+    plain = made()
+    found = Results("lab", plain)
+    assert found == plain and json.loads(json.dumps(found)) == plain and pickle.loads(pickle.dumps(found)) == plain
+    assert pickle.loads(pickle.dumps(found))._repr_html_() == found._repr_html_()
+    rows = Rows("claims", [{"id": 1}])
+    assert rows == [{"id": 1}] and json.dumps(rows) == '[{"id": 1}]'
+
+
+def test_a_run_of_the_lab_is_its_answer_a_line_for_each_run_and_tables(made):
+    data = made(encodings=("nope", "learned", "alibi", "rope"))
+    found = tags(Results("lab", data))
+    words = " ".join(found.words)
+    assert found.seen.count("svg") == 1 and found.seen.count("table") == 2
+    assert all(name in words for name in ("alibi", "rope, yarn", "trained, 16", "holds best", "table ends"))
+    worse = copy.deepcopy(data)
+    for row in next(run for run in worse["runs"] if run["encoding"] == "nope")["loss_by_length"]:
+        row["loss"] += 1.0
+    drawn = [re.findall(r'<path d="(M[^"]*)"', Results("lab", one)._repr_html_()) for one in (data, worse)]
+    assert drawn[0] != drawn[1]  # its own numbers
+
+
+def test_a_sweep_gives_results_that_a_notebook_shows(tmp_path):
+    plan = make("tiny", encodings=["nope"], strategy_names=[], lengths="1x,2x")
+    found = gather(plan, tmp_path, plan.read(), {})
+    assert "No trial has been finished yet." in " ".join(tags(found).words)
+
+
+def test_a_choice_is_a_table_and_how_far_each_is_behind(made):
+    found = tags(choose(Wish(16, 128), made(), None, OWNED))
+    words = " ".join(found.words)
+    assert found.seen.count("svg") == 1 and found.seen.count("table") == 1 and "Behind alibi" in words and OWNED in words
+
+
+def test_claims_are_verdicts_with_their_pictures():
+    found = tags(judge(["rope-sign", "rope-norm"]))
+    words = " ".join(found.words)
+    assert found.seen.count("svg") == 2 and "rope-sign: fails" in words and "rope-norm: holds" in words and "Of 2 claims: 1 holds, 1 fails." in words

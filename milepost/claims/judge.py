@@ -17,7 +17,7 @@ from milepost.claims import GROUPS
 from milepost.claims.claim import Claim, Found, NotMeasured
 from milepost.claims.rule import Number, sentence, verdict
 from milepost.claims.seeds import T
-from milepost.results import provenance
+from milepost.results import Rows, provenance
 from milepost.spec import nearest
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def chosen(ids: Sequence[str], *, exact: bool = False) -> list[Claim]:
 def judge(
     ids: Sequence[str] = (), *, exact: bool = False, profile: str = "quick", out: str | Path | None = None, resume: bool = False, workers: int | None = None,
     model: str | Path | None = None, text: str | Path | None = None, seeds: Sequence[int] = (), tell: Tell = lambda what, share: None,
-) -> list[Row]:  # fmt: skip
+) -> Rows:  # fmt: skip
     """A row for each claim: what was measured, the rule and the verdict.
 
     Without ``out`` nothing is trained, without ``model`` and ``text`` no checkpoint is read: what needs them is not decided. ``seeds``: which are trained,
@@ -78,13 +78,13 @@ def judge(
 def rows(
     wanted: Sequence[Claim], lab: Lab | None, real: Real | None, why: Mapping[str, str], *, exact: bool = False,
     tell: Tell = lambda what, share: None,
-) -> list[Row]:  # fmt: skip
+) -> Rows:  # fmt: skip
     """A row for each claim, from models that are trained and a checkpoint that is there; ``why`` says of a part why there is nothing to run it with."""
     found = []
     for number, claim in enumerate(wanted):
         tell(claim.id, number / len(wanted))
         found.append(_row(claim, ("exact",) if exact else claim.parts, lab, real, why))
-    return found
+    return Rows("claims", found)
 
 
 def document(judged: list[Row], **protocol: Any) -> dict[str, Any]:

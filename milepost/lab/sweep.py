@@ -22,7 +22,7 @@ from typing import Any
 from milepost.lab import on_ray, processes, together
 from milepost.lab.kinds import Asked, Data, Trial, from_json
 from milepost.lab.plan import SCHEMA
-from milepost.results import provenance, write_json
+from milepost.results import Results, provenance, write_json
 
 Tell = Callable[[Trial, dict[str, Any]], None]
 
@@ -30,7 +30,7 @@ Tell = Callable[[Trial, dict[str, Any]], None]
 def sweep(
     plan: Asked, out: str | Path, *, resume: bool = False, engine: str = "local", workers: int | None = None, address: str | None = None,
     tell: Tell = lambda trial, news: None,
-) -> dict[str, Any]:  # fmt: skip
+) -> Results:  # fmt: skip
     """Run what is missing of a plan; the results, which are also in ``out``/results.json."""
     out = Path(out)
     if engine not in ("local", "ray"):
@@ -56,7 +56,7 @@ def sweep(
         return _collect(plan, out, data, done)
 
 
-def _collect(plan: Asked, out: Path, data: Data, done: Any) -> dict[str, Any]:
+def _collect(plan: Asked, out: Path, data: Data, done: Any) -> Results:
     """Write what trials give as they finish, and results.json anew each time."""
     failed: dict[str, str] = {}
     results = gather(plan, out, data, failed)
@@ -123,7 +123,7 @@ def alone(out: Path) -> Iterator[None]:
         yield
 
 
-def gather(plan: Asked, out: Path, data: Data, failed: dict[str, str]) -> dict[str, Any]:
+def gather(plan: Asked, out: Path, data: Data, failed: dict[str, str]) -> Results:
     """Everything that is known: finished runs, and which trials are missing or failed."""
     runs: list[dict[str, Any]] = []
     missing, lost = [], []
@@ -137,4 +137,5 @@ def gather(plan: Asked, out: Path, data: Data, failed: dict[str, str]) -> dict[s
         else:
             missing.append(name)
     about = provenance(**plan.protocol(data))
-    return {"schema": SCHEMA, "runs": runs, "comparisons": plan.compare(runs), "missing": missing, "failed": lost, "provenance": about}
+    found = {"schema": SCHEMA, "runs": runs, "comparisons": plan.compare(runs), "missing": missing, "failed": lost, "provenance": about}
+    return Results("lab", found)

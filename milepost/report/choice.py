@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from milepost.report.figure import Figure, Mark
+from milepost.report.fragment import pictures
+from milepost.report.fragment import table as as_html
+
 NONE = "not measured"
 PASSES = ("forward", "training", "decode")
 ASKED = {"text": "loss there", "recall": "far recall", "index": "absolute place"}
@@ -33,6 +37,15 @@ def table(answer: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
         behind = "" if one["place"] == 1 else _behind(one["behind_first"])
         rows.append([f"{one['place']}. {one['name']}", f"{text['loss']:.3f}", change, behind, *[_task(one[task]) for task in asked], _cost(one["cost"])])
     return head, rows
+
+
+def fragment(answer: dict[str, Any]) -> str:
+    """The table, and how far each choice is behind the first, as HTML for a notebook."""
+    behind = {f"{one['place']}. {one['name']}": one["behind_first"] for one in answer["ranked"] if one["behind_first"] and one["place"] > 1}
+    lines, sides = {"behind": [one["nats"] for one in behind.values()]}, {"behind": [(one["low"], one["high"]) for one in behind.values()]}
+    about: dict[str, Any] = {"lines": lines, "sides": sides, "y_names": tuple(behind), "marks": (Mark("x", 0.0, ""),)}
+    drawn = [Figure("points", f"Behind {answer['ranked'][0]['name']}", "nats a token, on the same tokens", **about)] if behind else []
+    return pictures("", drawn, [evidence(answer)], []) + as_html("", *table(answer), list(words(answer)))
 
 
 def _cost(found: dict[str, Any]) -> str:

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from milepost.report.claims_page import template
 from milepost.report.figure import Figure, Mark
+from milepost.report.fragment import pictures
 from milepost.report.svg import draw
 from milepost.results import write, write_json
 
@@ -112,6 +113,15 @@ def _words(text: str) -> str:
     """Words that Markdown shows as they are: no HTML, no emphasis, no column; what stands in backquotes is code."""
     plain = (piece if piece.startswith("`") else re.sub(r"([*_|\[\]])", r"\\\1", escape(piece, quote=False)) for piece in re.split(r"(`[^`]*`)", text))
     return "".join(plain)
+
+
+def fragment(rows: Sequence[Row]) -> str:
+    """Each claim with its verdict, its pictures, the evidence and the rule, as HTML for a notebook."""
+    drawn = [
+        pictures(f"{row['id']}: {row['verdict']}", [figure(one) for one in row["figures"]], [row["statement"], row["evidence"], row["rule"]], [])
+        for row in rows
+    ]
+    return f"<p>{escape(answer(rows))}</p>" + "".join(drawn)
 
 
 def check_folder(out: Path, model: str | None, resume: bool) -> None:

@@ -11,7 +11,9 @@ from rich.text import Text
 
 from milepost.report import diagnosis_figures as figures
 from milepost.report import diagnosis_tables as tables
+from milepost.report.figure import Figure, Mark
 from milepost.report.folder import save_folder
+from milepost.report.fragment import pictures
 from milepost.report.lab import markdown as table_to_paste
 from milepost.report.lab_page import page as lab_page
 from milepost.report.tables import plain
@@ -112,16 +114,27 @@ def page(data: Row) -> str:
 
 
 def fragment(data: Row) -> str:
-    """The verdict and two tables as HTML, for a notebook."""
+    """The verdict, loss by position as a picture, and two tables as HTML, for a notebook."""
     from jinja2 import Environment
 
     shown = [("Loss by length", *tables.length_table(data))]
     if data["retrieval"]["cells"]:
         shown.append((f"Retrieval (chance {data['retrieval']['chance']:.0%})", *tables.retrieval_table(data)))
-    return Environment(autoescape=True).from_string(_FRAGMENT).render(model=data["model"], verdict=data["verdict"], tables=shown, notes=data["notes"])
+    drawn = pictures("", [_by_position(data)], [], [])
+    made = Environment(autoescape=True).from_string(_FRAGMENT)
+    return made.render(model=data["model"], verdict=data["verdict"], drawn=drawn, tables=shown, notes=data["notes"])
 
 
-_FRAGMENT = """<h3>{{ model }}</h3><ul>{% for sentence in verdict %}<li>{{ sentence }}</li>{% endfor %}</ul>
+def _by_position(data: Row) -> Figure:
+    rows = data["loss_by_position"]
+    places, last = [(row["start"] + row["end"]) / 2 for row in rows], rows[-1]["end"] if rows else 0
+    known = (("trained length", data["trained_length"]), ("fails from here", data["onset"]))
+    marks = tuple(Mark("x", at, name) for name, at in known if at is not None and at < last)
+    lines = {"loss": [row["loss"] for row in rows]}
+    return Figure("lines", "Loss at each place of a long text", "place in the text, tokens", "nats a token", places, lines=lines, marks=marks)
+
+
+_FRAGMENT = """<h3>{{ model }}</h3><ul>{% for sentence in verdict %}<li>{{ sentence }}</li>{% endfor %}</ul>{{ drawn | safe }}
 {% for title, head, rows in tables %}<table><caption>{{ title }}</caption><thead><tr>{% for cell in head %}<th>{{ cell }}</th>{% endfor %}</tr></thead><tbody>
 {%- for row in rows %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>{% endfor %}</tbody></table>{% endfor %}
 {% for note in notes %}<p>{{ note }}</p>{% endfor %}"""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from milepost.report import image, image_answer, image_runs, image_tables, lab, lab_answer, lab_read, lab_tables, signal, signal_runs
+from milepost.report import image, image_answer, image_runs, image_tables, lab, lab_answer, lab_read, lab_runs, lab_tables, signal, signal_runs
+from milepost.report.figure import Figure, Mark
+from milepost.report.fragment import pictures, table
 from milepost.report.lab_runs import Results, helped
 
 Table = tuple[list[str], list[list[str]]]
@@ -35,6 +37,29 @@ def save(results: Results, folder: str | Path) -> list[Path]:
     if about == "image":
         return image.save(results, folder)
     return signal.save(results, folder) if about in signal_runs.KINDS else lab.save(results, folder)
+
+
+def fragment(results: Results) -> str:
+    """The answer, a picture and the tables as HTML, for a notebook."""
+    said, about = terminal(results, wide=False), lab_read.modality(results)
+    drawn = [] if about in signal_runs.KINDS else [_by_size(results) if about == "image" else _by_length(results)]
+    return pictures("", drawn, [said.answer, *said.notes], []) + "".join(table(*one, []) for one in said.tables)
+
+
+def _by_length(results: Results) -> Figure:
+    """Loss of the same tokens against the length of the text, mean over seeds."""
+    lengths, trained = lab_runs.lengths(results), lab_runs.trained(results)
+    lines = {label: [lab_runs.mean_loss(runs, n) for n in lengths] for label, runs in lab_runs.by_name(lab_runs.texts(results)).items()}
+    marks, title = (Mark("x", trained, f"trained, {trained}"),), f"Loss of the same last {results['provenance']['protocol']['targets']} tokens"
+    return Figure("lines", title, "tokens that are read", "nats a token", lengths, lines=lines, log_x=True, marks=marks)
+
+
+def _by_size(results: Results) -> Figure:
+    """Accuracy against the size of the image, mean over seeds."""
+    sizes, home = image_runs.sizes(results), image_runs.by(image_runs.trained(results))
+    lines = {label: [image_runs.mean(runs, size) for size in sizes] for label, runs in lab_runs.by_name(image_runs.measured(results)).items()}
+    names = tuple(map(image_runs.by, sizes))
+    return Figure("lines", f"Right answers, trained at {home}", "pixels", "share", [float(n) for n in range(len(sizes))], lines=lines, x_names=names)
 
 
 def terminal(results: Results, *, wide: bool = True) -> Said:

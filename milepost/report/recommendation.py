@@ -11,7 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from milepost.report import recommendation_figures as figures
+from milepost.report.figure import Figure, Mark
 from milepost.report.folder import save_folder
+from milepost.report.fragment import pictures
 from milepost.report.lab import markdown as table_to_paste
 from milepost.report.lab_page import page as whole_page
 
@@ -138,10 +140,18 @@ def page(data: Row) -> str:
 
 
 def fragment(data: Row) -> str:
-    """A table for notebooks."""
+    """The verdict, loss by length as a picture, and a table, for notebooks."""
     head = "".join(f"<th>{html.escape(name)}</th>" for name in HEAD)
     body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows(data))
-    return f"<p>{html.escape(' '.join(data['verdict']))}</p><table><tr>{head}</tr>{body}</table>"
+    return f"<p>{html.escape(' '.join(data['verdict']))}</p>{pictures('', [_by_length(data)], [], [])}<table><tr>{head}</tr>{body}</table>"
+
+
+def _by_length(data: Row) -> Figure:
+    lengths = [one["length"] for one in data["rows"][0]["loss_by_length"]]
+    found = {row["method"]: {one["length"]: one["loss"] for one in row["loss_by_length"]} for row in data["rows"]}
+    lines = {method: [by.get(n) for n in lengths] for method, by in found.items()}
+    marks = (Mark("x", data["trained_length"], "trained length"),)
+    return Figure("lines", "Loss of the same last tokens", "tokens read", "nats a token", lengths, lines=lines, log_x=True, marks=marks)
 
 
 def save(data: Row, out: Path) -> Path:

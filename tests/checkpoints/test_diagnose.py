@@ -159,7 +159,8 @@ def test_a_result_is_plain_data_with_the_promised_keys_and_the_model_is_left_as_
     assert shares == sorted(shares) and shares[0] == 0.0 and shares[-1] == 1.0
     again = diagnose(subject, tokens(tmp_path), [64, 32, 64], windows=3).to_json()
     assert {k: v for k, v in again.items() if k != "provenance"} == {k: v for k, v in data.items() if k != "provenance"}
-    assert "<table>" in found._repr_html_() and found.verdict[0] in found._repr_html_()
+    shown = found._repr_html_()
+    assert "<table>" in shown and found.verdict[0] in shown and shown.count("<svg") == 1 and "Loss at each place" in shown
 
 
 def test_the_count_of_what_is_to_be_read_is_about_what_is_read(lab_model, tmp_path, monkeypatch):

@@ -191,6 +191,8 @@ def test_the_command_writes_a_report_and_its_exit_code_says_whether_the_target_i
     assert again.exit_code == 2 and "is there already" in again.output
     for part in report.terminal(data):
         assert part is not None
+    shown = found._repr_html_()
+    assert shown.count("<svg") == 1 and "trained length" in shown and all(f">{method}<" in shown for method in METHODS)
 
 
 @pytest.mark.parametrize(

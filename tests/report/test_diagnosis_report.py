@@ -114,6 +114,7 @@ def test_what_is_not_there_is_not_drawn_and_names_are_words_and_nothing_else(chr
         assert seen.ask("[...document.querySelectorAll('section h2')].map(one => one.textContent)") == [TITLES[0], TITLES[1], TITLES[-1]]
         assert seen.page.title() == f"diagnose {OWNED} · milepost" and seen.count("img[src=x]") == 0
         assert "fails from here" not in seen.ask("document.querySelector('#part-0 .figure').textContent")
+    assert "trained length" in report.fragment(made()) and "fails from here" in report.fragment(made()) and "fails from here" not in report.fragment(bare)
     assert "<img" not in report.fragment(bare) and "<img" not in report.markdown(bare)
 
 
