@@ -21,6 +21,8 @@ from milepost.encoding import Encoding, Sum
 from milepost.positions import grid
 
 Kind = Literal["heat", "lines"]
+RANDOM = 256 * 64
+"""Random numbers behind a line of means: as many vectors as make that, so that it is as smooth for any size of head."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def _code(enc: Encoding, n: int, only: Kind | None) -> list[Panel]:
     q, k = enc.query(ones, pos)[0, 0], enc.key(ones, pos)[0, 0]
     if only == "heat":
         return [_heat("What a query of ones becomes", "channel", "position", q)]
-    noise = torch.randn(256, size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    noise = torch.randn(max(16, RANDOM // size), size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     many = noise[:, None, None].expand(-1, 1, n, -1)
     logits = (enc.query(many[:, :, -1:], pos[-1:])[:, 0] * enc.key(many, pos)[:, 0]).sum(-1) / size  # the last query to every key
     lines = {
@@ -137,20 +139,23 @@ def _content(enc: Encoding, n: int, only: Kind | None) -> list[Panel]:
         return []
     heads, size = enc.heads or 1, enc.head_dim or 16
     generator = torch.Generator().manual_seed(0)
-    q, k = (torch.randn(4, heads, n, size, generator=generator) for _ in range(2))
-    if only == "heat":
-        q, k = q[:1], k[:1]  # the first text alone is drawn as a map
-    i, j = torch.arange(n)[None, None, :, None], torch.arange(n)[None, None, None, :]
-    plain = (q @ k.transpose(-1, -2)).masked_fill(j > i, float("-inf"))
-    added = (enc.rescore(plain, q, k, i, j) - plain)[:, 0] * size**-0.5
-    added = torch.where(added.isfinite(), added, torch.nan)  # hidden by the mask or by the encoding: a gap
-    if only == "heat":
-        return [_heat("Added score of one random text, head 0", "key position", "query position", added[0])]
-    lines = {f"query {b}": [None if v != v else v for v in added[b, -1].flip(-1).tolist()] for b in range(4)}
-    return [
-        Panel("lines", f"Added score by distance, head 0, query at {n - 1}", "distance", "added to the logit", _numbers(n), lines=lines),
-        _heat("Added score of one random text, head 0", "key position", "query position", added[0]),
-    ]
+    q, k, last = (torch.randn(1, 1, many, size, generator=generator).expand(-1, heads, -1, -1) for many in (n, n, 4))  # all heads alike: one is drawn
+
+    def added(q: Tensor, pos: Tensor) -> Tensor:
+        """What is added to the scores of head 0, for queries at these positions."""
+        i, j = pos[None, None, :, None], torch.arange(n)[None, None, None, :]
+        plain = (q @ k.transpose(-1, -2)).masked_fill(j > i, float("-inf"))
+        found = (enc.rescore(plain, q, k, i, j) - plain)[0, 0] * size**-0.5
+        return torch.where(found.isfinite(), found, torch.nan)  # hidden by the mask or by the encoding: a gap
+
+    panels = []
+    if only != "heat":
+        rows = added(last, torch.full((4,), n - 1)).flip(-1).tolist()
+        lines = {f"query {number}": [None if v != v else v for v in row] for number, row in enumerate(rows)}
+        panels.append(Panel("lines", f"Added score by distance, head 0, query at {n - 1}", "distance", "added to the logit", _numbers(n), lines=lines))
+    if only != "lines":
+        panels.append(_heat("Added score of one random text, head 0", "key position", "query position", added(q, torch.arange(n))))
+    return panels
 
 
 def _wavelengths(enc: Encoding, n: int) -> list[Panel]:
@@ -165,20 +170,24 @@ def _wavelengths(enc: Encoding, n: int) -> list[Panel]:
 CODES, ONES, BIAS = "cosine of codes", "logit / D of a vector of ones with itself", "bias"
 
 
-def relations(enc: Encoding, pos: Tensor) -> list[tuple[str, Tensor]]:
-    """What each of L places (axes 1 L) is to every other, wherever the encoding acts by position alone: words, and float64 of heads x L x L."""
+def relations(enc: Encoding, pos: Tensor, one: int | None = None) -> list[tuple[str, Tensor]]:
+    """What each of L places (axes 1 L) is to every other, wherever the encoding acts by position alone: words, and float64 of heads x L x L.
+
+    Of ``one`` place alone to every other: heads x 1 x L.
+    """
     many, found = pos.shape[-1], []
+    here = slice(None) if one is None else slice(one, one + 1)
     if "embed" in enc.points:
         code = enc.embed(torch.zeros(1, many, enc.width or 16, dtype=torch.float64), pos)[0].double()
         unit = code / code.norm(dim=-1, keepdim=True).clamp(min=1e-12)
-        found.append((CODES, (unit @ unit.T)[None]))
+        found.append((CODES, (unit[here] @ unit.T)[None]))
     if {"query", "key"} & set(enc.points):
         size, heads = enc.head_dim or 16, enc.heads or 1
-        ones = torch.ones(1, heads, many, size, dtype=torch.float64)
-        found.append((ONES, (enc.query(ones, pos)[0] @ enc.key(ones, pos)[0].mT) / size))
+        ones = torch.ones(1, dtype=torch.float64).expand(1, heads, many, size)
+        found.append((ONES, (enc.query(ones[:, :, here], pos[..., here])[0] @ enc.key(ones, pos)[0].mT) / size))
     if "bias" in enc.points:
-        h, i, j = torch.arange(enc.heads or 1)[:, None, None], pos[..., 0, :, None], pos[..., 0, None, :]
-        found.append((BIAS, enc.bias(h, i, j).double().expand(enc.heads or 1, many, many)))
+        h, i, j = torch.arange(enc.heads or 1)[:, None, None], pos[..., 0, here, None], pos[..., 0, None, :]
+        found.append((BIAS, enc.bias(h, i, j).double().expand(enc.heads or 1, i.shape[-2], many)))
     return found
 
 
@@ -190,10 +199,10 @@ def _plane(enc: Encoding, n: int) -> list[Panel]:
     middle = (rows // 2) * columns + columns // 2
     where = f"with the place at row {rows // 2}, column {columns // 2}"
     panels: list[Panel] = []
-    for what, matrix in relations(enc, pos):
+    for what, matrix in relations(enc, pos, middle):
         for head in sorted({0, len(matrix) - 1}) if what == BIAS else [0]:
             said = {CODES: "Similarity of codes", ONES: "Logit / D of a vector of ones with itself, head 0", BIAS: f"Bias of head {head}"}[what]
-            panels.append(_heat(f"{said}, {where}", "column", "row", matrix[head, middle].view(rows, columns)))
+            panels.append(_heat(f"{said}, {where}", "column", "row", matrix[head, 0].view(rows, columns)))
     frequencies = getattr(enc, "frequencies", None)
     if frequencies is not None and frequencies.dim() > 1:
         fast = (frequencies if frequencies.dim() == 2 else frequencies[:, 0]).double()

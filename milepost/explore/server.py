@@ -26,6 +26,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+import torch
+
 from milepost.explore.answer import KINDS, LONGEST, answer, file, light, start
 from milepost.explore.words import Words
 
@@ -61,6 +63,15 @@ class Server(ThreadingHTTPServer):
     def address(self) -> str:
         """Where the page is."""
         return f"http://{LOCAL}:{self.server_address[1]}/"
+
+    def serve_forever(self, poll_interval: float = 0.5) -> None:
+        """Answer until told to stop, on one thread of torch: figures are small, and beside a training a second thread makes them wait for it."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            super().serve_forever(poll_interval)
+        finally:
+            torch.set_num_threads(before)
 
     def welcome(self, name: str) -> bool:
         """Whether a request by this name is meant for us: other names on 127.0.0.1 are other people's pages, looking in."""

@@ -34,6 +34,7 @@ ODD = [
     ("zzzz", {}), ("code", {"zzzz": "1"}), ("code", {"encoding": "rope", "set.0.zzzz": "1"}), ("code", {"width": "abc"}),
     ("permute", {"sentence": "a b " * 900}), ("buckets", {"encoding": "rope"}), ("slopes", {"encoding": "rope"}), ("plane", {"encoding": "rope"}),
     ("attention", {"encoding": "rope(head_dim=16)"}), ("scalings", {"trained": "2048", "target": "1024"}),
+    ("permute", {"encoding": "learned(length=3)"}), ("permute", {"encoding": "binary(width=2)"}),
 ]  # fmt: skip
 """Queries that no page sends by itself, and what is wrong with two controls together."""
 ELSEWHERE = {

@@ -14,7 +14,7 @@ from milepost.portrait import portrait
 from milepost.report.figure import of_panel
 
 ENCODINGS = ("axial", *(name for name in SPACE if name != "axial"))
-CONTROLS = (slider("side", 21, 2, 32),)
+CONTROLS = (slider("side", 21, 2, 25),)
 
 
 def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
