@@ -42,6 +42,10 @@ class Pictured:
     def _repr_html_(self) -> str:
         return str(getattr(importlib.import_module("milepost.notebook"), self.drawn_as)(self))
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """In IPython's words, which a notebook keeps beside the picture: what is in it, and not all of it."""
+        printer.text(f"<{self.drawn_as}: {', '.join(self) if isinstance(self, dict) else f'{len(self)} rows'}>")  # type: ignore[arg-type]
+
 
 class Results(Pictured, dict[str, Any]):
     """A document of results: a dict like any other, but for its looks."""

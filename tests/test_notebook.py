@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 import torch
+from IPython.lib.pretty import pretty
 
 from milepost import Encoding, RopeSpec, build
 from milepost.analysis import analyse
@@ -143,8 +144,9 @@ def test_results_are_plain_data_but_for_their_looks(made):
     found = Results("lab", plain)
     assert found == plain and json.loads(json.dumps(found)) == plain and pickle.loads(pickle.dumps(found)) == plain
     assert pickle.loads(pickle.dumps(found))._repr_html_() == found._repr_html_()
+    assert pretty(found) == "<lab: schema, runs, comparisons, missing, failed, provenance>" and repr(found) == repr(plain)
     rows = Rows("claims", [{"id": 1}])
-    assert rows == [{"id": 1}] and json.dumps(rows) == '[{"id": 1}]'
+    assert rows == [{"id": 1}] and json.dumps(rows) == '[{"id": 1}]' and pretty(rows) == "<claims: 1 rows>"
 
 
 def test_a_run_of_the_lab_is_its_answer_a_line_for_each_run_and_tables(made):

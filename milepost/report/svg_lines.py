@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from milepost.report.figure import Figure
 from milepost.report.lab_style import DASHES
 from milepost.report.svg import BOTTOM, CALM, LEFT, LINE, RED, RIGHT, SIZE, TOP, Frame, keys, upright, whole, word, wrapped
 from milepost.report.svg_axis import Axis, linear, logarithmic, words_width
 
+Places = Sequence[tuple[float, float]]
 TITLE = 27
 """Pixels for a line of the y axis's title, and between numbers and plot."""
 
@@ -26,16 +28,17 @@ def lines(figure: Figure, width: int) -> str:
     frame = Frame(left, TOP, width - left - RIGHT, height)
     xs = [v for v in figure.x if v is not None]
     x_axis = (logarithmic if figure.log_x else linear)(xs, frame.left, frame.right, whole=not figure.log_x, tight=len(figure.points) < len(named))
-    parts = [_grid(figure, frame, x_axis, y_axis), upright(titles, frame)]
+    parts, drawn = [_grid(figure, frame, x_axis, y_axis), upright(titles, frame)], []
     for n, (name, values) in enumerate(named.items()):
         colour, dash, dots = _look(figure, n, name)
         places = [None if x is None or y is None else (x_axis.at(x), y_axis.at(y)) for x, y in zip(figure.x, values, strict=True)]
+        drawn.append([p for p in places if p is not None])
         lone = [p for p in places if p is not None] if dots else _lone(places)
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>' for x, y in lone]
         if not dots:
             stroke = f' stroke-dasharray="{dash}"' if dash else ""
             parts.append(f'<path d="{_path(places, figure.stepped)}" fill="none" stroke="{colour}" stroke-width="2" stroke-linejoin="round"{stroke}/>')
-    parts.append(_marks(figure, frame, x_axis, y_axis))
+    parts.append(_marks(figure, frame, x_axis, y_axis, drawn))
     about = {"x0": x_axis.low, "x1": x_axis.high, "log": int(figure.log_x)}
     after = f'<g transform="translate(0 {frame.bottom + BOTTOM:.0f})">{legend}</g>'
     return whole(figure, width, frame.bottom + BOTTOM + below, frame, "".join(parts), after, about)
@@ -85,7 +88,8 @@ def _grid(figure: Figure, frame: Frame, x_axis: Axis, y_axis: Axis) -> str:
     return "".join(out)
 
 
-def _marks(figure: Figure, frame: Frame, x_axis: Axis, y_axis: Axis) -> str:
+def _marks(figure: Figure, frame: Frame, x_axis: Axis, y_axis: Axis, drawn: Sequence[Places]) -> str:
+    """Dotted lines with their names: the name of one that stands upright is at its foot, or at its head where fewer lines are in the way."""
     out = []
     for row, mark in enumerate(figure.marks):
         line = 'stroke="currentColor" stroke-opacity=".55" stroke-dasharray="3 4"'
@@ -95,5 +99,19 @@ def _marks(figure: Figure, frame: Frame, x_axis: Axis, y_axis: Axis) -> str:
             continue
         x = x_axis.at(mark.at)
         side, step = ("end", -5) if x > frame.left + frame.width / 2 else ("start", 5)
-        out.append(f'<path d="M{x:.1f} {frame.top:.1f}V{frame.bottom:.1f}" {line}/>{word(mark.name, x + step, frame.bottom - 8 - 15 * row, side, halo=True)}')
+        ends = sorted((x + step, x + step + (words_width(mark.name, SIZE) if step > 0 else -words_width(mark.name, SIZE))))
+        y = min((frame.bottom - 8 - 15 * row, frame.top + 12 + 15 * row), key=lambda y: sum(_near(one, ends, y - SIZE / 2) for one in drawn))
+        out.append(f'<path d="M{x:.1f} {frame.top:.1f}V{frame.bottom:.1f}" {line}/>{word(mark.name, x + step, y, side, halo=True)}')
     return "".join(out)
+
+
+def _near(places: Places, ends: Sequence[float], y: float) -> bool:
+    """Whether a line comes within the height of a word of ``y``, anywhere between two ends."""
+    first, last = ends
+    for (x0, y0), (x1, y1) in pairwise(places):
+        left, right = max(first, x0), min(last, x1)
+        if left <= right and x1 > x0:
+            low, high = sorted(y0 + (y1 - y0) * (at - x0) / (x1 - x0) for at in (left, right))
+            if low - SIZE < y < high + SIZE:
+                return True
+    return False

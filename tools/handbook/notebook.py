@@ -29,7 +29,7 @@ def _output(output: dict[str, Any]) -> str:
     if output["output_type"] == "stream":
         return f"```text\n{''.join(output['text'])}```" if output["name"] == "stdout" else ""
     data = output.get("data", {})
-    for kind in ("image/svg+xml", "text/html"):
+    for kind, place in (("image/svg+xml", "panels"), ("text/html", "shown")):
         if kind in data:
-            return f'<div class="panels" markdown="0">{in_a_page("".join(data[kind]))}</div>'
+            return f'<div class="{place}" markdown="0">{in_a_page("".join(data[kind]))}</div>'
     return f"```text\n{''.join(data['text/plain'])}\n```" if "text/plain" in data else ""
