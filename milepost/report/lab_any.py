@@ -9,6 +9,7 @@ from milepost.report import image, image_answer, image_runs, image_tables, lab, 
 from milepost.report.figure import Figure, Mark
 from milepost.report.fragment import pictures, table
 from milepost.report.lab_runs import Results, helped
+from milepost.results import Results as Document
 
 Table = tuple[list[str], list[list[str]]]
 
@@ -26,9 +27,8 @@ def load(folder: str | Path) -> Results:
     """The results in a folder, of whatever modality."""
     found, file = lab_read.read(folder), str(Path(folder) / "results.json")
     about = lab_read.modality(found)
-    if about == "image":
-        return image_runs.check(found, file)
-    return signal_runs.check(found, file) if about in signal_runs.KINDS else lab_read.check(found, file)
+    check = image_runs.check if about == "image" else signal_runs.check if about in signal_runs.KINDS else lab_read.check
+    return Document("lab", check(found, file))
 
 
 def save(results: Results, folder: str | Path) -> list[Path]:

@@ -16,8 +16,8 @@ def put(results, folder):
     return folder
 
 
-def test_a_notebook_shows_images_by_size_and_signals_as_a_table():
-    shown = lab_any.fragment(images())
+def test_a_notebook_shows_images_by_size_and_signals_as_a_table(tmp_path):
+    shown = lab_any.load(put(images(), tmp_path))._repr_html_()
     assert shown.count("<svg") == 1 and "Right answers, trained at 8 x 12" in shown and shown.count("<table>") == 1
     assert all(f">{word}<" in shown for word in ("axial, linear", "16 x 24", "4 x 6"))
     other = lab_any.fragment(signals("eeg", ("nope", OWNED)))
