@@ -89,7 +89,9 @@ def rows(
 
 def document(judged: list[Row], **protocol: Any) -> dict[str, Any]:
     """The rows with where they come from: what `report.claims` draws."""
-    about = provenance(what="claims", intervals="95%; a clause is clear when its whole interval lies on one side of the threshold", **protocol)
+    about = provenance(
+        what="claims", intervals="95%, of shares within 0 and 1; a clause is clear when its whole interval lies on one side of the threshold", **protocol
+    )
     return {"schema": SCHEMA, "groups": GROUPS, "rows": judged, "provenance": about}
 
 

@@ -1,6 +1,7 @@
 """The results in docs/claims: every claim is there, its verdict follows from its numbers by the rule as it stands, and enough of them are decided."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,14 @@ def test_enough_are_decided_and_all_that_are_exact(shipped):
 def test_the_run_is_whole(shipped):
     parts = [row["id"] for row in shipped["rows"] if "was not run: " in row["evidence"] or "not trained" in row["evidence"]]
     assert parts == [], f"of these claims models are still to be trained, or a checkpoint to be read: {parts}"
+
+
+def test_no_share_of_answers_or_heads_passes_the_whole(shipped):
+    clauses = [clause for row in shipped["rows"] for clause in row["clauses"] if re.match(r"the share of (right|near|far|trained heads)", clause["words"])]
+    assert len(clauses) > 15
+    for clause in clauses:
+        least = -1.0 if "ahead" in clause["words"] or "costs more" in clause["words"] else 0.0
+        assert clause["measured"] is None or least <= clause["measured"]["low"] <= clause["measured"]["high"] <= 1.0, clause["words"]
 
 
 def test_what_was_not_decided_says_why(shipped):
