@@ -155,6 +155,7 @@ def test_a_run_of_the_lab_is_its_answer_a_line_for_each_run_and_tables(made):
     words = " ".join(found.words)
     assert found.seen.count("svg") == 1 and found.seen.count("table") == 2
     assert all(name in words for name in ("alibi", "rope, yarn", "trained, 16", "holds best", "table ends"))
+    assert "trained, 16" not in " ".join(tags(Results("lab", made(lengths=(32, 64)))).words)  # it was not tested there
     worse = copy.deepcopy(data)
     for row in next(run for run in worse["runs"] if run["encoding"] == "nope")["loss_by_length"]:
         row["loss"] += 1.0

@@ -50,7 +50,8 @@ def _by_length(results: Results) -> Figure:
     """Loss of the same tokens against the length of the text, mean over seeds."""
     lengths, trained = lab_runs.lengths(results), lab_runs.trained(results)
     lines = {label: [lab_runs.mean_loss(runs, n) for n in lengths] for label, runs in lab_runs.by_name(lab_runs.texts(results)).items()}
-    marks, title = (Mark("x", trained, f"trained, {trained}"),), f"Loss of the same last {results['provenance']['protocol']['targets']} tokens"
+    marks = (Mark("x", trained, f"trained, {trained}"),) if lengths[0] <= trained <= lengths[-1] else ()
+    title = f"Loss of the same last {results['provenance']['protocol']['targets']} tokens"
     return Figure("lines", title, "tokens that are read", "nats a token", lengths, lines=lines, log_x=True, marks=marks)
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from milepost.attention import Attended, attend
 from milepost.encoding import Encoding
 from milepost.encodings import NAMES
+from milepost.explore import specs
 from milepost.explore.controls import choice, slider, text
 from milepost.explore.shown import Shown
 from milepost.explore.words import Words
@@ -30,8 +31,8 @@ from milepost.testing import Layer
 ENCODINGS = ("nope", *(name for name in NAMES if name != "nope"))
 MOST, LONGEST = 24, 400
 """Words, and letters of a sentence."""
-SIZES = {"heads": 8, "head_dim": 64, "width": 64, "length": 256}
-"""Of the layer: no slider, for they change nothing that is to be seen."""
+SIZES = dict(specs.SIZES)
+"""The layer's own, without sliders: they change nothing that is to be seen."""
 UNSPACED = ("CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "FULLWIDTH")
 """How Unicode begins the names of characters that are written without spaces between words."""
 CONTROLS = (
