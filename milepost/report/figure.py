@@ -13,7 +13,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -73,8 +73,9 @@ class Figure:
     stepped: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
+        """Plain data. The numbers are the figure's own, not copies: a heat map has tens of thousands."""
+        inner = {"marks": tuple(map(asdict, self.marks)), "dials": tuple(map(asdict, self.dials))}
+        return {**{one.name: getattr(self, one.name) for one in fields(self)}, **inner}
 
     def to_csv(self) -> str:
         """The numbers as a table: x and a column for each line, a row for each y of a heat map, or a row for each dial."""
