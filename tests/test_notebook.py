@@ -5,6 +5,7 @@ import json
 import pickle
 import re
 from html.parser import HTMLParser
+from statistics import fmean
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from milepost.encodings import NAMES, SPACE
 from milepost.lab.plan import make
 from milepost.lab.sweep import gather
 from milepost.portrait import portrait
+from milepost.report import choice, lab_any
 from milepost.results import Results, Rows
 from milepost.scaling import NAMES as SCALINGS
 from milepost.scaling.dynamic import Dynamic
@@ -173,6 +175,26 @@ def test_a_choice_is_a_table_and_how_far_each_is_behind(made):
     found = tags(choose(Wish(16, 128), made(), None, OWNED))
     words = " ".join(found.words)
     assert found.seen.count("svg") == 1 and found.seen.count("table") == 1 and "Behind alibi" in words and OWNED in words
+
+
+def test_the_picture_of_a_choice_has_what_each_loses_more_than_the_first(made):
+    found = choose(Wish(16, 128), made(), None, "")
+    (figure,) = choice.behind_first(found)
+    first, *others = found["ranked"]
+    assert list(figure.y_names) == [f"{one['place']}. {one['name']}" for one in others]
+    assert figure.lines["behind"] == pytest.approx([one["text"]["loss"] - first["text"]["loss"] for one in others]) and min(figure.lines["behind"]) > 0
+    assert all(low <= value <= high for value, (low, high) in zip(figure.lines["behind"], figure.sides["behind"], strict=True))
+    assert choice.behind_first({**found, "ranked": [first]}) == []
+
+
+def test_the_picture_of_a_run_has_the_means_of_its_seeds_at_each_length(made):
+    data = made(encodings=("learned", "rope"), strategies=("yarn",), seeds=(0, 1), lengths=(16, 32))
+    figure = lab_any.by_length(data)
+    assert figure.x == [16, 32] and [mark.at for mark in figure.marks] == [16] and list(figure.lines) == ["learned", "rope", "rope, yarn"]
+    for name, strategy in (("rope", "none"), ("rope, yarn", "yarn")):
+        rows = [run["loss_by_length"] for run in data["runs"] if (run["encoding"], run["strategy"]) == ("rope", strategy)]
+        assert len(rows) == 2 and figure.lines[name] == pytest.approx([fmean(one[at]["loss"] for one in rows) for at in (0, 1)])
+    assert figure.lines["learned"][1] is None  # its table ends
 
 
 def test_claims_are_verdicts_with_their_pictures():

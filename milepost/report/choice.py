@@ -41,11 +41,15 @@ def table(answer: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 def fragment(answer: dict[str, Any]) -> str:
     """The table, and how far each choice is behind the first, as HTML for a notebook."""
+    return pictures("", behind_first(answer), [evidence(answer)], []) + as_html("", *table(answer), list(words(answer)))
+
+
+def behind_first(answer: dict[str, Any]) -> list[Figure]:
+    """How much more each choice loses than the first, with its interval; no picture where nothing can be compared."""
     behind = {f"{one['place']}. {one['name']}": one["behind_first"] for one in answer["ranked"] if one["behind_first"] and one["place"] > 1}
     lines, sides = {"behind": [one["nats"] for one in behind.values()]}, {"behind": [(one["low"], one["high"]) for one in behind.values()]}
     about: dict[str, Any] = {"lines": lines, "sides": sides, "y_names": tuple(behind), "marks": (Mark("x", 0.0, ""),)}
-    drawn = [Figure("points", f"Behind {answer['ranked'][0]['name']}", "nats a token, on the same tokens", **about)] if behind else []
-    return pictures("", drawn, [evidence(answer)], []) + as_html("", *table(answer), list(words(answer)))
+    return [Figure("points", f"Behind {answer['ranked'][0]['name']}", "nats a token, on the same tokens", **about)] if behind else []
 
 
 def _cost(found: dict[str, Any]) -> str:

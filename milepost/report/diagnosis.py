@@ -120,12 +120,13 @@ def fragment(data: Row) -> str:
     shown = [("Loss by length", *tables.length_table(data))]
     if data["retrieval"]["cells"]:
         shown.append((f"Retrieval (chance {data['retrieval']['chance']:.0%})", *tables.retrieval_table(data)))
-    drawn = pictures("", [_by_position(data)], [], [])
+    drawn = pictures("", [by_position(data)], [], [])
     made = Environment(autoescape=True).from_string(_FRAGMENT)
     return made.render(model=data["model"], verdict=data["verdict"], drawn=drawn, tables=shown, notes=data["notes"])
 
 
-def _by_position(data: Row) -> Figure:
+def by_position(data: Row) -> Figure:
+    """Loss at each place with the trained length and the onset, for a notebook."""
     rows = data["loss_by_position"]
     places, last = [(row["start"] + row["end"]) / 2 for row in rows], rows[-1]["end"] if rows else 0
     known = (("trained length", data["trained_length"]), ("fails from here", data["onset"]))

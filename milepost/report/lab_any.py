@@ -42,11 +42,11 @@ def save(results: Results, folder: str | Path) -> list[Path]:
 def fragment(results: Results) -> str:
     """The answer, a picture and the tables as HTML, for a notebook."""
     said, about = terminal(results, wide=False), lab_read.modality(results)
-    drawn = [] if about in signal_runs.KINDS else [_by_size(results) if about == "image" else _by_length(results)]
+    drawn = [] if about in signal_runs.KINDS else [by_size(results) if about == "image" else by_length(results)]
     return pictures("", drawn, [said.answer, *said.notes], []) + "".join(table(*one, []) for one in said.tables)
 
 
-def _by_length(results: Results) -> Figure:
+def by_length(results: Results) -> Figure:
     """Loss of the same tokens against the length of the text, mean over seeds."""
     lengths, trained = lab_runs.lengths(results), lab_runs.trained(results)
     lines = {label: [lab_runs.mean_loss(runs, n) for n in lengths] for label, runs in lab_runs.by_name(lab_runs.texts(results)).items()}
@@ -55,7 +55,7 @@ def _by_length(results: Results) -> Figure:
     return Figure("lines", title, "tokens that are read", "nats a token", lengths, lines=lines, log_x=True, marks=marks)
 
 
-def _by_size(results: Results) -> Figure:
+def by_size(results: Results) -> Figure:
     """Accuracy against the size of the image, mean over seeds."""
     sizes, home = image_runs.sizes(results), image_runs.by(image_runs.trained(results))
     lines = {label: [image_runs.mean(runs, size) for size in sizes] for label, runs in lab_runs.by_name(image_runs.measured(results)).items()}

@@ -143,10 +143,11 @@ def fragment(data: Row) -> str:
     """The verdict, loss by length as a picture, and a table, for notebooks."""
     head = "".join(f"<th>{html.escape(name)}</th>" for name in HEAD)
     body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows(data))
-    return f"<p>{html.escape(' '.join(data['verdict']))}</p>{pictures('', [_by_length(data)], [], [])}<table><tr>{head}</tr>{body}</table>"
+    return f"<p>{html.escape(' '.join(data['verdict']))}</p>{pictures('', [by_length(data)], [], [])}<table><tr>{head}</tr>{body}</table>"
 
 
-def _by_length(data: Row) -> Figure:
+def by_length(data: Row) -> Figure:
+    """Loss of the same last tokens under each method, for a notebook."""
     lengths = [one["length"] for one in data["rows"][0]["loss_by_length"]]
     found = {row["method"]: {one["length"]: one["loss"] for one in row["loss_by_length"]} for row in data["rows"]}
     lines = {method: [by.get(n) for n in lengths] for method, by in found.items()}

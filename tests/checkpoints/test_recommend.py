@@ -191,6 +191,9 @@ def test_the_command_writes_a_report_and_its_exit_code_says_whether_the_target_i
     assert again.exit_code == 2 and "is there already" in again.output
     for part in report.terminal(data):
         assert part is not None
+    drawn = report.by_length(data)
+    assert drawn.x == [one["length"] for one in data["rows"][0]["loss_by_length"]] and len(drawn.x) > 1
+    assert {row["method"]: [one["loss"] for one in row["loss_by_length"]] for row in data["rows"]} == drawn.lines
     shown = found._repr_html_()
     assert shown.count("<svg") == 1 and "trained length" in shown and all(f">{method}<" in shown for method in METHODS)
 

@@ -1,10 +1,13 @@
 """Numbers over seeds and texts: signs, pairing, and intervals that are as wide as the wider of the two."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 
+from milepost.claims import frame
 from milepost.claims.claim import NotMeasured
+from milepost.claims.rule import Number
 from milepost.claims.seeds import LEAD, T, accuracy, both, gap, mean_loss, rise, shares
 
 
@@ -61,6 +64,15 @@ def test_the_interval_of_a_share_ends_where_shares_do():
     assert shares([1 - one for one in values], 300, "rows").sides == (0.0, pytest.approx(1 / 12 + around))
     assert shares([0.5, 0.5, 0.5], 300, "rows").sides == pytest.approx((0.4438, 0.5562), abs=1e-4)  # Wilson's, which no end touches
     assert both([0.9, 0.1, -0.9], None, None, "images", LEAD).sides == LEAD
+
+
+def test_the_frame_counts_its_rows_and_says_how_far_the_table_is_ahead(monkeypatch):
+    given = {"learned": (1.0, 1.0, 1.0), "sinusoidal": (1.0, 0.75, 0.75), "rope": (0.5, 0.5, 0.5)}
+    monkeypatch.setattr(frame, "kept", lambda home, name, make: Number(given[name.rpartition("-")[0]][int(name.rpartition("-")[2])]))
+    found = frame.frame_found(SimpleNamespace(home=lambda name: name, seeds=(0, 1, 2), profile="quick")).numbers
+    assert found["learned"].over == "3 seeds, 288 rows" and found["learned"].sides == pytest.approx((288 / (288 + 1.959964**2), 1.0))  # Wilson's
+    assert found["sinusoidal"].value == pytest.approx(1 / 6) and found["rope"].value == 0.5  # the table less the other
+    assert found["sinusoidal"].sides[0] == pytest.approx(found["learned"].sides[0] - 1.0)  # the other may be as good as can be
 
 
 def test_student_s_t_is_the_published_one():

@@ -15,6 +15,7 @@ from milepost.lab.space import encoder
 def test_a_lead_is_of_the_second_and_is_paired():
     table, other = np.array([[1.0, 0, 1, 0]] * 2), np.array([[1.0, 1, 1, 0]] * 2)
     assert sight.ahead(table, other).value == 0.25 and sight.ahead(other, table).value == -0.25
+    assert sight.ahead(np.ones((2, 4)), np.zeros((2, 4))).sides == (-1.0, -1.0)  # a lead may be below zero
     same = sight.ahead(table, table)
     assert same.sides == (0.0, 0.0)  # the same answers, image by image: no chance is left
     with pytest.raises(NotMeasured, match="same images"):

@@ -144,8 +144,8 @@ def asked(url):
 
 
 def test_the_server_refuses_in_the_language_of_the_address(served, monkeypatch):
-    assert asked(served + "api/code?length=1&lang=zh") == "length 在此页要填 2 到 192 之间的数，收到的是 1"
-    assert asked(served + "api/code?length=1") == "length is a number from 2 to 192 here, got 1"
+    assert asked(served + "api/code?length=1&lang=zh") == "length 在此页要填 2 到 160 之间的数，收到的是 1"
+    assert asked(served + "api/code?length=1") == "length is a number from 2 to 160 here, got 1"
     assert asked(served + "api/code?lang=zh&zzzz").startswith("网址读不懂")
     assert asked(served + "api/code?" + urlencode({"lang": "zh", "encoding": "x" * 9000})).startswith("网址在此页最多 8192 个字符")
     assert asked(served + "file/code.gif?lang=zh").startswith("图可以存为 csv")

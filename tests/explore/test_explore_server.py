@@ -16,11 +16,13 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import milepost.explore
 from milepost.cli import app
 from milepost.explore import app as space
+from milepost.explore.answer import answer
 from milepost.explore.server import FILES, LOCAL, PORT, Server, opened
 from milepost.explore.views import VIEWS, code
 
@@ -90,7 +92,7 @@ def test_figures_download_as_svg_csv_and_json(served, view):
         ("/../../etc/passwd", 404, "there is nothing at"),
         ("/page.py", 404, "there is nothing at"),
         ("/api/nothing", 200, "there is no view 'nothing'"),
-        ("/api/code?length=0", 200, "length is a number from 2 to 192 here, got 0"),
+        ("/api/code?length=0", 200, "length is a number from 2 to 160 here, got 0"),
         ("/api/code?encoding=%3Cscript%3E", 200, "can't read the spec"),
         ("/api/start?lang=fr", 400, "lang is one of en, zh"),
         ("/file/code.exe", 400, "a figure is kept as csv, json, svg"),
@@ -146,6 +148,23 @@ def test_it_listens_on_this_machine_alone_unless_told():
     server, _ = opened(0)
     assert server.server_address[0] == "127.0.0.1" == server.socket.getsockname()[0]
     server.server_close()
+
+
+def test_figures_are_worked_out_on_one_thread_and_others_have_theirs_again(monkeypatch):
+    seen = []
+    monkeypatch.setattr("milepost.explore.server.answer", lambda view, query: seen.append(torch.get_num_threads()) or answer(view, query))
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with opened(0)[0] as server:
+            serving = threading.Thread(target=lambda: (server.serve_forever(0.01), seen.append(torch.get_num_threads())))
+            serving.start()
+            assert get(server.address, "/api/code")[0] == 200
+            server.shutdown()
+            serving.join(60)
+        assert seen == [1, 2]
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_busy_port_is_passed_over_and_that_is_said():
@@ -264,7 +283,7 @@ def test_json_prints_a_view_without_a_server():
         (["--view", "clock"], "there is no view 'clock'"),
         (["--encoding", "roppe"], "did you mean 'rope'"),
         (["--set", "target"], "--set wants name=value"),
-        (["--set", "length=1"], "length is a number from 2 to 192"),
+        (["--set", "length=1"], "length is a number from 2 to 160"),
         (["--encoding", "rope", "--encoding", "rope", "--encoding", "rope"], "one encoding or two"),
         (["--lang", "fr"], "lang is one of en, zh"),
         (["--port", "99999"], "65535"),

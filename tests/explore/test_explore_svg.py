@@ -168,14 +168,15 @@ def test_marks_stand_at_their_values_with_their_names():
 
 
 def test_the_name_of_an_upright_mark_is_where_no_line_is():
-    def height(values, at):
-        root = tree(Figure("lines", "t", x=[0, 10], lines={"a": values}, marks=(Mark("x", at, "early"),)))
+    def height(values, at, x=(0, 10)):
+        root = tree(Figure("lines", "t", x=x, lines={"a": values}, marks=(Mark("x", at, "early"),)))
         return next(float(node.get("y")) for node in root.iter(f"{SVG}text") if node.text == "early")
 
     foot = height([10.0, 0.0], 0.2)  # a line that is high there
     head = height([0.0, 10.0], 0.2)
     assert head < foot - 100  # heights grow downwards
     assert height([0.0, 10.0], 9.8) == foot and height([10.0, 0.0], 9.8) == head  # the name stands left of a mark on the right
+    assert height([10.0, 0.0, 0.0, 10.0, 10.0], 9.8, (0, 9.2, 9.6, 9.8, 10)) == head  # what is low stands left of the mark, where the name would be
     assert height([0.0, 10.0], 3.0) == foot  # nothing is in the way
 
 

@@ -20,6 +20,10 @@ def test_a_notebook_shows_images_by_size_and_signals_as_a_table(tmp_path):
     shown = lab_any.load(put(images(), tmp_path))._repr_html_()
     assert shown.count("<svg") == 1 and "Right answers, trained at 8 x 12" in shown and shown.count("<table>") == 1
     assert all(f">{word}<" in shown for word in ("axial, linear", "16 x 24", "4 x 6"))
+    figure = lab_any.by_size(images())
+    assert figure.x_names == ("4 x 6", "8 x 12", "16 x 24")
+    assert figure.lines["axial"] == pytest.approx([0.755, 0.955, 0.755])  # 0.95, and 0.2 less elsewhere; two seeds
+    assert figure.lines["learned"] == [pytest.approx(0.605), pytest.approx(0.905), None]
     other = lab_any.fragment(signals("eeg", ("nope", OWNED)))
     assert "<svg" not in other and other.count("<table>") == 1 and "<img" not in other
 

@@ -17,7 +17,7 @@ from milepost.portrait import portrait
 from milepost.report.figure import of_panel
 
 ENCODINGS = ("sinusoidal", *(name for name in NAMES if name != "sinusoidal"))
-CONTROLS = (slider("length", 96, 2, 192),)
+CONTROLS = (slider("length", 96, 2, 160),)
 
 
 def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
