@@ -73,6 +73,11 @@ class Server(ThreadingHTTPServer):
         finally:
             torch.set_num_threads(before)
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """What a request left behind; a page that has gone is no fault, and the terminal stays quiet."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
     def welcome(self, name: str) -> bool:
         """Whether a request by this name is meant for us: other names on 127.0.0.1 are other people's pages, looking in."""
         return self.host != LOCAL or name.rpartition(":")[0] in (LOCAL, "localhost")

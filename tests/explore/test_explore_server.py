@@ -7,9 +7,11 @@ import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
+import time
 import tomllib
 import urllib.error
 import urllib.request
@@ -127,6 +129,27 @@ def test_other_methods_and_broken_requests_get_no_trace(served):
             line.sendall(request)
             said = line.recv(65536)
         assert b"Traceback" not in said and said
+
+
+def test_a_page_that_has_gone_leaves_no_trace_and_another_fault_does(capfd):
+    with opened(0)[0] as server:
+        for error, said in ((ConnectionResetError("gone"), False), (RuntimeError("ours"), True)):
+            try:
+                raise error
+            except type(error):
+                server.handle_error(None, ("127.0.0.1", 1))
+            assert ("Traceback" in capfd.readouterr().err) == said
+
+
+def test_a_connection_that_is_dropped_between_two_requests_is_not_said(served, capfd):
+    host, port = re.match(r"http://([\d.]+):(\d+)/", served).groups()
+    with socket.create_connection((host, int(port)), timeout=30) as asked:
+        asked.sendall(b"GET /icon.svg HTTP/1.1\r\nHost: 127.0.0.1:1\r\n\r\n")
+        assert asked.recv(64)
+        asked.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset, not an orderly end
+    assert get(served, "/api/start")[0] == 200
+    time.sleep(0.2)
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_name_of_a_file_can_t_carry_another_header(served):
