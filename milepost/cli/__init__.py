@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from milepost.cli import bench, checkpoints, choose, claims, diagnose, encodings, explore, extend, lab, migrate, recommend, resize, ropes
@@ -51,6 +53,22 @@ for name, command in COMMANDS.items():
 for name, command in BENCH.items():
     bench_app.command(name)(command)
 app.add_typer(bench_app, name="bench")
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from milepost import __version__
+
+        typer.echo(f"milepost {__version__}")
+        raise typer.Exit
+
+
+_VERSION = typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+
+
+@app.callback()
+def before_any_command(version: Annotated[bool, _VERSION] = False) -> None:
+    """Options that stand before the command's name."""
 
 
 def main() -> None:
