@@ -4,15 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test browser lint format bench real fuzz golden docs clean
+.PHONY: demo check test browser lint format bench real fuzz golden docs dist clean
 
 demo: $(READY)
 	$(BIN)/milepost lab --profile quick --out runs/demo --resume
 
-test: $(READY) browser
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+# lint, types and the quick tests: those that are not marked slow, and open no browser
+check: lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m 'not slow and not real'
+
+# everything
+test: lint browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 lint: $(READY)
@@ -49,6 +51,12 @@ golden: $(READY)
 docs: $(READY)
 	$(BIN)/mkdocs build --strict
 
+# a wheel and an sdist in dist/, then both installed and used in a new environment outside of this clone
+dist: $(READY)
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/python tools/smoke.py
+
 # torch comes first and alone: asked for by another package it would bring a CUDA build
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -57,4 +65,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) runs site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) runs site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

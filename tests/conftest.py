@@ -19,7 +19,11 @@ LONGEST = ("test_readme.py", "test_handbook.py", "test_site.py")
 """Files with tests of minutes: begun first, so that no worker is left alone with one at the end."""
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
+    for item in items:
+        if "chromium" in item.fixturenames:
+            item.add_marker("slow")
     items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
