@@ -42,7 +42,7 @@ real: $(READY)
 
 # the reader of configs against 20,000 damaged ones
 fuzz: $(READY)
-	MILEPOST_FUZZ=20000 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/dialects/test_fuzz.py
+	MILEPOST_FUZZ=20000 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/rope/test_fuzz.py
 
 golden: $(READY)
 	$(BIN)/python tools/golden.py

@@ -26,14 +26,14 @@ _HOME = {
     "Encoding": "encoding",
     "Layout": "layout",
     "ReRoPE": "maps.rerope",
-    "RopeSpec": "dialects",
+    "RopeSpec": "rope",
     "SelfExtend": "maps.self_extend",
     "Spectrum": "spectrum",
     "Streaming": "maps.streaming",
     "Sum": "encoding",
     "attend": "attention",
     "build": "spec",
-    "resize_table": "resize",
+    "resize_table": "encodings.resize_table",
     **{cls: f"encodings.{page}" for page, cls in (_PAGES | _SPACE).items()},
 }
 
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from milepost.attention import Attended as Attended
     from milepost.attention import KVCache as KVCache
     from milepost.attention import attend as attend
-    from milepost.dialects import RopeSpec as RopeSpec
     from milepost.encoding import Encoding as Encoding
     from milepost.encoding import Sum as Sum
     from milepost.encodings.alibi import ALiBi as ALiBi
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
     from milepost.encodings.mixed import Mixed as Mixed
     from milepost.encodings.mrope import MRoPE as MRoPE
     from milepost.encodings.nope import NoPE as NoPE
+    from milepost.encodings.resize_table import resize_table as resize_table
     from milepost.encodings.rope import RoPE as RoPE
     from milepost.encodings.sandwich import Sandwich as Sandwich
     from milepost.encodings.shaw import Shaw as Shaw
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from milepost.maps.rerope import ReRoPE as ReRoPE
     from milepost.maps.self_extend import SelfExtend as SelfExtend
     from milepost.maps.streaming import Streaming as Streaming
-    from milepost.resize import resize_table as resize_table
+    from milepost.rope import RopeSpec as RopeSpec
     from milepost.spec import build as build
     from milepost.spectrum import Spectrum as Spectrum
 

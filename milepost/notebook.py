@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from milepost.catalogue import told
 from milepost.encodings import NAMES, SPACE
+from milepost.encodings.catalogue import told
 from milepost.maps import NAMES as MAPS
 from milepost.report.figure import Figure, Mark, of_panel
 from milepost.report.fragment import pictures, table
 
 if TYPE_CHECKING:
-    from milepost.analysis import Analysis
-    from milepost.dialects import RopeSpec
     from milepost.encoding import Encoding
     from milepost.portrait import Portrait
+    from milepost.rope import RopeSpec
+    from milepost.rope.analysis import Analysis
     from milepost.scaling import Scaling
     from milepost.testing import Verdicts
 
@@ -66,7 +66,7 @@ def scaling(one: Scaling) -> str:
 
 def spec(found: RopeSpec) -> str:
     """What it says and where that comes from, and the turns of each pair where the lengths are known."""
-    from milepost.analysis import analyse
+    from milepost.rope.analysis import analyse
 
     data = found.to_json()
     rows = []

@@ -9,7 +9,7 @@ def furnish(folder):
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, ViTConfig, ViTModel
 
-    from milepost.checkpoints.migrate_folder import byte_tokenizer
+    from milepost.checkpoints.migration.folder import byte_tokenizer
 
     torch.manual_seed(0)
     sizes = {"hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2, "vocab_size": 256}

@@ -23,48 +23,56 @@ ARROWS: dict[str, set[str]] = {
     "spectrum": set(),
     "angles": {"positions"},
     "layout": {"positions"},
-    "space": {"positions"},
-    "resize": set(),
     "encoding": {"positions", "layout"},
     "scaling": {"spectrum"},
     "encodings": set(),  # the list of names; the pages are beside it
     "pages": FORMULAS | {"scaling"},
+    "resize_table": set(),
     "maps": FORMULAS | {"pages"},
     "spec": {"encoding", "encodings", "pages", "scaling", "maps"},
     # what is built on them
     "attention": LIBRARY,
     "testing": LIBRARY | {"attention"},
     "portrait": LIBRARY | {"attention"},
-    "bench": LIBRARY | {"attention", "results", "lab", "diagnose"},
-    "dialects": {"pages", "rotation", "scaling", "spectrum"},
-    "analysis": {"dialects", "scaling", "spectrum"},
-    "checkpoints": LIBRARY | {"resize", "attention", "results", "dialects", "analysis", "catalogue", "report", "diagnose", "maps", "lab", "testing"},
-    "diagnose": LIBRARY | {"attention", "results"},
-    "lab": LIBRARY | {"attention", "diagnose", "results", "maps", "resize", "portrait"},
-    "claims": LIBRARY | {"resize", "attention", "testing", "results", "catalogue", "diagnose", "lab", "maps", "bench", "choose", "dialects", "checkpoints"},
+    "bench": LIBRARY | {"attention", "results", "lab", "measure"},
+    "rope": {"pages", "rotation", "scaling", "spectrum"},
+    "analysis": {"rope", "scaling", "spectrum"},
+    "checkpoints": LIBRARY | {"resize_table", "attention", "results", "rope", "analysis", "catalogue", "report", "measure", "maps", "lab", "testing"},
+    "measure": LIBRARY | {"attention", "results"},
+    "lab": LIBRARY | {"attention", "measure", "results", "maps", "resize_table", "portrait"},
+    "claims": LIBRARY | {"resize_table", "attention", "testing", "results", "catalogue", "measure", "lab", "maps", "bench", "choose", "rope", "checkpoints"},
     # without torch
     "results": set(),
     "catalogue": {"encodings", "maps"},
     "report": {"results"},
     "choose": {"results", "catalogue"},
     # what is shown in a notebook, and the page
-    "notebook": {"encoding", "encodings", "portrait", "analysis", "dialects", "scaling", "spectrum", "testing", "maps", "catalogue", "report"},
-    "explore": LIBRARY | {"attention", "testing", "portrait", "dialects", "analysis", "lab", "maps", "catalogue", "results", "report"},
+    "notebook": {"encoding", "encodings", "portrait", "analysis", "rope", "scaling", "spectrum", "testing", "maps", "catalogue", "report"},
+    "explore": LIBRARY | {"attention", "testing", "portrait", "rope", "analysis", "lab", "maps", "catalogue", "results", "report"},
     # the command line and the public names
-    "cli": {"spec", "encodings", "catalogue", "portrait", "testing", "bench", "checkpoints", "report", "results", "dialects", "analysis", "lab", "maps"}
+    "cli": {"spec", "encodings", "catalogue", "portrait", "testing", "bench", "checkpoints", "report", "results", "rope", "analysis", "lab", "maps"}
     | {"choose", "claims", "explore", "milepost"},
     "milepost": {"encodings"},
 }
-"""Which part of milepost may import which others, by folder or file ("pages": the files of encodings/). A new folder needs a line here."""
+"""Which part of milepost may import which others, by folder or file ("pages": the files of encodings/; APART). A new folder needs a line here."""
+
+APART = {
+    "milepost.rope.analysis": "analysis",
+    "milepost.lab.choose": "choose",
+    "milepost.encodings.catalogue": "catalogue",
+    "milepost.encodings.resize_table": "resize_table",
+    "milepost.measure.results": "results",
+}
+"""Files that are parts of their own, apart from the folder that they are in."""
 
 PACKAGES: dict[str, set[str]] = {
-    **{part: {"torch"} for part in (*FORMULAS, "space", "resize", "pages", "spec", "attention", "testing", "portrait")},
+    **{part: {"torch"} for part in (*FORMULAS, "resize_table", "pages", "spec", "attention", "testing", "portrait")},
     "scaling": {"torch"},
     "encodings": set(),
     "maps": {"torch"},
-    "dialects": {"huggingface_hub"},
+    "rope": {"huggingface_hub"},
     "analysis": set(),
-    "diagnose": {"torch", "numpy"},
+    "measure": {"torch", "numpy"},
     "lab": {"torch", "numpy", "accelerate", "safetensors", "tokenizers", "ray", "sklearn", "PIL"},
     "bench": {"torch", "numpy", "psutil", "transformers", "x_transformers", "rotary_embedding_torch"},
     "checkpoints": {"torch", "numpy", "transformers", "safetensors", "accelerate", "huggingface_hub", "peft", "gguf"},
@@ -116,6 +124,8 @@ class Import:
 
 def part_of(dotted: str) -> str:
     """The part of milepost that a module belongs to: ``milepost.encodings.rope`` is one of the pages."""
+    if dotted in APART:
+        return APART[dotted]
     pieces = dotted.split(".")
     if len(pieces) == 1:
         return "milepost"
@@ -216,11 +226,13 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     [
         "milepost",
         "milepost.encodings",
-        "milepost.results",
-        "milepost.catalogue",
+        "milepost.measure.results",
+        "milepost.encodings.catalogue",
         "milepost.report",
         "milepost.cli",
-        "milepost.dialects",
+        "milepost.rope",
+        "milepost.rope.analysis",
+        "milepost.lab.choose",
         "milepost.checkpoints",
     ],
 )
@@ -236,7 +248,7 @@ def test_a_report_imports_no_torch(module):
 
 
 def test_the_catalogue_is_read_without_torch():
-    done = run("import sys; from milepost.catalogue import pages; assert len(pages()) > 10; sys.exit('torch' in sys.modules)")
+    done = run("import sys; from milepost.encodings.catalogue import pages; assert len(pages()) > 10; sys.exit('torch' in sys.modules)")
     assert done.returncode == 0, done.stderr
 
 

@@ -160,7 +160,7 @@ def test_the_page_of_the_explorer_has_every_view_as_its_command_opens_it():
 def test_a_page_of_an_encoding_is_its_docstring():
     import pages
 
-    from milepost.catalogue import page
+    from milepost.encodings.catalogue import page
 
     made = pages.all_pages()
     for name in (*NAMES, *SPACE):

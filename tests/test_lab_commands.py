@@ -9,8 +9,8 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from milepost import choose as chooser
 from milepost.cli import app
+from milepost.lab import choose as chooser
 from milepost.report import lab
 
 

@@ -12,15 +12,15 @@ import torch
 from IPython.lib.pretty import pretty
 
 from milepost import Encoding, RopeSpec, build
-from milepost.analysis import analyse
-from milepost.choose import Wish, choose
 from milepost.claims.judge import judge
 from milepost.encodings import NAMES, SPACE
+from milepost.lab.choose import Wish, choose
 from milepost.lab.plan import make
-from milepost.lab.sweep import gather
+from milepost.lab.sweep.sweep import gather
+from milepost.measure.results import Results, Rows
 from milepost.portrait import portrait
 from milepost.report import choice, lab_any
-from milepost.results import Results, Rows
+from milepost.rope.analysis import analyse
 from milepost.scaling import NAMES as SCALINGS
 from milepost.scaling.dynamic import Dynamic
 from milepost.scaling.linear import Linear

@@ -11,12 +11,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import milepost.encodings.mrope
-import milepost.resize
-import milepost.space
+import milepost.encodings.resize_table
+import milepost.positions
 from milepost import Axial, Encoding, Grid, Mixed, MRoPE, RoPE, SinusoidalND, Swin, SwinV2
 from milepost.encodings.alibi_2d import ALiBi2D
+from milepost.encodings.resize_table import resize_table
 from milepost.positions import grid
-from milepost.resize import resize_table
 from milepost.testing import randomised_copy
 
 PLACES = [(0, 0), (1, 0), (0, 1), (3, 5), (257, 2), (4, 1000)]
@@ -65,13 +65,13 @@ def sections_must_add_up() -> None:
 
 
 def an_image_advances_by_its_longer_side() -> None:
-    assert milepost.space.multimodal(2, (3, 5), 1)[:, 0, -1].tolist() == [7, 7, 7]
-    assert milepost.space.multimodal(2, (5, 3), 1)[:, 0, -1].tolist() == [7, 7, 7]
+    assert milepost.positions.multimodal(2, (3, 5), 1)[:, 0, -1].tolist() == [7, 7, 7]
+    assert milepost.positions.multimodal(2, (5, 3), 1)[:, 0, -1].tolist() == [7, 7, 7]
 
 
 def patches_are_placed_by_their_middles() -> None:
     for n, want in enumerate((-0.75, -0.25, 0.25, 0.75)):
-        close(milepost.space.normalised(1, 4)[1, 0, n].item(), want, n)
+        close(milepost.positions.normalised(1, 4)[1, 0, n].item(), want, n)
 
 
 def codes_are_rows_first() -> None:
@@ -140,7 +140,7 @@ def a_grid_that_is_no_square_keeps_its_rows() -> None:
     assert (done[0] - done[1]).abs().max() < 1e-5 and (done[:, 1:] > done[:, :-1] + 1).all()
 
 
-RESIZE, DEAL, MANY = resize_table, milepost.encodings.mrope.dealt, milepost.space.multimodal
+RESIZE, DEAL, MANY = resize_table, milepost.encodings.mrope.dealt, milepost.positions.multimodal
 TURN, MIX, CHECK, ROW, ANSWER, PLANE, CELL = Axial.turn, Mixed.turn, Encoding.check, Swin.row, SwinV2.answers, ALiBi2D.bias, Grid.embed
 INTERPOLATE, CODE, ANGLES = F.interpolate, SinusoidalND.code, milepost.encodings.mrope.cos_sin_axes
 
@@ -237,8 +237,8 @@ MISTAKES = (
         lambda patch: patch.setattr(milepost.encodings.mrope, "sum", lambda given: 64, raising=False),
     ),
     Mistake("M-RoPE's text has a frame alone", "N1", text_alone_is_rope, put(milepost.encodings.mrope, "cos_sin_axes", frames_alone)),
-    Mistake("An image advances by its tokens", "N3", an_image_advances_by_its_longer_side, put(milepost.space, "multimodal", by_tokens)),
-    Mistake("Normalised places go from corner to corner", "formula", patches_are_placed_by_their_middles, put(milepost.space, "normalised", corners)),
+    Mistake("An image advances by its tokens", "N3", an_image_advances_by_its_longer_side, put(milepost.positions, "multimodal", by_tokens)),
+    Mistake("Normalised places go from corner to corner", "formula", patches_are_placed_by_their_middles, put(milepost.positions, "normalised", corners)),
     Mistake(
         "Codes are columns first", "V6", codes_are_rows_first, put(SinusoidalND, "code", lambda self, pos, dtype=torch.float64: CODE(self, pos.flip(0), dtype))
     ),

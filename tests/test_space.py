@@ -7,8 +7,7 @@ import torch
 
 from milepost import build
 from milepost.portrait import portrait
-from milepost.positions import grid
-from milepost.space import centred, normalised, prefixed
+from milepost.positions import centred, grid, normalised, prefixed
 
 
 @pytest.mark.parametrize("sides", [(3, 4), (2, 5, 3), (1, 1), (7, 2)])

@@ -14,8 +14,8 @@ from milepost.claims.judge import chosen, document, rows
 from milepost.claims.needs import images, plans
 from milepost.claims.real import Real
 from milepost.claims.trained import Lab
+from milepost.measure.results import write, write_json
 from milepost.report import claims as report
-from milepost.results import write, write_json
 
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "claims"
 

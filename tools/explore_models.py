@@ -19,7 +19,7 @@ import torch
 from milepost.lab import corpus, saved
 from milepost.lab.model import Decoder, Shape
 from milepost.lab.train import Recipe, from_text, train
-from milepost.results import provenance
+from milepost.measure.results import provenance
 
 FOLDER = Path(__file__).resolve().parent.parent / "milepost" / "measured" / "explore"
 ENCODINGS = ("sinusoidal", "alibi", "rope")

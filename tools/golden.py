@@ -1,4 +1,4 @@
-"""The golden vectors of milepost/golden/, computed again from the papers' formulas.
+"""The golden vectors of milepost/rope/golden/, computed again from the papers' formulas.
 
     python tools/golden.py             write the files
     python tools/golden.py --check     say whether the files are the very bytes that would be written
@@ -20,7 +20,7 @@ from typing import Any
 from mpmath import mp, mpf
 
 mp.dps = 50
-FOLDER = Path(__file__).resolve().parent.parent / "milepost" / "golden"
+FOLDER = Path(__file__).resolve().parent.parent / "milepost" / "rope" / "golden"
 POSITIONS = (0, 1, 255, 256, 257, 131071, 1048575)
 """Every table has these, and L-1, L, L+1 and 4L of its trained length L."""
 ALL_PAIRS = 32

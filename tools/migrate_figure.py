@@ -20,14 +20,14 @@ from typing import Any
 import numpy as np
 
 from milepost.checkpoints import migrate
-from milepost.checkpoints.migrate_folder import byte_tokenizer
-from milepost.checkpoints.migrate_source import open_origin
-from milepost.checkpoints.migrate_targets import to_gpt2
+from milepost.checkpoints.migration.folder import byte_tokenizer
+from milepost.checkpoints.migration.source import open_origin
+from milepost.checkpoints.migration.targets import to_gpt2
 from milepost.lab import corpus, saved
 from milepost.lab.model import Decoder, Shape
 from milepost.lab.train import Recipe, from_text, train
+from milepost.measure.results import write, write_json
 from milepost.report.migration import markdown
-from milepost.results import write, write_json
 
 SHAPE = Shape(256, 4, 192, 6, 128)
 ROWS = 32

@@ -17,7 +17,7 @@ from milepost.bench.contestants import SCHEMES, Run, baseline, contestants, enco
 from milepost.bench.memory import peak_mb
 from milepost.bench.timing import best_seconds, check_sizes
 from milepost.encoding import Encoding
-from milepost.results import provenance
+from milepost.measure.results import provenance
 
 
 def bench_attention(

@@ -19,7 +19,7 @@ from milepost.attention import KVCache
 from milepost.bench.contestants import TOEPLITZ, encoding
 from milepost.bench.timing import check_sizes
 from milepost.encoding import Encoding
-from milepost.results import provenance
+from milepost.measure.results import provenance
 from milepost.spec import build
 
 

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 
 from milepost.bench.timing import best_seconds, check_sizes
-from milepost.diagnose.losses import buckets, by_position, sliding
 from milepost.lab.model import Decoder
 from milepost.lab.plan import find_profile
-from milepost.results import provenance
+from milepost.measure.losses import buckets, by_position, sliding
+from milepost.measure.results import provenance
 
 
 def bench_evaluate(

@@ -13,7 +13,7 @@ from milepost.bench.attention import bench_attention, bench_memory
 from milepost.bench.contestants import CONTENT, TOEPLITZ
 from milepost.bench.decode import bench_decode
 from milepost.bench.rope import bench_rope
-from milepost.results import provenance
+from milepost.measure.results import provenance
 
 PLAIN = ("rope", *TOEPLITZ)
 Tell = Callable[[str], None]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from milepost.bench.timing import best_seconds, check_sizes
 from milepost.encodings.rope import RoPE
-from milepost.results import provenance
+from milepost.measure.results import provenance
 
 
 def bench_rope(

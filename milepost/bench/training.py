@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from milepost.bench.timing import best_seconds, check_sizes
 from milepost.lab.model import Decoder, Shape
 from milepost.lab.plan import find_profile
-from milepost.results import provenance
+from milepost.measure.results import provenance
 
 SCHEMES = ("alibi", "rope", "t5", "kerple")
 

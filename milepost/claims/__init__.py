@@ -1,4 +1,4 @@
-"""The claims of the notes, each with the experiment that decides it. One file for each group; `judge` runs them.
+"""The claims of the notes, each with the experiment that decides it. One file for each group in groups/; `judge` runs them.
 
 from milepost.claims.judge import judge
 rows = judge(["rope-sign"])

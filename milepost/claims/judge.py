@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from milepost.claims import GROUPS
 from milepost.claims.claim import Claim, Found, NotMeasured
+from milepost.claims.groups import claims_of
 from milepost.claims.rule import Number, sentence, verdict
 from milepost.claims.seeds import T
-from milepost.results import Rows, provenance
+from milepost.measure.results import Rows, provenance
 from milepost.spec import nearest
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ Row = dict[str, Any]
 
 def claims() -> dict[str, Claim]:
     """All claims by id, group by group."""
-    return {claim.id: claim for group in GROUPS for claim in import_module(f"milepost.claims.{group}").CLAIMS}
+    return {claim.id: claim for group in GROUPS for claim in claims_of(group)}
 
 
 def group_of(claim: Claim) -> str:
     """The file in which a claim stands."""
-    return next(group for group in GROUPS if claim in import_module(f"milepost.claims.{group}").CLAIMS)
+    return next(group for group in GROUPS if claim in claims_of(group))
 
 
 def chosen(ids: Sequence[str], *, exact: bool = False) -> list[Claim]:

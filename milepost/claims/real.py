@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from milepost.checkpoints.candidates import by_layer
-from milepost.checkpoints.loaded import load
-from milepost.checkpoints.text import read_text
+from milepost.checkpoints.model.load import load
+from milepost.checkpoints.model.text import read_text
+from milepost.checkpoints.recommendation.candidates import by_layer
 from milepost.claims.claim import NotMeasured
 from milepost.claims.rule import Number
-from milepost.diagnose.intervals import mean
-from milepost.diagnose.losses import same_targets
-from milepost.dialects.rope_spec import Rope, RopeSpec
-from milepost.results import write_json
+from milepost.measure.intervals import mean
+from milepost.measure.losses import same_targets
+from milepost.measure.results import write_json
+from milepost.rope.spec import Rope, RopeSpec
 from milepost.scaling.yarn import YaRN
 
 TIMES, WINDOWS = 2, 4

@@ -18,7 +18,7 @@ import numpy as np
 
 from milepost.claims.claim import NotMeasured
 from milepost.claims.rule import Number
-from milepost.diagnose.intervals import mean, share
+from milepost.measure.intervals import mean, share
 
 Run = dict[str, Any]
 T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from milepost.claims.rule import Number
 from milepost.lab.train import Recipe
-from milepost.results import write_json
+from milepost.measure.results import write_json
 
 
 def fit(model: nn.Module, batch: Callable[[int], tuple[Tensor, Tensor]], recipe: Recipe) -> None:

@@ -20,21 +20,22 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from milepost.choose import shipped
 from milepost.claims import GROUPS
 from milepost.claims.claim import NotMeasured
+from milepost.claims.groups import claims_of
 from milepost.claims.needs import IMAGE, SWEEPS, Need, images, is_old, plans, spelled
-from milepost.lab import processes, saved
+from milepost.lab import saved
+from milepost.lab.choose import shipped
 from milepost.lab.kinds import Trial
 from milepost.lab.model import Decoder
 from milepost.lab.plan import Plan
 from milepost.lab.space.plan import ImagePlan
-from milepost.lab.sweep import alone, prepare
-from milepost.results import write_json
+from milepost.lab.sweep import processes
+from milepost.lab.sweep.sweep import alone, prepare
+from milepost.measure.results import write_json
 
 if TYPE_CHECKING:
     from milepost.claims.claim import Claim
@@ -119,7 +120,7 @@ def gather(
     claims: Sequence[Claim], profile: str, out: Path | None, *, resume: bool, workers: int | None, tell: Tell, seeds: Sequence[int] = (),
 ) -> Lab:  # fmt: skip
     """Train what is missing. What comes with the package is read at profile standard, and where nothing can be trained; not where seeds are named."""
-    every = [claim for group in GROUPS for claim in import_module(f"milepost.claims.{group}").CLAIMS]
+    every = [claim for group in GROUPS for claim in claims_of(group)]
     known = plans(profile, every, seeds)
     old = shipped("lab") if not seeds and (profile == "standard" or out is None) else None
     needs = [need for claim in claims for need in claim.needs if not is_old(need, old)]

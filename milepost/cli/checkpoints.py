@@ -26,9 +26,9 @@ def inspect_command(
     Example: `milepost inspect path/to/model --target-length 32k` or `milepost inspect model.gguf --weights --out inspected`
     """
     from milepost.checkpoints import inspect
+    from milepost.measure.results import provenance
     from milepost.report import inspection as report
     from milepost.report.folder import check_folder
-    from milepost.results import provenance
 
     if out is not None:
         check_folder(out, model)

@@ -11,7 +11,7 @@ import typer
 from milepost.cli.shared import Json, aside, print_json, read_length, teaching
 
 if TYPE_CHECKING:
-    from milepost.choose import Wish
+    from milepost.lab.choose import Wish
 
 TRAINED, TIMES = 4096, 4
 """What is assumed where nobody says it: the trained length, and how many times that the target is."""
@@ -34,7 +34,7 @@ def choose_command(
 
     Example: `milepost choose --trained-length 4k --target-length 32k --far-recall` or `milepost choose --runs runs/demo --json`
     """
-    from milepost.choose import choose, shipped
+    from milepost.lab.choose import choose, shipped
 
     results, source = _evidence(runs or [])
     ask = sys.stdin.isatty() and not as_json
@@ -48,7 +48,7 @@ def choose_command(
 
 def _evidence(folders: list[Path]) -> tuple[dict[str, Any], str]:
     """The results to judge by, and where they come from."""
-    from milepost.choose import shipped
+    from milepost.lab.choose import shipped
     from milepost.report.lab_read import check, joined, load_all
 
     if folders:
@@ -65,7 +65,7 @@ def _wish(
     trained_text: str | None, target_text: str | None, modality: str | None, far_recall: bool | None, absolute: bool | None, ask: bool
 ) -> tuple[Wish, dict[str, Any]]:
     """What is wanted: said, asked for, or assumed. The second part is what was assumed."""
-    from milepost.choose import Wish
+    from milepost.lab.choose import Wish
 
     assumed: dict[str, Any] = {}
 

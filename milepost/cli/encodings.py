@@ -50,8 +50,8 @@ def list_command(names: Annotated[list[str] | None, typer.Argument(help="Encodin
     """
     import difflib
 
-    from milepost.catalogue import page, pages
     from milepost.encodings import NAMES, SPACE
+    from milepost.encodings.catalogue import page, pages
     from milepost.maps import NAMES as MAPS
 
     known = [*NAMES, *SPACE, *MAPS]
@@ -101,8 +101,8 @@ def show_command(
 
 
 def _page_of(enc: Encoding) -> Any:
-    from milepost.catalogue import page
     from milepost.encodings import NAMES, SPACE
+    from milepost.encodings.catalogue import page
     from milepost.maps import NAMES as MAPS
 
     name = type(enc).spec_name()

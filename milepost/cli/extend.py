@@ -37,9 +37,9 @@ def extend_command(
 
     Example: `milepost extend path/to/model --target-length 8k --method yarn --out longer --text book.txt`
     """
-    from milepost.checkpoints.extend import extend
-    from milepost.dialects.written import Refused
+    from milepost.checkpoints.extension.extend import extend
     from milepost.report import extension as report
+    from milepost.rope.engines.written import Refused
 
     target = read_length(target_length, "--target-length")
     assert target is not None

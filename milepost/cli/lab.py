@@ -52,8 +52,8 @@ def lab_command(
     Example: `milepost lab --profile quick --out runs/demo` or `milepost lab --encodings "rope(base=500.0),alibi" --lengths 1x,4x --out runs/mine`
     or `milepost lab --modality image --out runs/images`
     """
-    from milepost.lab.sweep import sweep
-    from milepost.lab.together import is_main
+    from milepost.lab.sweep.sweep import sweep
+    from milepost.lab.sweep.together import is_main
     from milepost.report import lab_any as report
 
     given = {

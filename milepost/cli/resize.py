@@ -40,9 +40,9 @@ def resize_command(
 
     Example: `milepost resize path/to/vit --grid 24x24 --out vit-384`
     """
-    from milepost.checkpoints.resize import resize
-    from milepost.dialects.written import Refused
+    from milepost.checkpoints.resizing.resize import resize
     from milepost.report import resized as report
+    from milepost.rope.engines.written import Refused
 
     try:
         with telling() as tell:

@@ -11,7 +11,7 @@ import typer
 from milepost.cli.shared import Json, aside, print_json, read_length, teaching, telling
 
 if TYPE_CHECKING:
-    from milepost.dialects import RopeSpec
+    from milepost.rope import RopeSpec
 
 Model = Annotated[str, typer.Argument(metavar="MODEL_OR_JSON", help="A folder, config.json, params.json, a GGUF file, a name on the Hub, or JSON itself.")]
 Target = Annotated[str | None, typer.Option("--target-length", "--ctx-size", help="Tokens to serve, such as 131072 or 128k.")]
@@ -43,8 +43,8 @@ def spec_command(
     """
     from rich.console import Console
 
-    from milepost.analysis import analyse
     from milepost.report import rope as report
+    from milepost.rope.analysis import analyse
 
     if out is not None:
         report.check_name(out)
@@ -77,8 +77,8 @@ def parity_command(
     """
     from rich.console import Console
 
-    from milepost.dialects.parity import differences
     from milepost.report import rope as report
+    from milepost.rope.engines.parity import differences
 
     if (b is None) == (engines is None):
         raise ValueError("give B, or --engines X,Y to compare two engines' readings of A (not both)")
@@ -123,8 +123,8 @@ def export_command(
 
     Example: `milepost export path/to/model --to vllm --rope-scaling yarn --target-length 128k`
     """
-    from milepost.dialects import export
-    from milepost.dialects.written import Refused
+    from milepost.rope import export
+    from milepost.rope.engines.written import Refused
 
     spec = _extended(_read(model, None, allow_unknown, trained_length), method, read_length(target_length, "--target-length"))
     try:
@@ -173,8 +173,8 @@ def convert_layout_command(
 
 def _read(model: str, engine: str | None, allow_unknown: bool, trained: str | None) -> RopeSpec:
     """The spec of what a user named: ENGINE:PATH, a path, a name on the Hub, or JSON."""
-    from milepost.dialects import ENGINES, RopeSpec, as_read_by
-    from milepost.dialects.files import parse
+    from milepost.rope import ENGINES, RopeSpec, as_read_by
+    from milepost.rope.config.files import parse
 
     prefix, _, rest = model.partition(":")
     if engine is None and rest and prefix in ENGINES:

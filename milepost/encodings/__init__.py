@@ -44,4 +44,4 @@ SPACE: dict[str, str] = {
     "swin_v2": "SwinV2",
     "alibi_2d": "ALiBi2D",
 }
-"""Encodings of space, where a position has several axes (`milepost.space` makes such positions)."""
+"""Encodings of space, where a position has several axes (`milepost.positions` makes such positions)."""

@@ -5,7 +5,7 @@
 
 Heo et al., "Rotary Position Embedding for Vision Transformer", 2024, section 3. arXiv:2403.13298
 
-With one axis it is RoPE. Coordinates are positions (milepost.space): an index, centred, or normalised to the image.
+With one axis it is RoPE. Coordinates are positions (milepost.positions): an index, centred, or normalised to the image.
 
 Departure: the pairs of axis 0 come first, then those of axis 1, and so on: rows first, as Qwen2-VL, Pixtral and DINOv3 have it. rope-vit and
 Llama 4 put columns first: give them pos.flip(0). The published base for images is 100, ours the 10000 of most checkpoints; `base` may

@@ -7,7 +7,7 @@ Dosovitskiy et al., "An Image is Worth 16x16 Words", 2021, section 3.1, arXiv:20
 
 Departure: the sides are said, never guessed: 36 rows may be 6 x 6, 4 x 9 or 35 and a class token. The table is laid out as in checkpoints:
 `prefix` rows for class and distillation tokens, then the cells (how="sum": the rows' table, then the columns'). Token n of the prefix stands
-at place (-1, n): see milepost.space.prefixed. After those with a row may come `bare` ones, registers that get nothing. Another grid
+at place (-1, n): see milepost.positions.prefixed. After those with a row may come `bare` ones, registers that get nothing. Another grid
 needs a resized table (milepost.resize_table): a place that is not on the grid is an error.
 
 Mechanism: adds a row of a table to the embedding, or one for each axis

@@ -7,7 +7,7 @@
 Wang et al., "Qwen2-VL: Enhancing Vision-Language Model's Perception of the World at Any Resolution", 2024, section 2.1. arXiv:2409.12191
 
 A text token has equal numbers on all axes, so that text alone is RoPE to the last bit: positions of one axis are taken as such.
-`milepost.space.multimodal` makes the positions of text with images and videos: an image advances by max(rows, columns).
+`milepost.positions.multimodal` makes the positions of text with images and videos: an image advances by max(rows, columns).
 
 Departure: none. order="chunked" is Qwen2-VL (16, 24, 24 of 64 pairs: a quarter for frames, our default), "interleaved" is Qwen3-VL (24, 20, 20),
 where all axes get fast and slow pairs; our default there is equal parts. The two are no permutation of each other. A temperature,

@@ -16,18 +16,18 @@ from typing import Any
 
 import torch
 
-from milepost.catalogue import told
 from milepost.encoding import Encoding
 from milepost.encodings import NAMES, SPACE
+from milepost.encodings.catalogue import told
 from milepost.explore import arguments, specs
 from milepost.explore.controls import Control, number
 from milepost.explore.shown import Shown
 from milepost.explore.views import VIEWS
 from milepost.explore.words import Words
 from milepost.maps import NAMES as MAPS
+from milepost.measure.results import provenance
 from milepost.report.figure import Figure
 from milepost.report.svg import alone, draw
-from milepost.results import provenance
 
 ALWAYS = ("encoding", "lang", "width")
 """What may be asked of every view."""

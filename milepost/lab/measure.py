@@ -1,6 +1,6 @@
 """Measure: what a trained model loses on text, under every protocol, as plain data.
 
-    loss_by_length      the same last tokens under growing context (see diagnose/losses), for each strategy with a setting that fits each length
+    loss_by_length      the same last tokens under growing context (see measure/losses), for each strategy with a setting that fits each length
     fixed               the same with the one setting that the longest length needs: what short texts pay for it
     loss_by_position    one long pass; for encodings that depend on the length, a pass for each bucket
     disjoint, sliding   the two other protocols
@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from milepost.diagnose.attention import statistics, to_rows
-from milepost.diagnose.intervals import mean
-from milepost.diagnose.losses import buckets, by_position, disjoint, same_targets, sliding
 from milepost.lab import corpus, strategies
 from milepost.lab.kinds import Trial
 from milepost.lab.model import Decoder
 from milepost.lab.plan import Plan
 from milepost.lab.train import Diverged, Recipe, from_text, train
+from milepost.measure.attention import statistics, to_rows
+from milepost.measure.intervals import mean
+from milepost.measure.losses import buckets, by_position, disjoint, same_targets, sliding
 
 Numbers = np.ndarray[Any, Any]
 Row = dict[str, Any]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from milepost.lab.model import Decoder, Shape
-from milepost.results import write_json
+from milepost.measure.results import write_json
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
-from milepost.lab import saved, strategies, tasks, together
+from milepost.lab import saved, strategies, tasks
 from milepost.lab.kinds import Tell, Trial
 from milepost.lab.measure import Texts, measured, tuned
 from milepost.lab.model import Decoder
 from milepost.lab.plan import Plan
+from milepost.lab.sweep import together
 from milepost.lab.train import Batches, Diverged, Recipe, from_text, train
 
 CURVE = 100

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from milepost.measure.results import write, write_json
 from milepost.report.portrait import COLOURS, image
-from milepost.results import write, write_json
 
 
 def markdown(result: dict[str, Any]) -> str:

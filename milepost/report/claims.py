@@ -16,11 +16,11 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from milepost.measure.results import write, write_json
 from milepost.report.claims_page import template
 from milepost.report.figure import Figure, Mark
 from milepost.report.fragment import pictures
 from milepost.report.svg import draw
-from milepost.results import write, write_json
 
 Row = dict[str, Any]
 VERDICTS = ("holds", "holds with a limit", "fails", "not decided here")

@@ -8,7 +8,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from milepost.results import write, write_json
+from milepost.measure.results import write, write_json
 
 
 def check_folder(out: Path, model: str) -> None:

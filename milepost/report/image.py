@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from milepost.measure.results import write
 from milepost.report import image_figures as figures
 from milepost.report import image_tables as tables
 from milepost.report.image_answer import QUESTION, answer, notes
@@ -13,7 +14,6 @@ from milepost.report.lab_page import page
 from milepost.report.lab_runs import Results, lost
 from milepost.report.lab_tables import lost_table
 from milepost.report.markdown import in_markdown
-from milepost.results import write
 
 TITLE = "Trained at one size, tested at others"
 AGAINST = {"nope": "no position at all", "learned": "the learned 1-D table"}

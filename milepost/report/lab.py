@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from milepost.measure.results import write
 from milepost.report import lab_figures as figures
 from milepost.report import lab_tables as tables
 from milepost.report.lab_answer import QUESTION, answer, notes
@@ -12,7 +13,6 @@ from milepost.report.lab_page import page
 from milepost.report.lab_read import Results, joined, load, load_all
 from milepost.report.lab_runs import helped, lost, plain, texts
 from milepost.report.markdown import in_markdown, markdown
-from milepost.results import write
 
 TITLE = "Train short, test long"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from milepost.measure.results import Results as Document
 from milepost.report import image, image_answer, image_runs, image_tables, lab, lab_answer, lab_read, lab_runs, lab_tables, signal, signal_runs
 from milepost.report.figure import Figure, Mark
 from milepost.report.fragment import pictures, table
 from milepost.report.lab_runs import Results, helped
-from milepost.results import Results as Document
 
 Table = tuple[list[str], list[list[str]]]
 

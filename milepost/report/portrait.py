@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from milepost.results import write
+from milepost.measure.results import write
 
 if TYPE_CHECKING:
-    from milepost.catalogue import Page
+    from milepost.encodings.catalogue import Page
     from milepost.portrait import Panel, Portrait
 
 COLOURS = ("#2563eb", "#d97706", "#059669", "#dc2626", "#7c3aed", "#0891b2", "#be185d", "#4d7c0f")

@@ -10,8 +10,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from milepost.measure.results import write
 from milepost.report.portrait import COLOURS, CONFIG, FORMATS, document, image
-from milepost.results import write
 
 WIDEST = 16
 """Characters of the longest bar."""

@@ -6,6 +6,7 @@ import html
 from pathlib import Path
 from typing import Any
 
+from milepost.measure.results import write
 from milepost.report.lab_answer import listed, unfinished
 from milepost.report.lab_draw import GREY, empty
 from milepost.report.lab_page import page
@@ -14,7 +15,6 @@ from milepost.report.lab_style import look
 from milepost.report.lab_tables import lost_table
 from milepost.report.markdown import in_markdown
 from milepost.report.signal_runs import axes, measured
-from milepost.results import write
 
 TITLE = "Order on every axis"
 QUESTION = "Does a model know the order along every axis of a signal, and only the order?"

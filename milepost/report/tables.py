@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from milepost.catalogue import Page
+    from milepost.encodings.catalogue import Page
     from milepost.testing import Verdict
 
 SHORT = {

@@ -5,7 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from milepost.claims import frame, moved, needs, probes, trained
+from milepost.claims import needs, trained
+from milepost.claims.groups.absolute import frame, probes
+from milepost.claims.groups.practice import moved
 from milepost.claims.judge import judge
 from milepost.lab import plan as planned
 from milepost.lab.space import plan as images

@@ -2,8 +2,8 @@
 
 import pytest
 
-from milepost.claims import cost
 from milepost.claims.claim import NotMeasured
+from milepost.claims.groups.practice import cost
 from milepost.claims.judge import claims, judge
 from milepost.claims.rule import VERDICTS, Number, verdict
 

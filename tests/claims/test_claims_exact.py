@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from milepost.claims import added, alibi, codes, frequencies, order, relative, rotary, rotation, sinusoids, space, world
+from milepost.claims import world
+from milepost.claims.groups.absolute import added, codes, order, sinusoids
+from milepost.claims.groups.practice import space
+from milepost.claims.groups.relative import alibi, frequencies, relative, rotary, rotation
 from milepost.claims.judge import claims
 from milepost.claims.rule import Number, verdict
 from milepost.encodings.axial import Axial

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from milepost.claims import added_trained, heads, needs
+from milepost.claims import needs
+from milepost.claims.groups.absolute import added_trained
+from milepost.claims.groups.relative import heads
 from milepost.claims.judge import chosen, claims, judge
-from milepost.diagnose.attention import HeadStatistics
 from milepost.lab.model import Decoder, Shape
+from milepost.measure.attention import HeadStatistics
 
 
 def test_scores_at_a_distance_are_those_of_tokens_that_far_apart():

@@ -6,8 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from milepost.claims import moved, needs
+from milepost.claims import needs
 from milepost.claims.claim import NotMeasured
+from milepost.claims.groups.practice import moved
 from milepost.claims.judge import judge
 from milepost.claims.rule import VERDICTS
 from milepost.lab import plan as planned

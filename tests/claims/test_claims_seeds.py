@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from milepost.claims import frame
 from milepost.claims.claim import NotMeasured
+from milepost.claims.groups.absolute import frame
 from milepost.claims.rule import Number
 from milepost.claims.seeds import LEAD, T, accuracy, both, gap, mean_loss, rise, shares
 

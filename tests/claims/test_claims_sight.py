@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from milepost.claims import needs, sight
+from milepost.claims import needs
 from milepost.claims.claim import NotMeasured
+from milepost.claims.groups.practice import sight
 from milepost.claims.judge import judge
 from milepost.lab.space import encoder
 

@@ -6,7 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from milepost.claims import added_trained, choosing, frequencies, functions, heads, pairs, scaling, tasks
+from milepost.claims.groups.absolute import added_trained, tasks
+from milepost.claims.groups.practice import choosing, scaling
+from milepost.claims.groups.relative import frequencies, functions, heads, pairs
 from milepost.claims.rule import Number
 from milepost.lab.model import Decoder, Shape
 

@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from milepost.choose import shipped
-from milepost.claims import lengths, needs, pairs, probes, trained
+from milepost.claims import needs, trained
+from milepost.claims.groups.absolute import probes
+from milepost.claims.groups.practice import lengths
+from milepost.claims.groups.relative import pairs
 from milepost.claims.judge import claims, judge
 from milepost.claims.needs import Need, is_old, plans
 from milepost.claims.rule import VERDICTS
+from milepost.lab.choose import shipped
 from milepost.lab.model import Decoder, Shape
 from milepost.spec import build
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from milepost import Axial, Layout, RoPE, attend, build
-from milepost.positions import grid
-from milepost.space import centred, normalised, prefixed
+from milepost.positions import centred, grid, normalised, prefixed
 
 PLACES = [[0, 1, 2, 255, 256, 257, 131071, 1048575], [3, 0, 1048575, 257, 1, 131071, 2, 255], [7, 8, 0, 1, 4096, 2, 3, 131071]]
 

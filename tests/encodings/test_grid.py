@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from milepost import Grid, Layout, attend, build
-from milepost.positions import grid
-from milepost.space import prefixed
+from milepost.positions import grid, prefixed
 
 
 def randomised(**given) -> Grid:

@@ -7,8 +7,8 @@ import torch
 
 from milepost import Layout, MRoPE, RoPE, attend, build
 from milepost.lab.model import Decoder, Shape
+from milepost.positions import multimodal
 from milepost.scaling.yarn import YaRN
-from milepost.space import multimodal
 
 T, H, W = 0, 1, 2
 

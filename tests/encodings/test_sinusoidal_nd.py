@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from milepost import Sinusoidal, SinusoidalND, build
-from milepost.positions import grid
-from milepost.space import normalised
+from milepost.positions import grid, normalised
 
 PLACES = [[0, 1, 255, 257, 131071], [3, 0, 4096, 1, 2], [2, 7, 0, 1048575, 1]]
 

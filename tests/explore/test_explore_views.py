@@ -6,8 +6,8 @@ import math
 import pytest
 import torch
 
-from milepost.catalogue import page
 from milepost.encodings import NAMES, SPACE
+from milepost.encodings.catalogue import page
 from milepost.explore.answer import answer, file, light, start, widths
 from milepost.explore.views import VIEWS, attention, permute
 from milepost.layout import Layout

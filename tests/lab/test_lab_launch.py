@@ -6,7 +6,7 @@ import pytest
 from launched import launch
 
 from milepost.lab.model import Decoder
-from milepost.lab.sweep import sweep
+from milepost.lab.sweep.sweep import sweep
 from milepost.lab.train import Recipe, train
 
 DRIVER = """
@@ -14,7 +14,7 @@ import json, os, sys
 from pathlib import Path
 from milepost.lab.model import Decoder
 from milepost.lab.plan import Plan
-from milepost.lab.sweep import sweep
+from milepost.lab.sweep.sweep import sweep
 
 rows, plain = set(), Decoder.forward
 

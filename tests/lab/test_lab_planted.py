@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from milepost.diagnose.intervals import mean
-from milepost.diagnose.losses import buckets, by_position, same_targets
 from milepost.encodings.rope import RoPE
 from milepost.lab.model import Decoder, Shape
 from milepost.lab.train import Recipe, train
 from milepost.layout import Layout
+from milepost.measure.intervals import mean
+from milepost.measure.losses import buckets, by_position, same_targets
 
 HERE = __name__
 PERIOD = 4

@@ -10,7 +10,7 @@ from pathlib import Path
 from stripped import same
 
 from milepost.lab.strangers import import_named
-from milepost.lab.sweep import sweep
+from milepost.lab.sweep.sweep import sweep
 
 HERE = Path(__file__).parent
 DRIVER = """
@@ -18,7 +18,7 @@ import json, sys, logging
 import ray
 from milepost.lab.plan import Plan
 from milepost.lab.strangers import import_named
-from milepost.lab.sweep import sweep
+from milepost.lab.sweep.sweep import sweep
 
 plan = Plan.from_json(json.loads(open(sys.argv[1]).read()))
 import_named(plan.encodings)

@@ -14,16 +14,16 @@ import psutil
 import pytest
 from stripped import same, stripped
 
-from milepost.lab import processes
-from milepost.lab import sweep as sweeps
 from milepost.lab.kinds import from_json
-from milepost.lab.sweep import sweep
+from milepost.lab.sweep import processes
+from milepost.lab.sweep import sweep as sweeps
+from milepost.lab.sweep.sweep import sweep
 
 HERE = Path(__file__).parent
 DRIVER = """
 import json, sys
 from milepost.lab.plan import Plan
-from milepost.lab.sweep import sweep
+from milepost.lab.sweep.sweep import sweep
 sweep(Plan.from_json(json.loads(open(sys.argv[1]).read())), sys.argv[2], resume=True)
 """
 

@@ -13,11 +13,11 @@ from stripped import same
 
 import milepost
 from milepost import lab
-from milepost.diagnose.losses import disjoint, same_targets, sliding
 from milepost.lab import trial as trials
 from milepost.lab.measure import Texts
 from milepost.lab.model import Decoder, Shape
 from milepost.lab.train import Diverged, Recipe, from_text, train
+from milepost.measure.losses import disjoint, same_targets, sliding
 
 SHAPE = Shape(64, 1, 16, 2, 16)
 ROW = np.random.default_rng(0).choice([3, 3, 3, 5, 7, 9], 4000)  # some tokens come often: there is something to learn

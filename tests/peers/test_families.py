@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 import torch
 
-from milepost.dialects import ConfigError, RopeSpec
-from milepost.dialects.families import FAMILIES, NOT_HELD, NOT_ROTARY
-from milepost.dialects.parity import differences
 from milepost.encodings.rope import RoPE
+from milepost.rope import ConfigError, RopeSpec
+from milepost.rope.config.families import FAMILIES, NOT_HELD, NOT_ROTARY
+from milepost.rope.engines.parity import differences
 
 transformers = importlib.import_module("transformers")
 CONFIGS = importlib.import_module("transformers.models.auto.configuration_auto").CONFIG_MAPPING

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from milepost import Axial, Grid, Layout, MRoPE, SinusoidalND, Swin, SwinV2, attend, resize_table
-from milepost.positions import grid
-from milepost.space import multimodal, normalised, prefixed
+from milepost.positions import grid, multimodal, normalised, prefixed
 from milepost.testing import randomised_copy
 
 transformers = importlib.import_module("transformers")

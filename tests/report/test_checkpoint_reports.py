@@ -12,8 +12,8 @@ import tiny_models as tiny
 from milepost.checkpoints import inspect, recommend, verify
 from milepost.lab import saved
 from milepost.lab.model import Decoder, Shape
+from milepost.measure.results import provenance
 from milepost.report import inspection, recommendation, verification
-from milepost.results import provenance
 
 
 @pytest.fixture(scope="module")

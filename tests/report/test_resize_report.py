@@ -10,7 +10,7 @@ import torch
 from opened import OWNED, PHONE, Opened
 
 from milepost.checkpoints import resize
-from milepost.checkpoints.resize_alike import SHOWN, alike
+from milepost.checkpoints.resizing.alike import SHOWN, alike
 from milepost.report import resized
 
 transformers = importlib.import_module("transformers")

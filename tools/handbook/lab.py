@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from milepost.choose import shipped
+from milepost.lab.choose import shipped
 from milepost.portrait import Panel
 from milepost.report.lab_read import check
 

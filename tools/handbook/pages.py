@@ -11,8 +11,8 @@ import explored
 import portraits
 
 import milepost
-from milepost.catalogue import DECLARED, measured, page
 from milepost.encodings import NAMES, SPACE
+from milepost.encodings.catalogue import DECLARED, measured, page
 from milepost.maps import NAMES as MAPS
 from milepost.scaling import NAMES as SCALINGS
 

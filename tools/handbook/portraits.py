@@ -9,10 +9,10 @@ import torch
 
 import milepost
 from milepost import build
-from milepost.dialects import RopeSpec
 from milepost.encodings import NAMES, SPACE
 from milepost.maps import NAMES as MAPS
 from milepost.portrait import Panel, portrait
+from milepost.rope import RopeSpec
 from milepost.scaling import NAMES as SCALINGS
 from milepost.scaling import Scaling
 from milepost.spectrum import geometric
@@ -63,7 +63,7 @@ def mapped(name: str) -> list[Panel]:
 def scaling(name: str) -> tuple[Scaling, str]:
     """A scaling at a setting that shows, for one length where it depends on it; and the setting as text."""
     if name == "longrope":
-        config = json.loads((Path(milepost.__file__).parent / "golden" / "phi-3.5-mini.json").read_text(encoding="utf-8"))["config"]
+        config = json.loads((Path(milepost.__file__).parent / "rope" / "golden" / "phi-3.5-mini.json").read_text(encoding="utf-8"))["config"]
         spec = RopeSpec.from_config(config)
         made = spec.main.scaling
         assert made is not None

@@ -1,4 +1,4 @@
-"""Clocks: each pair of a RoPE as a clock, with its wavelength against the trained and the target length. Numbers from `milepost.analysis`.
+"""Clocks: each pair of a RoPE as a clock, with its wavelength against the trained and the target length. Numbers from `milepost.rope.analysis`.
 
 The arc is the part of a full turn that a pair went through over the trained length. What it meets beyond that at the target length is an
 angle that no training has seen: red. A full circle has seen every angle.
@@ -10,14 +10,14 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from milepost.analysis import analyse
-from milepost.dialects import Rope, RopeSpec
 from milepost.encoding import Encoding
 from milepost.encodings.rope import RoPE
 from milepost.explore.controls import slider
 from milepost.explore.shown import Shown
 from milepost.explore.words import Words
 from milepost.report.figure import Dial, Figure, Mark
+from milepost.rope import Rope, RopeSpec
+from milepost.rope.analysis import analyse
 
 ENCODINGS = ("rope",)
 CONTROLS = (slider("trained", 2048, 16, 131072, log=True), slider("target", 8192, 16, 1048576, log=True))

@@ -1,17 +1,17 @@
-"""Scalings: what PI, NTK, YaRN and Llama 3 do to every frequency of a RoPE, side by side. Numbers from `milepost.analysis`."""
+"""Scalings: what PI, NTK, YaRN and Llama 3 do to every frequency of a RoPE, side by side. Numbers from `milepost.rope.analysis`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from milepost.analysis import Analysis, analyse
 from milepost.encoding import Encoding
 from milepost.explore.controls import slider
 from milepost.explore.shown import Shown
 from milepost.explore.views.clocks import spec_of
 from milepost.explore.words import Words
 from milepost.report.figure import Figure, Mark
+from milepost.rope.analysis import Analysis, analyse
 
 ENCODINGS = ("rope",)
 CONTROLS = (slider("trained", 2048, 64, 131072, log=True), slider("target", 8192, 64, 1048576, log=True))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from milepost.diagnose.intervals import difference
+from milepost.measure.intervals import difference
 
 Run = dict[str, Any]
 BASES = ("nope", "learned")

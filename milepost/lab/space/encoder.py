@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from milepost.encoding import Encoding, Sum
 from milepost.encodings.grid import Grid
+from milepost.encodings.resize_table import resize_table
 from milepost.lab.block import Block, Stacked, by_layer, start
 from milepost.layout import Layout
 from milepost.positions import grid
-from milepost.resize import resize_table
 from milepost.spec import build
 
 

@@ -16,12 +16,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from milepost.attention import attend
-from milepost.diagnose.intervals import share
 from milepost.lab.space.compared import paired
 from milepost.lab.space.encoder import Encoder, parts
 from milepost.lab.space.plan import ImagePlan
 from milepost.lab.space.views import cut
 from milepost.layout import Layout
+from milepost.measure.intervals import share
 from milepost.portrait import relations
 from milepost.positions import grid
 

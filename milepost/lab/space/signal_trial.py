@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from milepost.diagnose.intervals import share
-from milepost.lab import saved, together
+from milepost.lab import saved
 from milepost.lab.kinds import Tell, Trial
 from milepost.lab.space.encoder import Encoder
 from milepost.lab.space.signal_plan import SignalPlan
 from milepost.lab.space.signals import Signals
+from milepost.lab.sweep import together
 from milepost.lab.train import Diverged, Recipe, labels, train
 from milepost.lab.trial import cost_of, news_of
+from milepost.measure.intervals import share
 from milepost.positions import grid
 
 Numbers = np.ndarray[Any, Any]

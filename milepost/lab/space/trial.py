@@ -9,12 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from milepost.lab import saved, together
+from milepost.lab import saved
 from milepost.lab.kinds import Tell, Trial
 from milepost.lab.space import measure
 from milepost.lab.space.encoder import Encoder
 from milepost.lab.space.plan import ImagePlan
 from milepost.lab.space.views import cut, moved, sized
+from milepost.lab.sweep import together
 from milepost.lab.train import Batches, Diverged, Recipe, labels, train
 from milepost.lab.trial import cost_of, news_of
 

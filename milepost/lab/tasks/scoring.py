@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from milepost.diagnose.intervals import mean
 from milepost.lab import tasks
 from milepost.lab.kinds import Trial
 from milepost.lab.measure import served
 from milepost.lab.model import Decoder
 from milepost.lab.plan import Plan
+from milepost.measure.intervals import mean
 
 Numbers = np.ndarray[Any, Any]
 TESTED = 96

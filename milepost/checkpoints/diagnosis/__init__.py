@@ -1,0 +1,1 @@
+"""diagnose: where a checkpoint breaks on a text, how sharply, and why."""

@@ -1,0 +1,183 @@
+"""diagnose: where a checkpoint breaks on a text of yours, how sharply, and why.
+
+    found = diagnose("path/to/model", "moby-dick.txt", [1024, 2048, 4096])
+    found.onset, found.effective_length, found.verdict[0]
+
+Loss by position and by length, the same passage at other positions, retrieval by depth, where heads look, angles never seen, cached
+against uncached: a page each in `milepost.measure`, joined into one verdict. Nothing is written, and no text is read twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from milepost.checkpoints.diagnosis import measure
+from milepost.checkpoints.diagnosis.cause import Cause, cause, really_trained, tensors
+from milepost.checkpoints.diagnosis.plan import LOOKED_AT, QUERIES, SAID, Plan, Reader, Tell, make
+from milepost.checkpoints.diagnosis.verdict import verdict
+from milepost.checkpoints.model.load import Loaded, load
+from milepost.checkpoints.model.text import Text, read_text
+from milepost.measure.intervals import DRAWS
+from milepost.measure.onset import LEAST, Onset
+from milepost.measure.results import provenance
+from milepost.rope.analysis import analyse
+
+Row = dict[str, Any]
+WINDOWS, FEW = 6, 6
+"""Windows that are read, and those below which a bootstrap's intervals are too narrow: of 3, all lie on one side by chance once in four."""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What was found, as plain data. ``onset`` is the first position that fails; None: none does, and ``effective_length`` is the longest tested.
+
+    ``failure`` holds the numbers of the onset, ``cause`` the rule that explains it, ``disjoint`` the length sweep in windows without overlap.
+    """
+
+    model: str
+    family: str
+    trained_length: int | None
+    effective_length: int
+    onset: int | None
+    verdict: tuple[str, ...]
+    failure: Row | None
+    cause: Row | None
+    loss_by_position: list[Row]
+    loss_by_length: list[Row]
+    disjoint: list[Row]
+    shifted: list[Row]
+    retrieval: Row
+    attention: list[Row]
+    pairs: list[Row]
+    drift: list[Row]
+    notes: tuple[str, ...]
+    protocol: Row
+    provenance: Row
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {field.name: list(value) if isinstance(value := getattr(self, field.name), tuple) else value for field in fields(self)}
+
+    def _repr_html_(self) -> str:
+        from milepost.report.diagnosis import fragment
+
+        return fragment(self.to_json())
+
+
+def diagnose(
+    model: str | Path | Loaded,
+    text: str | Path | Text,
+    lengths: Sequence[int],
+    *,
+    windows: int = WINDOWS,
+    device: str = "cpu",
+    dtype: str = "float32",
+    tokenizer: str | Path | None = None,
+    tell: Tell = lambda what, share: None,
+) -> Diagnosis:
+    """Diagnose a causal language model on a text, up to the longest of ``lengths``, in at most ``windows`` windows of it.
+
+    A model that is loaded already is taken as it is. Raises ValueError, in one sentence, for lengths past a table, a text that is too short, and
+    what can't be loaded.
+    """
+    tell("loading", 0.0)
+    subject = model if isinstance(model, Loaded) else load(model, device=device, dtype=dtype, tokenizer=tokenizer)
+    told = tensors(subject)
+    rows = really_trained(told)
+    plan = make(subject, lengths, windows, rows)
+    words = text if isinstance(text, Text) else read_text(text, subject)
+    read = measure.Read.of(words, plan)
+    reader = Reader(subject, plan, tell)
+    lost, places, failing = measure.by_place(reader, plan, read)
+    found: Row = {"loss_by_position": places, "loss_by_length": measure.by_length(reader, plan, read, lost)}
+    found["disjoint"] = measure.apart(reader, plan, read, lost)
+    found["shifted"] = [row | {"passage": plan.passage} for row in measure.placed(reader, plan, read)]
+    found["retrieval"], unasked = measure.found_again(reader, plan, read, words)
+    found["attention"], unseen = measure.looked(reader, plan, read)
+    found["drift"], unheld = measure.drifts(reader, plan, read)
+    found["pairs"], unknown = _pairs(subject, plan.longest)
+    notes = [*_notes(subject, plan, len(read.windows)), *unasked, *unseen, *unheld, *unknown]
+    why = None if failing is None else cause(subject, told, failing, found["shifted"], found["attention"])
+    tell("done", 1.0)
+    about = provenance(what="diagnose", text=words.describe(), **_protocol(subject, plan, len(read.windows)))
+    return Diagnosis(
+        subject.name,
+        subject.family,
+        subject.trained,
+        plan.longest if failing is None else failing.start,
+        None if failing is None else failing.start,
+        tuple(verdict(subject.trained, rows, plan.longest, failing, why, found)),
+        None if failing is None else _failure(failing),
+        None if why is None else why.to_json(),
+        **found,
+        notes=tuple(notes),
+        protocol=about.pop("protocol"),
+        provenance=about,
+    )
+
+
+def _failure(failing: Onset) -> Row:
+    """An onset as plain data; a number that is not finite is null."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: plain(one) for name, one in value.items()}
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    found: Row = plain(asdict(failing))
+    return found
+
+
+def _pairs(subject: Loaded, longest: int) -> tuple[list[Row], list[str]]:
+    """Which frequency pairs are beyond their trained angles at the longest length; nothing for a model that does not rotate."""
+    if subject.spec is None:
+        return [], []
+    try:
+        return [one.to_json() | {"sentence": one.sentence} for one in analyse(subject.spec, longest)], []
+    except ValueError as error:
+        return [], [f"angles can't be compared with training: {error}"]
+
+
+def _notes(subject: Loaded, plan: Plan, windows: int) -> list[str]:
+    """What a reader should know first."""
+    said = []
+    if subject.trained is None:
+        said.append(f"the trained length is not known: the shortest length, {plan.home}, stands for it")
+    if not plan.firsts:
+        said.append(f"{subject.family} takes no positions from outside, so that a passage can't be put elsewhere")
+    if windows < plan.windows:
+        said.append(f"the text has room for {windows} of the {plan.windows} windows that were asked for")
+    if windows < FEW:
+        said.append(f"intervals are of {windows} windows only, and too narrow to be sure of: {FEW} or more are wanted")
+    return said
+
+
+def _protocol(subject: Loaded, plan: Plan, windows: int) -> Row:
+    """How it was done, in words where numbers do not tell."""
+    passes = "a pass for each bucket's end" if plan.length_dependent else "one pass"
+    weights = next(p.dtype for p in subject.model.parameters() if p.is_floating_point())
+    return {
+        "plan": plan.to_json(),
+        "windows_read": windows,
+        "device": str(subject.device),
+        "dtype": str(weights).removeprefix("torch."),
+        "intervals": f"95%, bootstrap over windows or files, {DRAWS} draws; Wilson's for shares",
+        "loss_by_position": f"{passes} over windows of {plan.longest} tokens, nats a token",
+        "loss_by_length": f"the last {plan.targets} tokens of each window, the same at every length",
+        "disjoint": "the first half of the windows, cut into pieces of each length without overlap; every token of a piece is scored",
+        "shifted": f"the first {plan.passage} tokens of each window at other positions, nothing before them; differences paired with position 0",
+        "retrieval": f"{plan.trials} trials a cell, the likeliest of one-token candidates after the last token, answers dealt evenly",
+        "attention": f"{LOOKED_AT} windows, {QUERIES} queries of each at even distances",
+        "drift": f"one window, its last {SAID} tokens one by one through the cache; allowed: 4 x the distance of the logits from float64",
+        "onset": (
+            f"past {plan.home} tokens: the first bucket whose tokens lose more than the same tokens at the end of texts of {plan.home}, the paired interval "
+            f"above {LEAST:.0%} of their loss, the next bucket too; within: against earlier buckets, and read again with less before them"
+        ),
+    }
+
+
+__all__ = ["Cause", "Diagnosis", "diagnose"]

@@ -1,0 +1,142 @@
+"""config.json of an extended model: the source's, with a few keys changed, in the source's own spelling.
+
+    transformers 5    rope_parameters: {rope_type, rope_theta, ...}, one for each kind of layer where there are kinds
+    transformers 4    rope_scaling: {rope_type (and type, where the source says that), ...} beside rope_theta, or its older names
+
+The new config is read back twice, by us and by transformers' own config class, and refused if either makes other frequencies of it.
+`undo` is what a sidecar keeps, so that a model that is extended again is extended from where it began.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from milepost.checkpoints.model.quiet import first_line, quiet
+from milepost.rope.config.config_json import ROPE, text_model
+from milepost.rope.config.keys import ConfigError, Keys, short
+from milepost.rope.engines import transformers as dialect
+from milepost.rope.engines.parity import differences
+from milepost.rope.engines.written import Refused
+from milepost.rope.spec import RopeSpec
+
+SERVED = ("max_position_embeddings", "n_positions"), ("seq_length",), ("max_sequence_length",), ("max_seq_len",)
+"""Keys that say the served length; the first group that is there is read."""
+BASES = ("rope_theta", "rotary_emb_base", "global_rope_theta")
+CARRIED = ("llama_4_scaling_beta",)
+"""Keys of the dictionary that are no part of a scaling, and stay."""
+
+
+def write_config(source: Mapping[str, Any], plain: RopeSpec, spec: RopeSpec) -> tuple[dict[str, Any], list[str]]:
+    """The source's config with the keys of ``spec``, and what to know about them; read back, to be sure."""
+    made = copy.deepcopy(dict(source))
+    part: dict[str, Any] = text_model(Keys(made))[0].config  # type: ignore[assignment]  # a dict inside of `made`
+    written = dialect.write(spec, version=_version(made, part))
+    said = written.config
+    if "rope_parameters" in said:
+        part["rope_parameters"] = _carried(said["rope_parameters"], part.get("rope_parameters"))
+        part.pop("rope_scaling", None)
+        if "rope_theta" in said["rope_parameters"]:  # the older names, where the source says them too
+            part.update({name: said["rope_parameters"]["rope_theta"] for name in BASES if part.get(name) is not None})
+    else:
+        old = part.get("rope_scaling") or {}
+        new = said["rope_scaling"]
+        if isinstance(new, Mapping) and "type" in old:
+            new = {"type": new["rope_type"], **new}
+        part["rope_scaling"] = None if new is None else _carried(new, old)
+        base = next((said[name] for name in BASES if name in said), plain.main.base)
+        there = next((name for name in BASES if part.get(name) is not None), None)
+        if there is not None or base != plain.main.base:
+            part[there or ("rotary_emb_base" if spec.model == "gpt_neox" else "rope_theta")] = base
+    names = next((found for group in SERVED if (found := [name for name in group if part.get(name) is not None])), ["max_position_embeddings"])
+    part.update(dict.fromkeys(names, said["max_position_embeddings"]))
+    if part is not made:  # saved outside too
+        made.update({key: part.get(key) for key in ROPE if made.get(key) is not None})
+    wrong = differences(spec, dialect.read(made))
+    if wrong:
+        raise Refused(f"a config.json like the source's can't say this: it would be read as {wrong[0].sentence('meant', 'read')}")
+    return made, list(written.notes)
+
+
+def _version(config: Mapping[str, Any], part: Mapping[str, Any]) -> int:
+    """In the words of which transformers the source is written."""
+    if part.get("rope_parameters") is not None:
+        return 5
+    if "rope_scaling" in part or any(part.get(name) is not None for name in BASES):
+        return 4
+    return 5 if str(config.get("transformers_version", "4")).split(".")[0] >= "5" else 4
+
+
+def _carried(new: Mapping[str, Any], old: Any) -> dict[str, Any]:
+    """A dictionary, or one for each kind of layer, with the old one's keys that are not about the scaling."""
+    old = old if isinstance(old, Mapping) else {}
+    if any(isinstance(value, Mapping) for value in new.values()):
+        return {kind: value if value is None else _carried(value, old.get(kind)) for kind, value in new.items()}
+    return {**{key: old[key] for key in CARRIED if old.get(key) is not None}, **new}
+
+
+def check_transformers(config: Mapping[str, Any], spec: RopeSpec) -> None:
+    """transformers' own class for this config must keep it: some rename a rope type, or take only one."""
+    import transformers
+
+    name = str(config.get("model_type"))
+    known: Any = transformers.models.auto.configuration_auto.CONFIG_MAPPING
+    try:
+        with quiet():
+            kept = known[name].from_dict(copy.deepcopy(dict(config))).to_dict()
+        found = differences(spec, dialect.read(kept, allow_unknown=True))
+    except Exception as error:  # transformers' own errors are of many kinds
+        raise Refused(f"transformers' config of {name} does not take {spec.main.scaling!r}: {first_line(error)}") from None
+    if found:
+        raise Refused(f"transformers' config of {name} changes what is written: {found[0].sentence('written', 'as it is loaded')}")
+
+
+def changes(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "") -> dict[str, tuple[Any, Any]]:
+    """The keys that differ, with both values; inside of the text model's part too."""
+    found: dict[str, tuple[Any, Any]] = {}
+    for key in dict.fromkeys((*old, *new)):
+        a, b = old.get(key), new.get(key)
+        if a == b and (key in old) == (key in new):
+            continue
+        if key not in ROPE and isinstance(a, Mapping) and isinstance(b, Mapping):
+            found |= changes(a, b, f"{where}{key}.")
+        else:
+            found[where + key] = (a, b)
+    return found
+
+
+def undo(first: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """What undoes every extension of this config: values by their path, and paths that were not there."""
+    changed = changes(first, config)
+    absent = [path for path in changed if not _there(first, path)]
+    return {"keys": {path: value[0] for path, value in changed.items() if path not in absent}, "absent": absent}
+
+
+def _there(config: Mapping[str, Any], path: str) -> bool:
+    part, name = _at(config, path)
+    return name in part
+
+
+def _at(config: Mapping[str, Any], path: str) -> tuple[Any, str]:
+    *parts, name = path.split(".")
+    for one in parts:
+        config = config[one]
+    return config, name
+
+
+def undone(config: Mapping[str, Any], told: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A config before any extension that its sidecar tells of."""
+    made = copy.deepcopy(dict(config))
+    if told is None:
+        return made
+    try:
+        for path, value in told["original"]["keys"].items():
+            part, name = _at(made, path)
+            part[name] = value
+        for path in told["original"]["absent"]:
+            part, name = _at(made, path)
+            part.pop(name, None)
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"milepost.json speaks of keys that the config.json beside it does not have: {short(error)}; remove it") from None
+    return made

@@ -1,0 +1,190 @@
+"""extend: a checkpoint for longer texts, in a folder that other tools load.
+
+    done = extend("path/to/model", target_length=8192, method="yarn", out="longer")
+    done = extend("path/to/model", target_length=8192, method="auto", text="mine.txt", out="longer", tune=200)
+    done.ok, done.losses, done.changed
+
+A page for each idea: what can be extended (`files.source`), what config.json will say (`plan`, `config`), the folder (`files.folder`),
+tuning (`model.tune`), loss before and after (`losses`). The source is only read. The new folder appears when it is finished: written, tuned,
+verified and measured; where a check of `verify` fails it is kept, and `ok` is False.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from milepost.checkpoints.extension.asked import asked, chosen
+from milepost.checkpoints.extension.losses import Measured
+from milepost.checkpoints.extension.plan import Plan, lengths, plan
+from milepost.checkpoints.files.folder import begin, begun, beside, check_out, check_room, put, write_files, write_sidecar, write_weights
+from milepost.checkpoints.files.source import Source, open_source
+from milepost.checkpoints.model.hf_load import DTYPES, check_device
+from milepost.checkpoints.model.tune import Tuning, has_peft, processes
+from milepost.checkpoints.model.tune import tune as tune_weights
+from milepost.checkpoints.verification.verify import verify
+from milepost.measure.results import provenance
+from milepost.rope.config.keys import ConfigError
+from milepost.rope.spec import RopeSpec
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Extension:
+    """What was done: plain data. ``served`` is what the model served before, ``target`` what it serves now; ``factor`` is from ``trained``.
+
+    ``scaling`` and ``unseen`` (pairs that meet angles never trained, at the target) are before and after, by kind of layer; ``changed`` are the keys
+    of config.json, old and new. ``losses`` is empty where no text was given; ``tuned`` and ``recommendation`` are None where they were not asked for.
+    """
+
+    model: str
+    out: str
+    method: str
+    factor: float
+    trained: int
+    served: int
+    target: int
+    scaling: dict[str, dict[str, str]]
+    unseen: dict[str, dict[str, list[int]]]
+    changed: dict[str, list[Any]]
+    weights: str
+    left_out: tuple[str, ...]
+    losses: tuple[dict[str, Any], ...]
+    tuned: dict[str, Any] | None
+    recommendation: dict[str, Any] | None
+    verification: dict[str, Any]
+    notes: tuple[str, ...]
+    provenance: dict[str, Any]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check of the written folder passed."""
+        return bool(self.verification["ok"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        plain = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {"schema": SCHEMA, "ok": self.ok, **{name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}}
+
+    def _repr_html_(self) -> str:
+        from milepost.report.extension import fragment
+
+        return fragment(self.to_json())
+
+
+def extend(
+    model: str | Path,
+    *,
+    target_length: int,
+    out: str | Path,
+    method: str = "auto",
+    factor: float | None = None,
+    text: str | Path | None = None,
+    tune: int | None = None,
+    tune_length: int | None = None,
+    rate: float = 2e-5,
+    seed: int = 0,
+    link: bool = False,
+    resume: bool = False,
+    device: str = "cpu",
+    dtype: str = "float32",
+    tell: Callable[[str], None] = lambda text: None,
+) -> Extension:
+    """Write the checkpoint ``model`` for ``target_length`` tokens to the folder ``out``.
+
+    ``method`` auto measures all of them on ``text``. ``factor`` may be more than the target asks for. ``tune`` is a number of training steps at
+    ``tune_length`` (by default the target). ``link`` gives the weights a second name instead of copying them; ``resume`` goes on with a tune that was killed.
+
+    Raises ValueError for bad input and `Refused` (a ValueError) for what can't be extended; neither leaves anything behind. Under `accelerate launch`
+    all processes tune, and those but the first end there.
+    """
+    tuning = asked(target_length, method, factor, text, tune, tune_length, rate, seed, link, resume)
+    if dtype not in DTYPES:
+        raise ConfigError(f"dtype is one of {', '.join(DTYPES)}, got {dtype!r}")
+    check_device(device)
+    source = open_source(model, target_length)
+    place = check_out(source.folder, out)
+    hold = beside(place, None if tuning is None else "tune")
+    state = None if tuning is None else processes(device)
+    first = state is None or state.is_main_process
+    if tuning is not None and hold.exists() and not resume and first:
+        raise ConfigError(f"{hold} holds a tune that did not end: go on with it (--resume), or remove it")
+    recommendation = None
+    lengths(source, target_length)  # before anything takes long
+    if method == "auto":
+        method, factor, recommendation = chosen(source, target_length, text, hold if resume else None, device, dtype, tell)
+    made = plan(source, target_length, method, factor)
+    check_room(source, place, link=link)
+    measured = None if text is None else Measured(source, made, text, tuning, recommendation is not None, device, dtype, tell)
+    about = _about(source, made, tuning, measured, dtype, 1 if state is None else state.num_processes)
+    tuned = None
+    try:
+        work = hold / "folder" if tuning is not None else hold
+        if first:
+            begin(hold, work, about, resume and tuning is not None, tell)
+            write_files(source, made.config, target_length, work, tell)
+        if tuning is None:
+            write_weights(source, work, link=link, tell=tell)
+        else:
+            assert state is not None and measured is not None
+            state.wait_for_everyone()
+            tuned = tune_weights(source, work, measured.training, tuning, device=device, state=hold / "state", tell=tell)
+            tuned |= {"text": measured.trained_on.describe(), "measured_on": measured.text.describe()}
+            if not first:
+                raise SystemExit(0)
+        checked = verify(work, device=device, dtype=dtype, tell=tell)
+        checked = replace(checked, model=str(place), notes=())  # the plan has said them
+        losses = [] if measured is None else measured.rows(work, tell)
+        done = Extension(
+            source.name, str(place), made.method, made.factor, made.trained, made.served, target_length, _scalings(made), made.unseen(),
+            {key: list(both) for key, both in made.changed.items()}, "tuned" if tuning else "linked" if link else "copied", source.left_out, tuple(losses),
+            tuned, recommendation, checked.to_json(), made.notes, provenance(what="extend", **about),
+        )  # fmt: skip
+        _finish(done, source, made, work)
+        put(work, place)
+        shutil.rmtree(hold, ignore_errors=True)
+    except BaseException:
+        if first and not begun(hold):
+            shutil.rmtree(hold, ignore_errors=True)
+        raise
+    return done
+
+
+def _scalings(made: Plan) -> dict[str, dict[str, str]]:
+    def said(spec: RopeSpec) -> dict[str, str]:
+        return {
+            kind: "no rotation" if rope is None else f"base {rope.base:.10g}, {'no scaling' if rope.scaling is None else repr(rope.scaling)}"
+            for kind, rope in spec.kinds
+        }
+
+    return {"before": said(made.before), "after": said(made.after)}
+
+
+# -- what is written -------------------------------------------------------------------------------------------------
+
+
+def _about(source: Source, made: Plan, tuning: Tuning | None, measured: Measured | None, dtype: str, processes: int) -> dict[str, Any]:
+    """What was asked of which files: a tune goes on only where this is the same."""
+    weights = {name: (source.folder / name).stat().st_size for name in source.weights}
+    return {
+        "source": {"name": source.name, "config_sha256": source.digest, "weights": weights}, "method": made.method, "factor": made.factor,
+        "trained": made.trained, "target": made.target, "dtype": dtype, "text": None if measured is None else measured.text.describe(),
+        "tuning": None if tuning is None else {**tuning.to_json(), "lora": has_peft(), "processes": processes},
+    }  # fmt: skip
+
+
+def _finish(done: Extension, source: Source, made: Plan, work: Path) -> None:
+    """The sidecar and the report."""
+    from milepost.report.extension import save
+
+    told = {
+        "schema": SCHEMA, "what": "milepost extend", "method": made.method, "factor": made.factor, "trained": made.trained, "from": made.served,
+        "to": made.target, "source": {"name": source.name, "config_sha256": source.digest}, "original": made.original, "weights": done.weights,
+        "tuned": done.tuned, "losses": list(done.losses), "verified": done.ok, "provenance": done.provenance,
+    }  # fmt: skip
+    write_sidecar(work, told)
+    save(done.to_json(), work / "milepost")

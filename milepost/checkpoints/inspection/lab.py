@@ -1,0 +1,153 @@
+"""A model of the lab: model.json holds its shape, and the spec of each layer's encoding. Read without torch, so specs are taken apart here.
+
+{"shape": {"layers": 3, "width": 96, "heads": 4, "length": 64, ...}, "encodings": ["rope(base=500.0)", ...]}
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from milepost import scaling
+from milepost.checkpoints.files.tensors import Held, ending
+from milepost.checkpoints.inspection.families import NO_SCALING, published_slopes
+from milepost.checkpoints.inspection.parts import CONTENT, EMBEDDING, LOGITS, ROTATED, Layer, Length, Positions, Table
+from milepost.checkpoints.inspection.rope import FULL
+from milepost.checkpoints.inspection.rope import layer as rope_layer
+from milepost.encodings import NAMES, SPACE
+from milepost.encodings.catalogue import page
+from milepost.rope import Rope, RopeSpec
+from milepost.rope.config.keys import ConfigError, Keys, short
+
+PLACES = {"embed": EMBEDDING, "query": ROTATED, "key": ROTATED, "bias": LOGITS, "rescore": CONTENT, "output": CONTENT}
+INIT = 0.02
+"""The standard deviation of every table of milepost's own."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """``rope(base=500.0)``: a name and its arguments, which may be calls."""
+
+    name: str
+    given: dict[str, Any] = field(default_factory=dict)
+    text: str = ""
+
+
+def positions(about: Mapping[str, Any], tensors: Mapping[str, Held], length: int | None) -> tuple[Positions, RopeSpec | None]:
+    """What model.json says; and a RopeSpec, where layers turn."""
+    keys = Keys(about)
+    shape, listed = keys.inner("shape"), keys.items("encodings")
+    sizes = {} if shape is None else {name: shape.whole(name) for name in ("layers", "width", "heads", "length")}
+    if shape is None or listed is None or any(found is None for found in sizes.values()) or not all(isinstance(text, str) for text in listed.value):
+        raise ConfigError("model.json is of no lab model: it needs a shape (layers, width, heads, length), and a list of encodings")
+    count, width, heads, trained = (found.value for found in sizes.values() if found is not None)
+    if len(listed.value) != count or width % heads:
+        raise ConfigError(f"model.json has {count} layers, {len(listed.value)} encodings, and a width of {width} for {heads} heads: that can't be")
+    terms = [_terms(text) for text in listed.value]
+    ropes = [next((_rope(call, width // heads) for call in calls if call.name == "rope"), None) for calls in terms]
+    layers = tuple(_layer(n, calls, rope, heads, length or trained) for n, (calls, rope) in enumerate(zip(terms, ropes, strict=True)))
+    where = [PLACES[point] for calls in terms for call in calls if call.name in NAMES | SPACE for point in page(call.name).points]
+    notes = [f"{call.name} is not milepost's own: what it does is not known here" for calls in terms for call in calls if ":" in call.name]
+    table = next((_table(call, trained, width, tensors) for call in terms[0] if call.name == "learned"), None)
+    said = Length(trained, "shape.length")
+    served = Length(None, "no table ends") if table is None else Length(table.usable, "shape.length (the table ends there)")
+    found = Positions(
+        tuple(dict.fromkeys(where)),
+        layers,
+        () if table is None else (table,),
+        said,
+        replace(said, source=NO_SCALING),
+        served,
+        tuple(dict.fromkeys(notes)),
+        INIT,
+    )
+    spec = _spec(ropes, trained)
+    if spec is not None and spec.main.scaling is not None:
+        found = replace(found, scaled=Length(spec.scaled, "the encoding's scaling"))
+    return found, spec
+
+
+def _table(call: Call, length: int, width: int, tensors: Mapping[str, Held]) -> Table:
+    usable, offset = int(call.given.get("length", length)), int(call.given.get("offset", 0))
+    held = [one for one in ending(tensors, "table") if one.name.startswith("blocks.0.enc.") and one.shape == (usable + offset, width)]
+    return Table(usable + offset, usable, offset, width, held[0].name if len(held) == 1 else None, source="encodings")
+
+
+def _layer(number: int, calls: list[Call], rope: Rope | None, heads: int, length: int) -> Layer:
+    """The terms of one layer in one row; what only embeds is no part of it."""
+    inside = [call for call in calls if ":" in call.name or call.name not in NAMES | SPACE or set(page(call.name).points) - {"embed"}]
+    made = rope_layer(number, FULL, rope, None, length) if rope is not None else Layer(number, "none")
+    made = replace(made, scheme=" + ".join(call.name for call in inside) or "none")
+    for call in inside:
+        if call.name == "alibi":
+            made = replace(made, slopes=tuple(call.given.get("slopes") or published_slopes(heads)))
+        elif call.name == "t5":
+            both = call.given.get("mode") == "bidirectional"
+            made = replace(made, buckets=call.given.get("buckets", 32), max_distance=call.given.get("max_distance", 128), both_sides=both)
+    return made
+
+
+def _spec(ropes: list[Rope | None], trained: int) -> RopeSpec | None:
+    """One kind where all layers turn alike, else a kind for each rotation."""
+    different = list(dict.fromkeys(ropes))
+    if not any(different):
+        return None
+    names = {rope: "all" if len(different) == 1 else "no rotation" if rope is None else f"rotation {n}" for n, rope in enumerate(different)}
+    return RopeSpec(tuple((names[rope], rope) for rope in different), tuple(names[rope] for rope in ropes), trained, None, "lab", {"trained": "shape.length"})
+
+
+def _rope(call: Call, head_dim: int) -> Rope:
+    given = dict(call.given)
+    if given.get("partial", "prefix") != "prefix":
+        raise ConfigError(f"{short(call.text)}: a RopeSpec holds the first channels of a head; partial={given['partial']!r} is not read here")
+    stretch = given.get("scaling")
+    size = int(given.get("head_dim", head_dim))
+    rotary = given.get("rotary")
+    try:
+        made = None if stretch is None else _scaling(stretch)
+        return Rope(size, float(given.get("base", 10000.0)), size if rotary is None else int(rotary), given.get("pairing", "half"), made)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"model.json: {short(call.text)}: {error}") from None
+
+
+def _scaling(call: Any) -> Any:
+    if isinstance(call, tuple):
+        return tuple(map(_scaling, call))
+    if not isinstance(call, Call):
+        return call
+    if call.name not in scaling.NAMES:
+        raise ValueError(f"{call.name} is no scaling of milepost's own, and is not read here")
+    cls = getattr(importlib.import_module(f"milepost.scaling.{call.name}"), scaling.NAMES[call.name])
+    return cls(**{word: _scaling(value) for word, value in call.given.items()})
+
+
+# -- specs taken apart -------------------------------------------------------------------------------------------------------------
+
+
+def _terms(text: str) -> list[Call]:
+    """``learned + rope(base=500.0)`` as two calls."""
+    try:
+        node: ast.expr = ast.parse(text.strip().replace(":", ".__class__."), mode="eval").body
+        found = []
+        while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            found.append(_value(node.right))
+            node = node.left
+        calls = [_value(node), *reversed(found)]
+    except (SyntaxError, ValueError, RecursionError):
+        calls = [None]
+    if not all(isinstance(call, Call) for call in calls):
+        raise ConfigError(f"model.json has an encoding that is no spec: {short(text)}")
+    return calls
+
+
+def _value(node: ast.expr) -> Any:
+    if isinstance(node, ast.Tuple):
+        return tuple(map(_value, node.elts))
+    if isinstance(node, ast.Call | ast.Name | ast.Attribute):
+        name = ast.unparse(node.func if isinstance(node, ast.Call) else node).replace(".__class__.", ":")
+        given = {word.arg or "": _value(word.value) for word in node.keywords} if isinstance(node, ast.Call) else {}
+        return Call(name, given, ast.unparse(node).replace(".__class__.", ":"))
+    return ast.literal_eval(node)

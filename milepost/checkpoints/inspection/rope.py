@@ -1,0 +1,95 @@
+"""Rotary models: the layers of a RopeSpec, and the windows that layers see."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from milepost.checkpoints.inspection.parts import ROTATED, Layer, Length, Positions
+from milepost.rope import Rope, RopeSpec
+from milepost.rope.config.keys import Keys
+from milepost.rope.config.layer_kinds import DO_NOT
+
+ALL_SLIDE = {"mistral": 4096, "mixtral": None, "phi3": None, "starcoder2": None, "ministral": None, "phimoe": None}
+"""Every layer has the window, where the config has one; the number is the default of the model type."""
+LATE_SLIDE = ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text")
+"""Layers from max_window_layers on slide, if use_sliding_window is true."""
+SLIDING, FULL = "sliding_attention", "full_attention"
+
+
+def positions(spec: RopeSpec, keys: Keys, length: int | None) -> Positions:
+    """What a spec says, layer by layer; temperatures are for a text of ``length`` tokens where that matters."""
+    count = _count(spec, keys)
+    kinds = list(spec.layers or ("all",) * count)
+    notes = list(spec.notes)
+    seen = _windows(spec, keys, kinds, notes)
+    made = []
+    for n, (kind, window) in enumerate(zip(kinds, seen, strict=True)):
+        rope = spec.layer(n) if spec.layers else spec.main
+        shown = (SLIDING if window else FULL) if kind == "all" else kind
+        made.append(layer(n, shown, rope, window, length))
+    served = Length(spec.served, _source(spec, "served"))
+    trained = Length(spec.trained, _source(spec, "trained") or (served.source if spec.trained == spec.served else ""))
+    scaled = Length(spec.scaled, _source(spec, "scaling") if spec.main.scaling is not None else "there is no scaling")
+    if scaled.tokens and served.tokens and served.tokens > scaled.tokens:
+        notes.append(f"{served.tokens} tokens may be served ({served.source}), and the scaling reaches {scaled.tokens}")
+    return Positions((ROTATED,), tuple(made), (), trained, scaled, served, tuple(notes), sources=dict(spec.sources))
+
+
+def _count(spec: RopeSpec, keys: Keys) -> int:
+    found = keys.whole("num_hidden_layers", "n_layer", "n_layers", "num_layers", "block_count", most=10000)
+    return 0 if found is None else found.value
+
+
+def _source(spec: RopeSpec, name: str) -> str:
+    """Where a value of the spec came from; that of full attention, where kinds of layers differ."""
+    said = (spec.sources.get(key) for key in (name, f"{FULL}.{name}", *(f"{kind}.{name}" for kind, _ in spec.kinds)))
+    return next(filter(None, said), "")
+
+
+def layer(number: int, kind: str, rope: Rope | None, window: int | None, length: int | None) -> Layer:
+    """One layer; its temperature is for a text of ``length`` tokens, where that matters."""
+    if rope is None:
+        return Layer(number, "no attention" if kind in DO_NOT and kind != "no_rope" else "none", kind=kind, window=window)
+    known = length is not None or rope.scaling is None or not rope.scaling.length_dependent
+    scaling = "none" if rope.scaling is None else repr(rope.scaling)
+    made = Layer(number, "rope", kind=kind, window=window, pairing=rope.pairing, head_dim=rope.head_dim, rotary=rope.rotary, base=rope.base, scaling=scaling)
+    return replace(made, temperature=rope.temperature(length) if known else None)
+
+
+def _windows(spec: RopeSpec, keys: Keys, kinds: list[str], notes: list[str]) -> list[int | None]:
+    """How many tokens each layer may see; None: all."""
+    size = _size(keys, spec.model, notes)
+    listed = keys.items("layer_types")
+    named = [str(kind) for kind in listed.value] if listed is not None and len(listed.value) == len(kinds) else kinds
+    if spec.model in LATE_SLIDE and listed is None:
+        on, start = keys.flag("use_sliding_window"), keys.whole("max_window_layers", least=0)
+        first = 28 if start is None else start.value
+        return [size if on is not None and on.value and n >= first else None for n in range(len(kinds))]
+    if spec.model == "gemma2" and listed is None:
+        return [None if n % 2 else size for n in range(len(kinds))]
+    if SLIDING in named or "chunked_attention" in named:
+        chunk = keys.whole("attention_chunk_size")
+        return [size if kind == SLIDING else chunk.value if kind == "chunked_attention" and chunk else None for kind in named]
+    if spec.model in ALL_SLIDE:
+        return [size] * len(kinds)
+    if size is not None and listed is None and not _two_kinds(spec):
+        notes.append(f"the config has a window of {size} tokens, and which layers of a {spec.model or 'model like this'} have it is not known here")
+    return [None] * len(kinds)
+
+
+def _two_kinds(spec: RopeSpec) -> bool:
+    return len(spec.kinds) > 1
+
+
+def _size(keys: Keys, model: str, notes: list[str]) -> int | None:
+    if model.startswith("modernbert"):
+        whole = keys.whole("local_attention")
+        size = 128 if whole is None else whole.value
+        notes.append(f"sliding layers see {size // 2} tokens on each side (local_attention = {size})")
+        return size
+    found = keys.whole("sliding_window", "attention.sliding_window", least=0)
+    if found is not None:
+        return found.value or None
+    if "sliding_window" in keys.config:  # null: none
+        return None
+    return 4096 if model in ("gemma2", "gemma3_text") else ALL_SLIDE.get(model)

@@ -1,0 +1,1 @@
+"""migrate: a model with learned positions becomes one with other positions."""

@@ -1,0 +1,207 @@
+"""migrate: a model with learned positions becomes one with RoPE, ALiBi, none, or a longer table, in a folder that other tools load.
+
+    done = migrate("path/to/gpt2", to="rope", text="mine.txt", steps=500, out="turned")
+    done.ok, done.recovered, done.share
+
+1 replace      the positions are taken out, and the weights put into an architecture that has the others: `swap`, proved by `proof`
+2 recover      tuned at a low rate, on one half of the text; with ``anneal`` the old positions fade while the new come in: `fade`
+3 fine-tune    over the last fifth of the steps the rate falls to 0
+4 serve        loss by position and past the old end, with PI and NTK where the model turns: `losses`; `milepost extend` writes them
+
+The source is only read. The new folder appears when it is finished. A run that is killed goes on with ``resume``.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from milepost.checkpoints.files.folder import begin, begun, beside, check_out, check_room, put, write_sidecar, write_weights
+from milepost.checkpoints.layout_conversion.convert_layout import INDEX
+from milepost.checkpoints.migration.asked import asked_length
+from milepost.checkpoints.migration.fade import around
+from milepost.checkpoints.migration.folder import save, write_rest
+from milepost.checkpoints.migration.losses import ENOUGH, Measured
+from milepost.checkpoints.migration.source import Origin, open_origin
+from milepost.checkpoints.migration.swap import compared, notes, proofs, swap
+from milepost.checkpoints.model.hf_load import check_device
+from milepost.checkpoints.model.load import load
+from milepost.checkpoints.model.tune import Tuning, processes, tune
+from milepost.checkpoints.verification.verify import verify
+from milepost.measure.results import provenance, write_json
+from milepost.rope.config.files import load as read_json
+from milepost.rope.config.keys import ConfigError
+
+SCHEMA = 1
+FINE = 5
+"""The last one in so many steps is of fine-tuning."""
+
+
+@dataclass(frozen=True)
+class Migration:
+    """What was done: plain data. ``old`` is the length that the source reads, or was trained for; ``length`` what the new model was tuned for.
+
+    ``by_position`` and ``inside`` (the old length) hold the loss before, swapped and recovered; ``share`` is how much of it was recovered, None where the
+    swap lost nothing or nothing was tuned. ``past`` are the same last tokens with the old length and with twice that; ``methods`` the ways to a longer table.
+    """
+
+    model: str
+    out: str
+    family: str
+    architecture: str
+    to: str
+    old: int
+    ended: bool
+    length: int
+    inside: dict[str, Any]
+    share: dict[str, Any] | None
+    by_position: tuple[dict[str, Any], ...]
+    past: tuple[dict[str, Any], ...]
+    methods: tuple[dict[str, Any], ...]
+    proofs: tuple[dict[str, Any], ...]
+    anneal: int
+    tuned: dict[str, Any] | None
+    verification: dict[str, Any]
+    left_out: tuple[str, ...]
+    notes: tuple[str, ...]
+    provenance: dict[str, Any]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every proof and every check of the written folder passed."""
+        return bool(self.verification["ok"]) and all(one["verdict"] != "FAIL" for one in self.proofs)
+
+    @property
+    def recovered(self) -> bool | None:
+        """Whether at least nine tenths of the loss was recovered, by the whole interval; None where it straddles that, or there is no share."""
+        if self.share is None or self.share["low"] < ENOUGH <= self.share["high"]:
+            return None
+        return bool(self.share["low"] >= ENOUGH)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        plain = {one.name: getattr(self, one.name) for one in fields(self)}
+        listed = {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
+        return {"schema": SCHEMA, "ok": self.ok, "recovered": self.recovered, **listed}
+
+    def _repr_html_(self) -> str:
+        from milepost.report.migration import fragment
+
+        return fragment(self.to_json())
+
+
+def migrate(
+    model: str | Path,
+    *,
+    to: str,
+    text: str | Path,
+    out: str | Path,
+    steps: int,
+    length: int | None = None,
+    rate: float = 1e-4,
+    batch: int = 8,
+    anneal: bool = False,
+    seed: int = 0,
+    resume: bool = False,
+    device: str = "cpu",
+    tell: Callable[[str], None] = lambda text: None,
+) -> Migration:
+    """Move ``model`` to other positions, tune it for ``steps`` on ``batch`` windows of ``text`` each, and write it to the folder ``out``.
+
+    ``length`` is what the new model is tuned for: by default the old length, or twice that for a longer table. ``steps`` may be 0: then only the positions
+    are replaced. Raises ValueError for bad input and ProofError where a proof fails; neither leaves anything behind. Under `accelerate launch` all
+    processes tune, and those but the first end there.
+    """
+    check_device(device)
+    if steps < 0 or (steps == 0 and (resume or anneal)):
+        raise ConfigError(f"steps are a number from 0 on, and --resume and --anneal are for a model that is tuned; got {steps} steps")
+    origin = open_origin(model, to, device)
+    length = asked_length(origin, to, length, anneal)
+    fade = max(1, steps // 2) if anneal else 0  # the first half
+    tuning = None if steps == 0 else Tuning(steps, length, rate, seed, batch, steps // FINE)
+    place = check_out(origin.files.folder, out)
+    hold = beside(place, "tune")
+    state = None if tuning is None else processes(device)
+    first = state is None or state.is_main_process
+    if hold.exists() and not resume and first:
+        raise ConfigError(f"{hold} holds a migration that did not end: go on with it (--resume), or remove it")
+    check_room(origin.files, place, link=False)
+    tell(f"reading {text}")
+    far = length if to == "longer-table" else origin.length if to == "nope" and origin.added else max(2 * origin.length, length)
+    measured = Measured(origin.loaded, text, tuning, origin.length, far)
+    about = _about(origin, to, length, anneal, tuning, measured, 1 if state is None else state.num_processes)
+    work, start = hold / "folder", hold / "start"
+    try:
+        if first:
+            begin(hold, work, about, resume, tell)
+            tell("replacing the positions")
+            made, methods = compared(origin, length, measured, device, tell) if to == "longer-table" else (swap(origin, to, length), [])
+            checks = proofs(origin, made, to, length)
+            shutil.rmtree(start, ignore_errors=True)
+            begins = save(made.model, origin.dtype, start)
+            write_rest(origin, begins, length, work, tell)
+            write_json(hold / "swap.json", {"kept": None if made.table is None else made.kept})  # for the other processes
+            tell("measuring the loss before, and right after the swap")
+            stages = {"before": measured.losses(origin.loaded), "swapped": measured.losses(load(start, device=device))}
+        tuned = None
+        if tuning is None:
+            write_weights(begins, work, link=False, tell=tell)
+            if (start / INDEX).is_file():
+                shutil.copyfile(start / INDEX, work / INDEX)
+        else:
+            assert state is not None
+            state.wait_for_everyone()
+            begins = replace(origin.files, folder=start)
+            changed = around(origin.table() if origin.added else None, to, read_json(hold / "swap.json")["kept"], fade)
+            tuned = tune(begins, work, measured.training, tuning, device=device, state=hold / "state", tell=tell, lora=False, around=changed)
+            tuned |= {"text": measured.trained_on.describe(), "measured_on": measured.text.describe()}
+            if not first:
+                raise SystemExit(0)
+        subject = load(work, device=device)
+        if tuning is not None:
+            tell("measuring the loss after recovery")
+            stages["recovered"] = measured.losses(subject)
+        past = measured.past(subject)
+        checked = replace(verify(work, device=device, tell=tell), model=str(place), notes=())
+        done = Migration(
+            origin.files.name, str(place), origin.family, type(made.model).__name__, to, origin.length, origin.ends, length, measured.inside(stages),
+            measured.share(stages), tuple(measured.by_position(stages)), tuple(past), tuple(methods), tuple(one.to_json() for one in checks),
+            fade, tuned, checked.to_json(), origin.files.left_out, tuple(notes(origin, to, length)),
+            provenance(what="migrate", **about),
+        )  # fmt: skip
+        _finish(done, work)
+        put(work, place)
+        shutil.rmtree(hold, ignore_errors=True)
+    except BaseException:
+        if first and not begun(hold):
+            shutil.rmtree(hold, ignore_errors=True)
+        raise
+    return done
+
+
+# -- what is written -------------------------------------------------------------------------------------------------
+
+
+def _about(origin: Origin, to: str, length: int, anneal: bool, tuning: Tuning | None, measured: Measured, processes: int) -> dict[str, Any]:
+    """What was asked of which files: a migration goes on only where this is the same."""
+    weights = {name: (origin.files.folder / name).stat().st_size for name in origin.files.weights}
+    return {
+        "source": {"name": origin.files.name, "config_sha256": origin.files.digest, "weights": weights}, "to": to, "old": origin.length, "length": length,
+        "anneal": anneal, "text": measured.text.describe(), "tuning": None if tuning is None else {**tuning.to_json(), "processes": processes},
+    }  # fmt: skip
+
+
+def _finish(done: Migration, work: Path) -> None:
+    """The sidecar and the report."""
+    from milepost.report.migration import save as save_report
+
+    told = {
+        "schema": SCHEMA, "what": "milepost migrate", "to": done.to, "source": done.provenance["protocol"]["source"], "old": done.old, "length": done.length,
+        "architecture": done.architecture, "tuned": done.tuned, "share": done.share, "recovered": done.recovered, "verified": done.ok,
+        "notes": list(done.notes), "provenance": done.provenance,
+    }  # fmt: skip
+    write_sidecar(work, told)
+    save_report(done.to_json(), work / "milepost")

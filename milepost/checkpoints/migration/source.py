@@ -1,0 +1,149 @@
+"""The source of a migration: read, and never written. What can't be moved says so, and which families can.
+
+    gpt2, opt                          a learned table, in Hugging Face form          to rope, alibi, nope, longer-table
+    lab models                         learned, or sinusoidal that is added           to rope, alibi, nope; longer-table where there is a table
+    llama, mistral, qwen2, smollm3     rotary, without a window                       to nope
+
+``length`` is where the old positions end, or what was trained where they do not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from milepost.checkpoints.files.source import Source, files_of, from_hub
+from milepost.checkpoints.files.tensors import in_folder
+from milepost.checkpoints.migration.body import Body, of_gpt2, of_lab, of_opt, table_of
+from milepost.checkpoints.model.load import Loaded, load
+from milepost.checkpoints.verification.verify import is_lab
+from milepost.encodings.learned import Learned
+from milepost.encodings.sinusoidal import Sinusoidal
+from milepost.rope.config.files import load as read_json
+from milepost.rope.config.keys import ConfigError
+
+TO = ("rope", "alibi", "nope", "longer-table")
+TABLES = ("gpt2", "opt")
+LLAMAS = ("llama", "mistral", "qwen2", "smollm3")
+CAN = (
+    f"{' and '.join(TABLES)} models and the lab's learned and sinusoidal ones can be moved to rope, alibi, nope or a longer table; {', '.join(LLAMAS)} to nope"
+)
+KINDS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A model to be moved, in float32. ``files`` are those of its folder, ``dtype`` what most of its weights are stored in.
+
+    ``ends`` is whether it can't read more than ``length`` tokens.
+    """
+
+    loaded: Loaded
+    files: Source
+    family: str
+    length: int
+    ends: bool
+    dtype: torch.dtype
+
+    @property
+    def added(self) -> bool:
+        """Whether its positions are added to the embedding; otherwise they turn q and k."""
+        return self.family not in LLAMAS
+
+    @property
+    def model(self) -> Any:
+        """The module itself."""
+        return self.loaded.model
+
+    def body(self) -> Body:
+        """The model without its positions."""
+        return {"gpt2": of_gpt2, "opt": of_opt, "lab": of_lab}[self.family](self.model)
+
+    def table(self) -> tuple[Tensor, int]:
+        """A copy of the learned table (offset + rows, C), and the offset."""
+        found = table_of(self.model)
+        if found is not None:
+            return found[0].weight.detach().clone(), found[1]
+        return self.body().old, 0
+
+
+def open_origin(model: str | Path, to: str, device: str) -> Origin:
+    """The model of a folder, a name on the Hub or a lab run, if it can be moved to ``to``; a ConfigError where it can't."""
+    if to not in TO:
+        raise ConfigError(f"a model can be moved to {', '.join(TO)}; got {to!r}")
+    path = Path(model).expanduser()
+    if path.suffix == ".gguf":
+        raise ConfigError(f"{path} is a GGUF file: give the folder that it was made from (config.json and *.safetensors); {CAN}")
+    if is_lab(path):
+        return _lab(path if path.is_dir() else path.parent, str(model), to, device)
+    folder = path.resolve() if path.is_dir() else from_hub(str(model))
+    if not (folder / "config.json").is_file():
+        raise ConfigError(f"{folder} has no config.json and no model.json: give a checkpoint's folder, or a lab run's model; {CAN}")
+    config = read_json(folder / "config.json")
+    family = str(config.get("model_type"))
+    _check_family(family, to, config)
+    loaded = load(folder, device=device)
+    raw = (folder / "config.json").read_bytes()
+    files = Source(str(model), folder, config, hashlib.sha256(raw).hexdigest(), *files_of(folder), None, ())
+    held = [one.dtype for one in in_folder(folder)[0].values() if one.dtype in KINDS]
+    dtype = KINDS[max(sorted(set(held)), key=held.count)]
+    if family in LLAMAS:
+        length = loaded.trained
+        if length is None:
+            raise ConfigError(f"{model} does not say its trained length: add max_position_embeddings to a copy of its config.json")
+        return Origin(loaded, files, family, length, False, dtype)
+    table, offset = table_of(loaded.model) or (None, 0)
+    assert table is not None
+    _check_table(loaded.model, table, offset)
+    return Origin(loaded, files, family, table.num_embeddings - offset, True, dtype)
+
+
+def _check_family(family: str, to: str, config: Any) -> None:
+    if family in LLAMAS and to == "nope":
+        turns = config.get("no_rope_layers")
+        if family == "smollm3" and turns and not any(turns):
+            raise ConfigError("none of the layers of this smollm3 turns: it has no positions to take away")
+        windowed = config.get("use_sliding_window", family == "mistral") and config.get("sliding_window")
+        if windowed:
+            raise ConfigError(
+                f"layers of this {family} see {config['sliding_window']} tokens (sliding_window), which nope would not keep: give a model without"
+            )
+        return
+    if family in LLAMAS:
+        raise ConfigError(f"a {family} turns already, and can be moved to nope, not to {to}; `milepost extend` makes it read longer texts. {CAN}")
+    if family not in TABLES:
+        raise ConfigError(f"a model of type {family} can't be moved: {CAN}")
+
+
+def _check_table(model: nn.Module, table: nn.Embedding, offset: int) -> None:
+    """The table is one that serves positions, and nothing else."""
+    rows = table.weight[offset:]
+    same = [name for name, other in model.named_parameters(remove_duplicate=False) if other is not table.weight and other.shape == table.weight.shape]
+    tied = [name for name, other in model.named_parameters(remove_duplicate=False) if other is table.weight][1:]
+    tied += [name for name in same if torch.equal(dict(model.named_parameters(remove_duplicate=False))[name], table.weight)]
+    if tied:
+        raise ConfigError(f"the table of positions is tied to {tied[0]}: it can't be taken out without that; give a model whose table stands alone")
+    if not bool(rows.any()):
+        raise ConfigError(f"the {len(rows)} rows of the table are zero: this model has no positions to be replaced")
+
+
+def _lab(folder: Path, name: str, to: str, device: str) -> Origin:
+    loaded = load(folder, device=device)
+    model: Any = loaded.model
+    first, others = model.encodings[0], model.encodings[1:]
+    known = isinstance(first, Learned) or (isinstance(first, Sinusoidal) and first.how == "add")
+    if not known or any(enc.points for enc in others):
+        raise ConfigError(f"this lab model has {model.specs[0]}: {CAN}")
+    if to == "longer-table" and not isinstance(first, Learned):
+        raise ConfigError(f"this lab model has {model.specs[0]}, which has no table and no end: move it to rope, alibi or nope")
+    if isinstance(first, Learned) and not bool(first.table.any()):
+        raise ConfigError(f"the {first.length} rows of the table are zero: this model has no positions to be replaced")
+    raw = (folder / "model.json").read_bytes()
+    files = Source(name, folder.resolve(), read_json(folder / "model.json"), hashlib.sha256(raw).hexdigest(), ("model.safetensors",), (), (), None, ())
+    length = first.length if isinstance(first, Learned) else model.shape.length
+    return Origin(loaded, files, "lab", length, isinstance(first, Learned), torch.float32)

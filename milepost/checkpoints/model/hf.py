@@ -1,0 +1,162 @@
+"""A model of transformers as a loaded checkpoint.
+
+Losses: the model is run once, up to the hidden states that its head is given. Then its own forward is called for a few tokens at a time, with
+those hidden states in place of the layers: softcapping, scaling, whatever it does to logits, is its own, and B x L x V logits are never held.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import inspect
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from milepost.checkpoints.inspection.inspect import Inspection
+from milepost.checkpoints.model import watched_attention
+from milepost.checkpoints.model.gguf import as_in_the_file
+from milepost.checkpoints.model.hf_load import load_checkpoint, load_gguf
+from milepost.checkpoints.model.load import CHUNK, Loaded, Look
+from milepost.checkpoints.model.probe import kept, read_spec
+from milepost.checkpoints.model.quiet import quiet
+from milepost.checkpoints.model.tokenizers import beside, find_tokenizer
+from milepost.encoding import Encoding
+from milepost.rope.config.keys import ConfigError
+
+
+class HuggingFace(Loaded):
+    """A causal language model of transformers."""
+
+    model: Any
+
+    def __init__(self, name: str, found: Inspection, device: str, dtype: str, tokenizer: str | Path | None):
+        path = Path(name).expanduser()
+        loader = load_gguf if path.suffix == ".gguf" else load_checkpoint
+        self.model, config = loader(name, device, dtype)
+        if path.suffix == ".gguf" and (check := as_in_the_file(path, config)).verdict == "FAIL":
+            raise ConfigError(f"{name} can't be measured in transformers: {check.sentence}; write it as a folder with that scaling in config.json")
+        self.name, self.form, self.family, self.inspection = name, found.form, found.family, found
+        self.text_config = self.model.config.get_text_config()
+        self._check_causal()
+        self.spec = read_spec(config)[0]
+        self.vocabulary = int(self.model.get_input_embeddings().num_embeddings)
+        takes = inspect.signature(self.model.forward).parameters
+        self.shifts = "position_ids" in takes and not getattr(self.text_config, "alibi", False)
+        self.length_dependent = self.spec is not None and any(r.scaling is not None and r.scaling.length_dependent for r in self.spec.ropes().values())
+        self.tokenizer = None
+        if tokenizer is not None:
+            self.tokenizer = find_tokenizer(tokenizer)
+        elif path.suffix == ".gguf":
+            self.tokenizer = find_tokenizer(path.parent, gguf_file=path.name)
+        elif not path.is_dir() or beside(path):
+            self.tokenizer = find_tokenizer(name)
+
+    def _check_causal(self) -> None:
+        kind = type(self.model).__name__
+        can = getattr(self.model, "can_generate", lambda: False)()
+        if self.model.config.is_encoder_decoder or not can or getattr(self.text_config, "is_causal", True) is False or "MaskedLM" in kind:
+            raise ConfigError(f"{self.name} is a {kind}, and this needs a causal language model, which says what comes next; inspect and verify take any")
+
+    # -- runs ------------------------------------------------------------------------------------------------------------
+
+    def _more(self, length: int, first: int) -> dict[str, Any]:
+        if first == 0:
+            return {}
+        if not self.shifts:
+            raise ValueError(f"{self.family} takes no positions: its text is always at 0, and can't be put at {first}")
+        return {"position_ids": torch.arange(first, first + length, device=self.device)[None]}
+
+    @torch.no_grad()
+    def __call__(self, ids: Tensor) -> Tensor:
+        with quiet():
+            out: Tensor = self.model(input_ids=ids, use_cache=False).logits
+        return out
+
+    def losses(self, ids: Tensor, first: int = 0) -> Tensor:
+        return self._losses(ids, first, 0)
+
+    def last_losses(self, ids: Tensor, count: int) -> Tensor:
+        return self._losses(ids, 0, ids.shape[1] - 1 - count)
+
+    @torch.no_grad()
+    def _losses(self, ids: Tensor, first: int, skipped: int) -> Tensor:
+        """Nats of each next token but the first ``skipped``."""
+        length = ids.shape[1] - 1
+        with quiet(), kept(self.model):
+            with self._hidden() as seen:
+                self.model(input_ids=ids[:, :-1], use_cache=False, logits_to_keep=1, **self._more(length, first))
+            done = []
+            for a in range(skipped, length, CHUNK):
+                logits = self._head(seen, slice(a, a + CHUNK))
+                done.append(F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1 + a : 1 + a + CHUNK].flatten(), reduction="none").view(len(ids), -1))
+        return torch.cat(done, 1)
+
+    @torch.no_grad()
+    def last(self, ids: Tensor) -> Tensor:
+        with quiet(), kept(self.model):
+            out: Tensor = self.model(input_ids=ids, use_cache=False, logits_to_keep=1).logits
+        return out[:, -1]
+
+    @contextlib.contextmanager
+    def _hidden(self) -> Iterator[dict[str, Any]]:
+        """What the layers give to the head, while a text is read."""
+        seen: dict[str, Any] = {"inner": self._inner()}
+        hook = seen["inner"].register_forward_hook(lambda _, __, out: seen.update(out=out))
+        try:
+            yield seen
+        finally:
+            hook.remove()
+
+    def _inner(self) -> Any:
+        """The part that gives hidden states: called by the model's forward, and by nothing else."""
+        inner = self.model.get_decoder()
+        return self.model.base_model if inner is self.model else inner
+
+    def _head(self, seen: dict[str, Any], part: slice) -> Tensor:
+        """The model's own logits of some of the hidden states."""
+        if "out" not in seen:
+            raise ConfigError(f"{type(self.model).__name__} does not call its {type(seen['inner']).__name__}: its logits can't be had a few at a time")
+        some = copy.copy(seen["out"])
+        some.last_hidden_state = seen["out"].last_hidden_state[:, part]
+        inner, had = seen["inner"], seen["inner"].__dict__.get("forward")
+        inner.__dict__["forward"] = lambda *args, **kwargs: some
+        try:
+            ids = torch.zeros(some.last_hidden_state.shape[:2], dtype=torch.long, device=self.device)
+            out: Tensor = self.model(input_ids=ids, use_cache=False).logits
+        finally:
+            inner.__dict__.pop("forward") if had is None else inner.__dict__.update(forward=had)
+        return out
+
+    @torch.no_grad()
+    def looks(self, ids: Tensor) -> Iterator[Look]:
+        with quiet(), kept(self.model):
+            found = watched_attention.looks(self.model, lambda: self.model(input_ids=ids, use_cache=False, logits_to_keep=1))
+        yield from found
+
+    @torch.no_grad()
+    def continued(self, ids: Tensor, said: int) -> Tensor:
+        first = ids.shape[1] - said
+        with quiet(), kept(self.model):
+            out = self.model(input_ids=ids[:, :first], use_cache=True, logits_to_keep=1)
+            parts = []
+            for t in range(first, ids.shape[1]):
+                out = self.model(input_ids=ids[:, t : t + 1], past_key_values=out.past_key_values, use_cache=True)
+                parts.append(out.logits[:, -1:])
+        return torch.cat(parts, 1)
+
+    def turned(self, encodings: Mapping[int, Encoding]) -> Any:
+        from milepost.checkpoints.model.turned_attention import turned
+
+        if self.spec is None:
+            raise ConfigError(f"{self.family} has no rotary positions to be turned otherwise")
+        return turned(self.model, encodings)
+
+    def prove(self, own: Mapping[int, Encoding]) -> None:
+        from milepost.checkpoints.model.turned_attention import proved
+
+        proved(self.model, self.model.config.to_dict(), own)

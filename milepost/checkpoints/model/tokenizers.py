@@ -1,0 +1,68 @@
+"""Tokenizers: what turns a text into a checkpoint's tokens. No code of a checkpoint is run, and no special tokens are put in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from milepost.rope.config.keys import ConfigError
+
+
+class Tokenizer(Protocol):
+    """Text to tokens. ``begin`` is the token that texts of this kind may begin with, ``about`` what provenance says."""
+
+    begin: int | None
+    about: str
+
+    def encode(self, text: str) -> Sequence[int]: ...
+
+
+class Bytes:
+    """A token for each byte of UTF-8."""
+
+    begin: int | None = None
+    about = "bytes"
+
+    def encode(self, text: str) -> Sequence[int]:
+        return list(text.encode("utf-8"))
+
+
+class HuggingFaceTokenizer:
+    """A tokenizer of transformers, or a tokenizer.json alone."""
+
+    def __init__(self, made: Any, about: str):
+        self._made, self.about = made, about
+        begin = getattr(made, "bos_token_id", None)
+        self.begin = begin if isinstance(begin, int) else None
+
+    def encode(self, text: str) -> Sequence[int]:
+        found: Sequence[int] = self._made(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return found
+
+
+def find_tokenizer(name: str | Path, **how: Any) -> Tokenizer:
+    """``bytes``, a tokenizer.json file, or what transformers finds in a folder or under a name on the Hub."""
+    if str(name) == "bytes":
+        return Bytes()
+    path = Path(name).expanduser()
+    if not path.exists() and (path.suffix in (".json", ".model", ".txt") or str(name).count("/") > 1):
+        raise ConfigError(f"there is no tokenizer at {path}: give a tokenizer.json, a folder, a name on the Hub, or bytes")
+    try:
+        from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+        if path.is_file():
+            return HuggingFaceTokenizer(PreTrainedTokenizerFast(tokenizer_file=str(path)), path.name)  # type: ignore[no-untyped-call]
+        made = AutoTokenizer.from_pretrained(str(path) if path.is_dir() else str(name), trust_remote_code=False, local_files_only=path.is_dir(), **how)
+    except ImportError as error:
+        raise ConfigError(f"a tokenizer needs the {error.name} package: pip install 'milepost[hf]'") from None
+    except Exception as error:  # transformers' own errors are of many kinds
+        said = (str(error) or type(error).__name__).strip().splitlines()[0][:160]
+        raise ConfigError(f"no tokenizer can be loaded from {name}: {said}; give one (tokenizer.json, or bytes), or a .npy file of token ids as text") from None
+    return HuggingFaceTokenizer(made, type(made).__name__)
+
+
+def beside(folder: Path) -> bool:
+    """Whether a folder has a tokenizer of its own."""
+    names = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt", "spiece.model")
+    return any((folder / name).is_file() for name in names)

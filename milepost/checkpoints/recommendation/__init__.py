@@ -1,0 +1,1 @@
+"""recommend: what to set for a longer text, tried on the text itself."""

@@ -1,0 +1,138 @@
+"""resize: a checkpoint whose learned table of positions is for another grid, or another length, in a folder that other tools load.
+
+    done = resize("path/to/vit", grid=(24, 24), out="vit-384")
+    done = resize("path/to/bert", length=1024, out="bert-1024")
+    done.ok, done.source, done.target, done.changed
+
+The table is resampled by `milepost.resize_table`; every other weight is copied. config.json says the new size, and so does the image processor where it said
+the old one. A longer text table is stretched: neighbours are nearer to each other than the model has seen, so measure, and tune. The source is only read.
+The folder is written beside OUT (.OUT.*.tmp), proved there (`resize_proof`), and renamed; where a check fails it is kept, and `ok` is False.
+What was done is in OUT/milepost.json, and with the table's picture in OUT/milepost.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from milepost.checkpoints.files.folder import beside, check_out, put
+from milepost.checkpoints.files.source import TOLD
+from milepost.checkpoints.files.tensors import values
+from milepost.checkpoints.resizing.alike import alike
+from milepost.checkpoints.resizing.folder import write_folder
+from milepost.checkpoints.resizing.proof import prove
+from milepost.checkpoints.resizing.source import ANTIALIASED, SQUARE, Source, open_table
+from milepost.encodings.resize_table import resize_table
+from milepost.measure.results import provenance, write_json
+from milepost.rope.config.keys import ConfigError
+from milepost.rope.engines.written import Refused
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Resized:
+    """What was done: plain data. ``source`` and ``target`` are grids (rows, columns) or lengths (n,); ``changed`` has keys of configs, old and new.
+
+    ``alike`` is what the table looks like, "before" and "after": see `resize_alike`.
+    """
+
+    model: str
+    out: str
+    family: str
+    table: str
+    source: tuple[int, ...]
+    target: tuple[int, ...]
+    prefix: int
+    how: str
+    changed: dict[str, list[Any]]
+    alike: dict[str, dict[str, Any]]
+    checks: tuple[dict[str, Any], ...]
+    left_out: tuple[str, ...]
+    notes: tuple[str, ...]
+    provenance: dict[str, Any]
+
+    @property
+    def ok(self) -> bool:
+        """Whether no check of the written folder failed."""
+        return all(check["passed"] is not False for check in self.checks)
+
+    def _repr_html_(self) -> str:
+        from milepost.report.resized import fragment
+
+        return fragment(self.to_json())
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        plain = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {"schema": SCHEMA, "ok": self.ok, **{name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}}
+
+
+def resize(
+    model: str | Path,
+    *,
+    grid: tuple[int, int] | None = None,
+    length: int | None = None,
+    out: str | Path,
+    mode: Literal["bicubic", "bilinear"] = "bicubic",
+    antialias: bool | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Resized:
+    """Write ``model`` to ``out`` with its table for ``grid`` (rows, columns of patches), or for ``length`` tokens.
+
+    ``antialias`` is, unless told, what transformers does for this family: yes for DINOv2 with registers, no for the others.
+    """
+    if (grid is None) == (length is None):
+        raise ConfigError("say either the new grid, such as 24x24 patches, or the new length, such as 1024 tokens")
+    if length is not None and (antialias is not None or mode != "bicubic"):
+        raise ConfigError("a table of one axis is resampled linearly: mode and antialias are for grids")
+    source = open_table(model, text=length is not None)
+    own = source.family in ANTIALIASED
+    smooth = own if antialias is None else antialias
+    target = (length,) if length is not None else tuple(grid or ())
+    _check(source, target)
+    folder = check_out(source.folder, out)
+    import torch
+
+    from milepost.report.resized import save
+
+    stored = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}[source.held.dtype]
+    old = values(source.held).to(stored)
+    table = resize_table(old, source=source.sides, target=target, prefix=source.prefix, mode=mode, antialias=smooth)
+    work = beside(folder)
+    work.mkdir(parents=True)
+    try:
+        changed, left_out, notes = write_folder(source, table, target, work, tell)
+        tell("loading it with transformers")
+        checks = prove(source, work, table, target, plain=mode == "bicubic" and smooth == own)
+        how = "linear" if length is not None else f"{mode}, {'antialiased' if smooth else 'not antialiased'}"
+        asked = provenance(grid=list(target), mode=how, source=list(source.sides), prefix=source.prefix)
+        about = (source.family, source.held.name, source.sides, target, source.prefix, how, changed)
+        looks = {"before": alike(old, source.sides, source.prefix), "after": alike(table, target, source.prefix)}
+        done = Resized(str(model), str(folder), *about, looks, tuple(check.row() for check in checks), left_out, notes, asked)
+        told = done.to_json()
+        write_json(work / TOLD, {"resized": {key: value for key, value in told.items() if key != "alike"}})
+        save(told, work / "milepost")
+        put(work, folder)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return done
+
+
+def _check(source: Source, target: tuple[int, ...]) -> None:
+    """Refuse what needs no resizing, or would be read wrongly."""
+    said, asked = (" x ".join(map(str, sides)) for sides in (source.sides, target))
+    if any(n < 1 for n in target):
+        raise ConfigError(f"every side must be at least 1, got {asked}")
+    if target == source.sides:
+        raise Refused(f"the table is for {said} already: there is nothing to resize")
+    if source.patch is None and target[0] < source.sides[0]:
+        raise Refused(f"the table has {said} positions, and its first {asked} serve a text of {asked} tokens as they are: there is nothing to resize")
+    if source.family in SQUARE and target[0] != target[1]:
+        raise Refused(
+            f"transformers reads the table of {source.family} as a square, and resamples it by itself for an image of {asked} patches: "
+            "keep this table and give it such images; a table of another shape would be read wrongly"
+        )

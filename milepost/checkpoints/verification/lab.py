@@ -1,0 +1,118 @@
+"""A lab model under proof: the laws of its encodings with their trained numbers, one text in every layout, and saved and loaded again.
+
+Tolerance and control as in `model.probe`: 4 times what rounding does to its logits, and what mixed positions do.
+"""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from milepost.checkpoints.model.probe import DOUBT, Check, apart, judged
+from milepost.lab.model import Decoder
+from milepost.lab.saved import load, save
+from milepost.layout import Layout
+from milepost.testing import check_encoding
+
+TOKENS, BEFORE = 23, 6
+"""Tokens of the text; and how many others, or how much padding, stand before it."""
+BLIND = "other positions would give the same logits"
+
+
+class LabCase:
+    """A model and a text."""
+
+    def __init__(self, model: Decoder):
+        self.model = model
+        room = model.shape.length if model.end is None else model.end
+        self.length = max(2, min(TOKENS, room))
+        draw = torch.Generator().manual_seed(0)
+        self.text, self.other = (torch.randint(model.shape.vocabulary, (1, n), generator=draw).to(model.device) for n in (self.length, BEFORE))
+        self.alone = self.logits(self.text)
+        with torch.no_grad():
+            exact = copy.deepcopy(model).double()(self.text)
+        self.tolerance = DOUBT * max(apart(self.alone, exact), 2**-24 * float(self.alone.abs().max()))
+
+    @torch.no_grad()
+    def logits(self, ids: Tensor, at: Layout | None = None) -> Tensor:
+        out: Tensor = self.model(ids, at)
+        return out.double()
+
+    @property
+    def shuffled(self) -> float:
+        """What other positions do to the logits."""
+        at = Layout.dense(self.length, device=self.model.device)
+        mixed = torch.randperm(self.length, generator=torch.Generator().manual_seed(1)).to(self.model.device)
+        return apart(self.logits(self.text, at.told(at.pos[:, mixed])), self.alone)
+
+    def check(self, name: str, found: Tensor, right: str, wrong: str) -> Check:
+        """The same text gives the same logits, however it is laid out."""
+        return judged(Check(name, "PASS", right, apart(found, self.alone), self.tolerance, self.shuffled, "logits"), wrong, BLIND)
+
+
+def verify_lab(folder: Path, device: str, dtype: torch.dtype, tell: Callable[[str], None]) -> tuple[Decoder, list[Check]]:
+    """Every check of a lab model."""
+    model = load(folder).to(device, dtype).eval()
+    tell("checking laws")
+    found = _laws(model)
+    case = LabCase(model)
+    for check in (_cached, _padded, _packed, _reload):
+        tell(f"checking {check.__name__.removeprefix('_')}")
+        found.append(check(case))
+    return model, found
+
+
+def _laws(model: Decoder) -> list[Check]:
+    """The laws of `milepost.testing`, on the encodings as they were trained."""
+    checks = []
+    for number, enc in enumerate(model.encodings):
+        verdicts = check_encoding(enc).verdicts
+        broken = [v for v in verdicts if v.passed is False]
+        count = sum(v.passed is True for v in verdicts)
+        name, ok = f"laws, layer {number}", not broken
+        said = f"{enc!r} keeps its {count} laws" if ok else f"{enc!r} breaks {broken[0].row()}"
+        checks.append(Check(name, "PASS" if ok else "FAIL", said, float(len(broken)), 0.0, None, "laws"))
+    return checks
+
+
+def _cached(case: LabCase) -> Check:
+    caches = case.model.caches() if not (case.model.length_dependent and "embed" in case.model.encodings[0].points) else None
+    if caches is None:
+        return Check("cached", "NONE", "its embedding depends on the length of the whole text: there is no cache for it")
+    with torch.no_grad():
+        first = case.model(case.text[:, :-4], caches=caches)
+        rest = [case.model(case.text[:, t : t + 1], caches=caches) for t in range(case.length - 4, case.length)]
+    return case.check(
+        "cached",
+        torch.cat([first, *rest], 1).double(),
+        "read token by token with a cache, it gives the logits of one pass",
+        "a cache gives other logits than one pass",
+    )
+
+
+def _padded(case: LabCase) -> Check:
+    mask = torch.ones(1, BEFORE + case.length, dtype=torch.bool, device=case.model.device)
+    mask[:, :BEFORE] = False
+    ids = torch.cat([torch.zeros_like(case.other), case.text], 1)
+    found = case.logits(ids, Layout.padded(mask))[:, BEFORE:]
+    return case.check("padded", found, "padding on the left changes nothing", "padding on the left changes the logits: positions don't follow it")
+
+
+def _packed(case: LabCase) -> Check:
+    ids = torch.cat([case.other, case.text], 1)
+    found = case.logits(ids, Layout.packed([BEFORE, case.length], device=case.model.device))[:, BEFORE:]
+    return case.check("packed", found, "another text before it in its row changes nothing", "a text before it in its row changes the logits")
+
+
+def _reload(case: LabCase) -> Check:
+    with tempfile.TemporaryDirectory(prefix="milepost-verify-") as folder:
+        again: Any = load(save(case.model, Path(folder))).to(case.model.device, next(case.model.parameters()).dtype)
+        with torch.no_grad():
+            found = again(case.text).double()
+    return case.check("reload", found, "saved and loaded again, it gives the same logits", "saved and loaded again, it gives other logits")

@@ -1,0 +1,1 @@
+"""Claims about order, and about codes that are added to the tokens."""

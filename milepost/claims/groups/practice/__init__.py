@@ -1,0 +1,1 @@
+"""Claims about longer texts, cost, space, and the choice of an encoding."""

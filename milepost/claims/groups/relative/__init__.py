@@ -1,0 +1,1 @@
+"""Claims about schemes that see distances: biases and rotations."""

@@ -1,0 +1,1 @@
+"""Reading what a checkpoint says of its rotary positions: config.json, params.json, GGUF headers. No torch."""

@@ -1,0 +1,109 @@
+"""Files: a config from a path. Folder, config.json, params.json or GGUF; else a name on the Hub, if huggingface_hub is installed.
+
+A config is a few kilobytes. What is larger than 16 MB, cut short, not JSON, or says NaN is refused in one sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from milepost.rope.config.keys import ConfigError, short
+from milepost.rope.spec import RopeSpec
+
+LARGEST = 16 << 20
+NAMES = ("config.json", "params.json")
+
+
+def read(path: str | os.PathLike[str], *, allow_unknown: bool = False) -> RopeSpec:
+    """The spec of a model or a config file."""
+    from milepost.rope.config import gguf, gguf_header, params_json
+    from milepost.rope.engines import transformers
+
+    file = find(path)
+    if file.suffix == ".gguf":
+        return gguf.read(gguf_header.metadata(file), allow_unknown=allow_unknown)
+    config = load(file)
+    if params_json.is_one(config):
+        return params_json.read(config, allow_unknown=allow_unknown)
+    return transformers.read(config, allow_unknown=allow_unknown)
+
+
+def find(path: str | os.PathLike[str]) -> Path:
+    """The file that holds the config of what stands at ``path``."""
+    try:
+        here = Path(path).expanduser()
+        exists, folder = here.exists(), here.is_dir()
+    except (OSError, ValueError, RuntimeError, TypeError) as error:
+        raise ConfigError(f"{short(str(path))} can't be a path: {error}") from None
+    if not exists:
+        return _from_hub(str(path))
+    if not folder:
+        return here
+    for name in NAMES:
+        if (here / name).is_file():
+            return here / name
+    models = sorted(here.glob("*.gguf"))
+    if len(models) == 1:
+        return models[0]
+    held = f"{len(models)} GGUF files: name one" if models else f"none of {', '.join(NAMES)}, *.gguf"
+    raise ConfigError(f"{here} holds {held}")
+
+
+def load(file: Path) -> Mapping[str, Any]:
+    """The JSON object in a file."""
+    try:
+        size = file.stat().st_size
+        if size > LARGEST:
+            raise ConfigError(f"{file} has {size / 1e6:.0f} MB, and a config has a few kB: is it the right file?")
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file} is not a text file: a config is JSON") from None
+    except OSError as error:
+        raise ConfigError(f"can't read {file}: {error.strerror or error}") from None
+    return parse(text, str(file))
+
+
+def parse(text: str, where: str) -> Mapping[str, Any]:
+    """The JSON object in a text; no key twice, no NaN."""
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(items)
+        if len(found) < len(items):
+            names = [name for name, _ in items]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ConfigError(f"{where} has the key {twice!r} twice")
+        return found
+
+    def constant(word: str) -> Any:
+        raise ConfigError(f"{where} holds {word}, which is no number that a config can mean")
+
+    try:
+        found = json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{where} is not whole JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+    except (RecursionError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"{where} can't be read as JSON: {type(error).__name__}") from None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{where} must hold a JSON object, got {short(found)}")
+    return found
+
+
+def _from_hub(name: str) -> Path:
+    """The config of a name such as org/model, from the Hub or its cache."""
+    if name.count("/") > 1 or name.startswith((".", "/", "~")) or name.endswith((".json", ".gguf")):
+        raise ConfigError(f"there is no file or folder {short(name)}")
+    try:
+        from huggingface_hub import hf_hub_download
+    except ImportError:
+        raise ConfigError(f"there is no file or folder {short(name)} (names on the Hub need the huggingface_hub package: pip install milepost[hf])") from None
+    try:
+        return Path(hf_hub_download(name, "config.json"))
+    except Exception as error:  # the Hub's errors are many, and none is ours
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ConfigError(f"there is no file or folder {short(name)}, and the Hub gave no config for that name: {reason[:200]}") from None

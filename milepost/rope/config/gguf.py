@@ -1,0 +1,393 @@
+"""GGUF: what llama.cpp makes of a file's key-values and of its tensors of factors.
+
+    qwen2.rope.freq_base = 1e6, qwen2.rope.scaling.type = yarn, .factor = 4, .original_context_length = 32768
+    rope_freqs.weight                                a factor for each pair, by which its frequency is divided (Llama 3)
+    rope_factors_short.weight, rope_factors_long.weight    the same for short and for long contexts (Phi-3)
+
+llama.cpp scales whatever the type says: frequencies over scaling.factor unless the type is none, and over the tensor's factors
+always. Its YaRN always has whole bounds and m = 1 + 0.1 ln(factor). Several keys do nothing for most architectures; that is said in notes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from milepost.rope.config.gguf_archs import CROSSED, HALF, INTERLEAVED, KINDS, NOT_ROTARY, PERMUTED, READS_BETAS, READS_EXT, TENTH, Kinds
+from milepost.rope.config.gguf_header import WANTED, Tensor, metadata
+from milepost.rope.config.keys import ConfigError, Keys, short
+from milepost.rope.spec import Rope, RopeSpec
+from milepost.scaling import Scaling
+from milepost.scaling.linear import Linear
+from milepost.scaling.llama3 import Llama3
+from milepost.scaling.longrope import LongRoPE
+from milepost.scaling.yarn import YaRN, mscale
+from milepost.spectrum import geometric
+
+if TYPE_CHECKING:
+    from milepost.rotation import Pairing
+
+__all__ = ["metadata", "read"]
+
+BASE = 10000.0
+"""llama.cpp's base for files that say none."""
+FREQS, LONG, SHORT = WANTED
+ORIGINAL = "rope.scaling.original_context_length"
+KNOWN = {
+    "rope.dimension_count", "rope.dimension_count_swa", "rope.dimension_sections", "rope.freq_base", "rope.freq_base_swa", "rope.scale_linear",
+    "rope.scaling.type", "rope.scaling.factor", "rope.scaling.attn_factor", ORIGINAL, "rope.scaling.finetuned", "rope.scaling.yarn_log_multiplier",
+    "rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor", "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow",
+}  # fmt: skip
+
+
+@dataclass
+class _File:
+    """A file's keys, under its architecture's name, with what is found out on the way."""
+
+    arch: str
+    keys: Keys
+    tensors: dict[str, Tensor]
+    served: int
+    notes: list[str] = field(default_factory=list)
+    sources: dict[str, str] = field(default_factory=dict)
+
+
+def read(meta: Mapping[str, Any], *, allow_unknown: bool = False) -> RopeSpec:
+    """What llama.cpp makes of a file, from its `metadata`."""
+    file = _open(meta)
+    _refuse_others(file)
+    _check_names(file, allow_unknown)
+    layers, kinds = _kinds(file)
+    main = _rope(file)
+    ropes: dict[str, Rope | None] = {}
+    for kind in dict.fromkeys(layers) or (["full_attention", "sliding_attention"] if kinds is not None else ["all"]):
+        still = kinds is not None and kind == kinds.still
+        ropes[kind] = None if still else _sliding(file, main, kinds) if kinds is not None and kind == "sliding_attention" else main
+    trained = main.trained
+    if trained is None:
+        found = file.keys.whole(ORIGINAL)
+        trained = file.served if found is None or main.scaling is None else found.value
+    try:
+        return RopeSpec(tuple(ropes.items()), layers, trained, file.served, file.arch, file.sources, tuple(dict.fromkeys(file.notes)))
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _open(meta: Mapping[str, Any]) -> _File:
+    arch = Keys(meta).text("general.architecture")
+    if arch is None or not arch.value:
+        raise ConfigError("the file has no general.architecture: llama.cpp would not know what model it is")
+    keys = Keys({name.removeprefix(f"{arch.value}."): value for name, value in meta.items() if name.startswith(f"{arch.value}.")}, arch.value)
+    served = keys.whole("context_length")
+    if served is None:
+        raise ConfigError(f"the file has no {keys.path('context_length')}, without which llama.cpp loads no model")
+    tensors = {name: meta[name] for name in WANTED if name in meta}
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor) or not all(0 < value < math.inf for value in tensor.values):
+            raise ConfigError(f"{name} must be a tensor of finite factors above 0, got {short(tensor)}")
+    return _File(arch.value, keys, tensors, served.value, sources={"served": served.key})
+
+
+def _refuse_others(file: _File) -> None:
+    other = NOT_ROTARY.get(file.arch)
+    layers = file.keys.whole("block_count", most=10000)
+    if file.arch == "baichuan" and layers is not None and layers.value == 40:  # the 13B of that family; llama.cpp tells it in the same way
+        other = "ALiBi in the size with 40 layers"
+    switch = file.keys.flag("rope.scaling.finetuned")
+    if file.arch.startswith("granite") and switch is not None and not switch.value:
+        other = f"none, as {switch.key} = false says"
+    if other is not None:
+        raise ConfigError(f"this model has no rotary positions: architecture {file.arch!r} has {other}")
+
+
+def _check_names(file: _File, allow_unknown: bool) -> None:
+    for name, value in file.keys.config.items():
+        if name not in KNOWN and ("rope" in name or "yarn" in name):
+            said = f"unknown key {file.keys.path(name)} = {short(value)}, whose name says that it is about rotary positions"
+            if not allow_unknown:
+                raise ConfigError(said + "; read with --allow-unknown to pass over it")
+            file.notes.append(said + " (passed over: --allow-unknown)")
+    if file.keys.number("attention.temperature_scale") or file.keys.number("attention.temperature_length"):
+        file.notes.append("queries are multiplied by a temperature of their position besides (attention.temperature_*); that is no part of the table")
+
+
+def _kinds(file: _File) -> tuple[tuple[str, ...], Kinds | None]:
+    """The kind of each layer (nothing where that is not known), and what kinds there are (None: one)."""
+    keys = file.keys
+    count = keys.whole("block_count", most=10000)
+    layers = 0 if count is None else count.value
+    kinds = KINDS.get(file.arch)
+    window = keys.whole("attention.sliding_window", least=0)
+    if kinds is not None and (window is None or window.value == 0) and (kinds.window or window is not None):
+        kinds = None
+    if kinds is None and (keys.has("rope.freq_base_swa") or keys.has("rope.dimension_count_swa")) and not (window is not None and window.value == 0):
+        kinds = Kinds(0)
+    if kinds is None:
+        return ("all",) * layers, None
+    listed = keys.config.get("attention.sliding_window_pattern")
+    if isinstance(listed, list):
+        if len(listed) != layers or not all(isinstance(value, bool | int) for value in listed):
+            raise ConfigError(f"{keys.path('attention.sliding_window_pattern')} lists {len(listed)} layers, and there are {layers}")
+        return tuple(kinds.many if slides else kinds.one for slides in listed), kinds
+    found = keys.whole("attention.sliding_window_pattern")
+    group = kinds.group if found is None else found.value
+    if group == 0:
+        file.notes.append("which layers slide is not in the file, and milepost does not know it of this architecture")
+        return (), kinds
+    return tuple(kinds.one if (i if kinds.first else i + 1) % group == 0 else kinds.many for i in range(layers)), kinds
+
+
+def _rope(file: _File) -> Rope:
+    """The rope of all layers, or of those with full attention."""
+    keys, sources = file.keys, file.sources
+    found = keys.number("rope.freq_base", above=1)
+    sources["base"] = "not in the file: llama.cpp's default" if found is None else found.key
+    if found is None:
+        file.notes.append(f"the file has no {keys.path('rope.freq_base')}: llama.cpp takes {BASE:g}")
+    head_dim, rotary = _sizes(file)
+    sections = _sections(file)
+    scaling = _scaling(file, BASE if found is None else found.value, rotary)
+    try:
+        made = Rope(
+            head_dim,
+            BASE if found is None else found.value,
+            rotary,
+            _pairing(file, sections),
+            scaling,
+            _softmax(file, scaling),
+            sections,
+            sections is not None and file.arch in CROSSED,
+        )
+        made.spectrum(file.served)
+    except (ValueError, ArithmeticError) as error:
+        raise ConfigError(f"{file.arch}.rope: {error}") from None
+    return made
+
+
+def _sliding(file: _File, main: Rope, kinds: Kinds) -> Rope:
+    """The rope of the layers that slide."""
+    keys = file.keys
+    base = keys.number("rope.freq_base_swa", above=1)
+    head_dim = keys.whole("attention.key_length_swa", most=1 << 16)
+    rotary = keys.whole("rope.dimension_count_swa", most=1 << 16)
+    file.sources["sliding_attention.base"] = base.key if base is not None else "not in the file: the architecture's own in llama.cpp"
+    if not kinds.scaled and not kinds.group and main.scaling is not None:
+        file.notes.append("layers that slide are taken as unscaled: milepost does not know what llama.cpp does in this architecture")
+    try:
+        return replace(
+            main,
+            base=base.value if base is not None else kinds.local or main.base,
+            head_dim=main.head_dim if head_dim is None else head_dim.value,
+            rotary=main.rotary if rotary is None else rotary.value,
+            scaling=main.scaling if kinds.scaled else None,
+            sections=None if rotary is not None and rotary.value != main.rotary else main.sections,
+        )
+    except (ValueError, ArithmeticError) as error:
+        raise ConfigError(f"{file.arch}.rope of layers that slide: {error}") from None
+
+
+def _sizes(file: _File) -> tuple[int, int]:
+    """The head size, and how many of its channels turn."""
+    keys, sources, most = file.keys, file.sources, 1 << 16
+    turned = keys.whole("rope.dimension_count", most=most)
+    if keys.has("attention.kv_lora_rank") and turned is not None:  # latent attention: the rotary channels are a head of their own
+        sources["head_dim"] = sources["rotary"] = turned.key
+        return turned.value, turned.value
+    size = keys.whole("attention.key_length", most=most)
+    if size is not None:
+        head_dim, sources["head_dim"] = size.value, size.key
+    else:
+        width, heads = keys.whole("embedding_length"), _heads(keys)
+        if width is None or heads is None or width.value % heads or width.value // heads > most:
+            raise ConfigError(
+                f"the head size is not known: the file has no {keys.path('attention.key_length')}, and embedding_length = "
+                f"{None if width is None else width.value} over attention.head_count = {short(heads)} gives none"
+            )
+        head_dim, sources["head_dim"] = width.value // heads, f"{keys.path('embedding_length')} / attention.head_count"
+    sources["rotary"] = "the whole head" if turned is None else turned.key
+    return head_dim, head_dim if turned is None else turned.value
+
+
+def _heads(keys: Keys) -> int | None:
+    """The number of heads; some architectures list it by layer, with zeros for layers without attention."""
+    listed = keys.config.get("attention.head_count")
+    if not isinstance(listed, list):
+        found = keys.whole("attention.head_count")
+        return None if found is None else found.value
+    counts = {n for n in listed if n}
+    if len(counts) != 1 or not all(isinstance(n, int) and n > 0 for n in counts):
+        raise ConfigError(f"{keys.path('attention.head_count')} lists {short(sorted(counts, key=str))} heads: the head size can't be told, it needs key_length")
+    return int(counts.pop())
+
+
+def _pairing(file: _File, sections: tuple[int, ...] | None) -> Pairing:
+    file.sources["pairing"] = "llama.cpp's rope type for the architecture"
+    if file.arch in PERMUTED:
+        file.notes.append(
+            "pairs are interleaved in this file: llama.cpp's converter permutes the rows of q and k for it, where the same model's config.json "
+            "has halves; both are right, each for its own weights"
+        )
+    if file.arch == "glm4" and sections is not None:  # with M-RoPE it is turned in halves
+        return "half"
+    if file.arch in INTERLEAVED:
+        return "interleaved"
+    if file.arch not in HALF:
+        file.sources["pairing"] = "assumed: the architecture is not one that milepost knows"
+        file.notes.append(f"how channels are paired is not known for architecture {file.arch!r}; half is assumed, as most have it")
+    return "half"
+
+
+def _sections(file: _File) -> tuple[int, ...] | None:
+    found = file.keys.items("rope.dimension_sections")
+    if found is None or not any(found.value):
+        return None
+    if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in found.value):
+        raise ConfigError(f"{found.key} must be whole numbers of pairs, got {short(found.value)}")
+    used = max(i for i, n in enumerate(found.value) if n) + 1  # llama.cpp always has four, with zeros at the end
+    file.sources["sections"] = found.key
+    return tuple(found.value[:used])
+
+
+def _scaling(file: _File, base: float, rotary: int) -> Scaling | None:
+    """Everything that changes the frequencies or the temperature."""
+    keys = file.keys
+    kind = keys.text("rope.scaling.type")
+    name = "linear" if kind is None else kind.value
+    if name not in ("none", "linear", "yarn", "longrope"):
+        raise ConfigError(f"{keys.path('rope.scaling.type')} = {short(name)} is no type of llama.cpp's: there are none, linear, yarn, longrope")
+    given = keys.number("rope.scaling.factor", least=0) or keys.number("rope.scale_linear", least=0)
+    factor = given.value if given is not None and given.value else 1.0
+    if name == "none" and factor != 1:
+        file.notes.append(f"{given.key if given else ''} = {factor:g} has no effect: the scaling type is none")
+        factor = 1.0
+    if given is not None and factor != 1:
+        file.sources["scaling"] = given.key
+    attn = keys.number("rope.scaling.attn_factor", above=0)
+    m = 1.0 if attn is None else attn.value
+    extended = _extends(file) if name == "yarn" else False
+    try:
+        if any(tensor in file.tensors for tensor in WANTED):
+            return _by_factors(file, base, rotary, factor, m, extended)
+        if name == "longrope":
+            raise ConfigError(f"{kind.key if kind else ''} = longrope, and the file has no tensor {SHORT}: if it is split, name its first part")
+        if extended and factor != 1:
+            return _yarn(file, factor, m)
+        if m != 1:
+            return LongRoPE((factor,) * (rotary // 2), (factor,) * (rotary // 2), file.served, attention_factor=m)
+        return Linear(factor) if factor != 1 else None
+    except ConfigError:
+        raise
+    except (ValueError, ArithmeticError) as error:  # what the scaling itself refuses, or no float holds
+        raise ConfigError(f"{keys.path('rope.scaling')}: {error}") from None
+
+
+def _by_factors(file: _File, base: float, rotary: int, factor: float, m: float, extended: bool) -> Scaling | None:
+    """A factor for each pair, from a tensor. rope_freqs comes before the two lists, as in llama.cpp."""
+    if extended and factor != 1:
+        raise ConfigError(f"the file has YaRN and {next(name for name in WANTED if name in file.tensors)} besides; milepost has no scaling that is both")
+    names = (FREQS, FREQS) if FREQS in file.tensors else (SHORT, LONG)
+    lists = []
+    for name in names:
+        if name not in file.tensors:
+            raise ConfigError(f"the file has one of {SHORT} and {LONG}, and not the other: {name} is missing")
+        values = file.tensors[name].values
+        if len(values) < rotary // 2:
+            raise ConfigError(f"{name} has {len(values)} factors, and there are {rotary // 2} pairs to turn: it needs one for each")
+        lists.append(tuple(value * factor for value in values[: rotary // 2]))  # more than the pairs is padding
+    short_list, long_list = lists
+    if names[0] == FREQS:
+        file.sources["scaling"] = FREQS
+        if factor == m == 1:
+            if set(short_list) == {1.0}:
+                file.notes.append(f"{FREQS} holds only ones: nothing is scaled")
+                return None
+            known = _llama3(short_list, base, rotary)
+            if known is not None:
+                file.sources["scaling"] = f"{FREQS}, whose factors are those of llama3 with factor {known.factor:g}, to float32"
+                file.notes.append(f"{FREQS} holds the factors of llama3 (factor {known.factor:g}, trained {known.trained}): read as that")
+                return known
+        return LongRoPE(short_list, long_list, _original(file), attention_factor=m)
+    trained = _original(file)
+    file.sources["scaling"] = f"{SHORT} and {LONG}"
+    file.notes.append(
+        f"llama.cpp chooses between the two lists of factors once, by the context it is started with (-c): the long ones above {trained} tokens. "
+        "transformers chooses at each call, by the text"
+    )
+    if file.keys.number("rope.scaling.attn_factor") is None:
+        file.notes.append(f"the file has no {file.keys.path('rope.scaling.attn_factor')}: llama.cpp takes 1, where transformers computes it from the lengths")
+    return LongRoPE(short_list, long_list, trained, max(1.0, file.served / trained), attention_factor=m)
+
+
+def _llama3(factors: tuple[float, ...], base: float, rotary: int) -> Llama3 | None:
+    """The Llama 3 scaling that has these factors, if one has. The slowest pair shows its factor."""
+    if not factors[-1] > 1:
+        return None
+    known, plain = Llama3(factors[-1], 8192, 1.0, 4.0), geometric(rotary, base)
+    own = [w / u for w, u in zip(plain.frequencies, known(plain).frequencies, strict=True)]
+    close = 4 * known.factor * 2.0**-23  # converters work in float32; on the ramp an error of a turn grows up to factor times
+    return known if all(math.isclose(a, b, rel_tol=close) for a, b in zip(own, factors, strict=True)) else None
+
+
+def _original(file: _File) -> int:
+    """The trained length."""
+    found = file.keys.whole(ORIGINAL)
+    if found is None:
+        file.sources["trained"] = f"{file.keys.path('context_length')} (there is no {ORIGINAL})"
+        return file.served
+    file.sources["trained"] = found.key
+    return found.value
+
+
+def _extends(file: _File) -> bool:
+    """Whether YaRN is on: a yarn_ext_factor of 0, where it is read, leaves linear scaling."""
+    found = file.keys.number("rope.scaling.yarn_ext_factor")
+    if found is None or found.value < 0 or found.value == 1:
+        return True
+    if file.arch not in READS_EXT:
+        file.notes.append(f"llama.cpp does not read {found.key} = {found.value:g} for this architecture: it takes 1")
+        return True
+    if found.value:
+        raise ConfigError(f"{found.key} = {found.value:g} mixes YaRN in by parts; milepost has it whole (1) or not at all (0)")
+    return False
+
+
+def _yarn(file: _File, factor: float, attn: float) -> YaRN:
+    """llama.cpp's YaRN: whole bounds, m = 1 + 0.1 ln(factor) unless yarn_log_multiplier changes it, times scaling.attn_factor."""
+    keys, arch = file.keys, file.arch
+    betas = {"yarn_beta_fast": 8.0 if arch == "grok" else 32.0, "yarn_beta_slow": 1.0}
+    for name, default in betas.items():
+        found = keys.number(f"rope.scaling.{name}", above=0)
+        if found is not None and found.value != default:
+            if arch in READS_BETAS:
+                betas[name] = found.value
+            else:
+                file.notes.append(f"llama.cpp does not read {found.key} = {found.value:g} for this architecture: it takes {default:g}")
+    ignored = keys.number("rope.scaling.yarn_attn_factor")
+    if ignored is not None and ignored.value != 1:
+        file.notes.append(f"{ignored.key} = {ignored.value:g} has no effect: llama.cpp overwrites it, and m is 1 + 0.1 ln(factor)")
+    every = _all_dim(file)
+    m = mscale(factor) if not every else mscale(factor, every if arch == "deepseek2" else 1.0) / mscale(factor, every)
+    own = attn == 1 and not every
+    return YaRN(factor, _original(file), betas["yarn_beta_fast"], betas["yarn_beta_slow"], attention_factor=None if own else m * attn)
+
+
+def _all_dim(file: _File) -> float:
+    """mscale_all_dim, as far as llama.cpp reads it; 0 where it does not."""
+    found = file.keys.number("rope.scaling.yarn_log_multiplier")
+    if found is None or not found.value:
+        return 0.0
+    if file.arch not in TENTH | {"mistral3"}:
+        file.notes.append(f"llama.cpp does not read {found.key} = {found.value:g} for this architecture")
+        return 0.0
+    return found.value / 0.1 if file.arch in TENTH else found.value
+
+
+def _softmax(file: _File, scaling: Scaling | None) -> float:
+    """DeepSeek's code multiplies the softmax scale too."""
+    if not isinstance(scaling, YaRN) or file.arch not in TENTH:
+        return 1.0
+    softmax = (scaling.m * mscale(scaling.factor, _all_dim(file))) ** 2
+    file.notes.append(f"the softmax scale is multiplied by {softmax:.4f} (yarn_log_multiplier), in llama.cpp's own code")
+    return softmax

@@ -1,0 +1,99 @@
+"""Layer kinds: which layers of a model attend how, from its config.
+
+layer_types: ["sliding_attention", "sliding_attention", "full_attention", ...]        as configs list it today
+sliding_window_pattern: 6, no_rope_layers: [1, 1, 1, 0], attn_layer_indices: [9, 18]  before that, by model type
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from milepost.rope.config.keys import ConfigError, Keys, short
+
+if TYPE_CHECKING:
+    from milepost.rope.config.families import Family
+
+Rule = Callable[[Keys, int], tuple[str, ...]]
+"""The kind of each of so many layers, from the config."""
+
+ATTEND = (
+    "full_attention", "sliding_attention", "chunked_attention", "indexed_attention", "hybrid", "hybrid_sliding", "reference_sliding_attention",
+    "window_attention", "compressed_sparse_attention", "heavily_compressed_attention", "minimax_m3_sparse",
+)  # fmt: skip
+"""Kinds that attend, in transformers' words."""
+DO_NOT = ("linear_attention", "conv", "moe", "recurrent", "no_rope")
+"""Kinds without attention, and our word for those that attend without turning."""
+OLDER = {
+    "attention": "full_attention",
+    "mamba": "linear_attention",
+    "deepseek_sparse_attention": "indexed_attention",
+    "qwen_sparse_attention": "indexed_attention",
+}
+
+
+def layer_kinds(family: Family, keys: Keys, layers: int | None) -> tuple[str, ...]:
+    """The kind of each layer: as the config lists it, else by the family's rule; nothing where all are of one kind."""
+    if family.no_rope:
+        return _no_rope(keys, layers or 0)
+    found = keys.items("layer_types", "layers_block_type")
+    if found is not None and found.value:
+        return tuple(_kind(value, found.key) for value in found.value)
+    return () if family.layers is None else family.layers(keys, layers or 0)
+
+
+def _kind(value: object, key: str) -> str:
+    name = OLDER.get(value, value) if isinstance(value, str) else ""
+    if name not in ATTEND + DO_NOT:
+        raise ConfigError(f"{key} holds {short(value)}, which is no kind of layer; there are {', '.join(ATTEND[:4])}, linear_attention and others")
+    return name
+
+
+def every(name: str, default: int, *, last: bool = True, other: str = "sliding_attention") -> Rule:
+    """One full-attention layer in so many (as the key ``name`` says): the last of each group, or the first."""
+
+    def rule(keys: Keys, layers: int) -> tuple[str, ...]:
+        found = keys.whole(name) if name else None
+        n = default if found is None else found.value
+        return tuple("full_attention" if (i + 1 if last else i) % n == 0 else other for i in range(layers))
+
+    return rule
+
+
+def listed_at(name: str, *, other: str, absent: bool) -> Rule:
+    """The key ``name`` lists the numbers of full-attention layers; ``absent`` says whether all are, where there is no list."""
+
+    def rule(keys: Keys, layers: int) -> tuple[str, ...]:
+        found = keys.items(name)
+        if found is None:
+            return ("full_attention",) * layers if absent else (other,) * layers
+        bad = [n for n in found.value if isinstance(n, bool) or not isinstance(n, int) or not 0 <= n < layers]
+        if bad:
+            raise ConfigError(f"{found.key} holds {short(bad[0])}, and layers are numbered 0 to {layers - 1}")
+        return tuple("full_attention" if i in found.value else other for i in range(layers))
+
+    return rule
+
+
+def repeated(name: str, *default: str) -> Rule:
+    """The key ``name`` lists the kinds of the first few layers, and the rest repeats them."""
+
+    def rule(keys: Keys, layers: int) -> tuple[str, ...]:
+        found = keys.items(name)
+        kinds = default if found is None or not found.value else tuple(_kind(value, found.key) for value in found.value)
+        return tuple(kinds[i % len(kinds)] for i in range(layers))
+
+    return rule
+
+
+def _no_rope(keys: Keys, layers: int) -> tuple[str, ...]:
+    """Llama 4 and SmolLM3: ``no_rope_layers`` holds 0 for a layer that does not turn; or every n-th does not."""
+    listed = keys.items("no_rope_layers")
+    if listed is not None and listed.value:
+        bad = [turns for turns in listed.value if turns not in (0, 1)]
+        if bad:
+            raise ConfigError(f"{listed.key} holds {short(bad[0])}; it has 1 for a layer that turns, and 0 for one that does not")
+        return tuple("full_attention" if turns else "no_rope" for turns in listed.value)
+    found = keys.whole("no_rope_layer_interval")
+    n = 4 if found is None else found.value
+    return tuple("no_rope" if (i + 1) % n == 0 else "full_attention" for i in range(layers))

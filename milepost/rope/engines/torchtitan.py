@@ -1,0 +1,95 @@
+"""torchtitan: the RoPE.Config that says a spec. Written only.
+
+    ComplexRoPE   turns neighbouring channels (interleaved): no scaling, llama3, yarn
+    CosSinRoPE    turns halves: no scaling, yarn
+
+Both turn the whole head, and are pure rotations: m is no part of them. What a yarn does to the logits goes into the model's softmax
+scale, times m^2 (1.2965 for s = 4); the note says the number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from milepost.rope.engines.engine import settled
+from milepost.rope.engines.written import Refused, Written, proved
+from milepost.rope.spec import Rope, RopeSpec
+from milepost.scaling.larger_base import LargerBase
+from milepost.scaling.llama3 import Llama3
+from milepost.scaling.ntk import NTK
+from milepost.scaling.staged import Staged
+from milepost.scaling.yarn import YaRN
+
+
+def write(spec: RopeSpec) -> Written:
+    """The call of RoPE.Config that says ``spec``; refused where none does."""
+    rope = spec.main
+    others = [kind for kind, other in spec.ropes().items() if other != rope]
+    if others:
+        raise Refused(f"torchtitan's models have one rope for all layers, and {', '.join(others)} has another than the rest")
+    if rope.rotary != rope.head_dim or rope.sections is not None:
+        part = f"sections {list(rope.sections)}" if rope.sections is not None else f"{rope.rotary} of {rope.head_dim} channels"
+        raise Refused(f"torchtitan's RoPE turns the whole head by one position, and this has {part}")
+    if spec.served is None:
+        raise Refused("torchtitan's RoPE needs max_context_length, and the spec does not say what is served: dataclasses.replace(spec, served=...)")
+    name = "ComplexRoPE" if rope.pairing == "interleaved" else "CosSinRoPE"
+    keys = {"dim": rope.head_dim, "max_context_length": spec.served, **_keys(settled("torchtitan", rope, spec))}
+    notes = []
+    scale = rope.temperature(spec.served)
+    if rope.softmax != 1 and scale != rope.softmax:
+        raise Refused(f"a rotation of torchtitan has no m, and here m^2 = {scale / rope.softmax:.6f} is for the channels that turn alone, not for the softmax")
+    if scale != 1:
+        notes.append(f"the rotation is pure: multiply the model's softmax scale by {scale:.6f}")
+    still = [kind for kind, other in spec.kinds if other is None]
+    if still:
+        notes.append(f"layers of kind {', '.join(still)} do not turn: they get no rope")
+    text = f"{name}.Config({', '.join(f'{key}={value!r}' for key, value in keys.items())})"
+    written = Written("torchtitan", {}, text, tuple(notes))
+    return proved(spec, written, _meaning(name, keys, scale, spec))
+
+
+def _keys(rope: Rope) -> dict[str, Any]:
+    """theta, and the arguments of the scaling."""
+    scaling = rope.scaling
+    if scaling is None or isinstance(scaling, LargerBase | NTK):
+        return {"theta": rope.spectrum().base}
+    if isinstance(scaling, Llama3):
+        if rope.pairing == "half":
+            raise Refused(
+                "torchtitan has llama scaling in ComplexRoPE only, which turns neighbouring channels, and this model's pairs are halves: permute the rows of "
+                "q and k (torchtitan does, when it loads a Llama), and export with pairing='interleaved'"
+            )
+        return {
+            "theta": rope.base,
+            "scaling": "llama",
+            "scaling_factor": scaling.factor,
+            "low_freq_factor": scaling.low_freq_factor,
+            "high_freq_factor": scaling.high_freq_factor,
+            "original_max_position_embeddings": scaling.trained,
+        }
+    if isinstance(scaling, YaRN) and scaling.preset != "paper":
+        return {
+            "theta": rope.base,
+            "scaling": "yarn",
+            "rope_factor": scaling.factor,
+            "beta_fast": scaling.beta_fast,
+            "beta_slow": scaling.beta_slow,
+            "original_seq_len": scaling.trained,
+            "truncate": scaling.preset == "transformers" if scaling.truncate is None else scaling.truncate,
+        }
+    if isinstance(scaling, Staged):
+        raise Refused(f"{scaling!r} is milepost's own: no engine has it, and it is not the published dynamic NTK; export another method")
+    raise Refused(f"torchtitan has no {type(scaling).__name__}: it has llama3, yarn and a larger theta; extend with one of those")
+
+
+def _meaning(name: str, keys: dict[str, Any], scale: float, spec: RopeSpec) -> RopeSpec:
+    """What torchtitan makes of the call, with its softmax scale multiplied."""
+    scaling: Any = None
+    if keys.get("scaling") == "llama":
+        scaling = Llama3(keys["scaling_factor"], keys["original_max_position_embeddings"], keys["low_freq_factor"], keys["high_freq_factor"])
+    if keys.get("scaling") == "yarn":
+        betas = keys["beta_fast"], keys["beta_slow"]
+        scaling = YaRN(keys["rope_factor"], keys["original_seq_len"], *betas, truncate=keys["truncate"], attention_factor=1.0)
+    rope = Rope(keys["dim"], keys["theta"], keys["dim"], "interleaved" if name == "ComplexRoPE" else "half", scaling, softmax=scale)
+    return replace(spec, kinds=tuple((kind, None if other is None else rope) for kind, other in spec.kinds))

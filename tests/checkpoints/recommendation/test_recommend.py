@@ -1,0 +1,226 @@
+"""recommend: its numbers are those of written folders in plain transformers; it decides by them alone, and says when nothing works."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tiny_models as tiny
+import torch
+from from_lab import TRAINED, byte_tokenizer
+from torch.nn import functional as F
+from typer.testing import CliRunner
+
+from milepost.checkpoints.model.load import load
+from milepost.checkpoints.model.text import read_text
+from milepost.checkpoints.recommendation.candidates import candidates
+from milepost.checkpoints.recommendation.recommend import Bench, recommend
+from milepost.cli import app
+from milepost.lab import saved
+from milepost.lab.model import Decoder, Shape
+from milepost.report import recommendation as report
+from milepost.rope import export
+from milepost.rope.config.files import load as load_config
+
+TARGET = 4 * TRAINED
+METHODS = {"none", "base", "linear", "ntk", "ntk_by_parts", "dynamic", "yarn", "llama3", "self-extend", "rerope", "dual-chunk", "streaming"}
+
+
+@pytest.fixture(scope="module")
+def found(trained_neox, some_text):
+    return recommend(trained_neox, target_length=TARGET, text=some_text, windows=16)
+
+
+@pytest.fixture(scope="module")
+def rows(found):
+    return {row["method"]: row for row in found.rows}
+
+
+def test_every_method_is_measured_and_the_largest_gain_stands_first(found, rows):
+    assert set(rows) == METHODS
+    gains = [row["gain"]["value"] for row in found.rows]
+    assert gains == sorted(gains, reverse=True)
+    for row in found.rows:
+        assert [one["length"] for one in row["loss_by_length"]] == [TRAINED, 2 * TRAINED, TARGET]
+        assert row["gain"]["low"] <= row["gain"]["value"] <= row["gain"]["high"]
+
+
+@pytest.mark.parametrize("method", ["linear", "ntk", "yarn", "llama3", "dynamic"])
+def test_numbers_are_those_of_a_written_folder_in_plain_transformers(method, rows, trained_neox, some_text, tmp_path):
+    subject = load(trained_neox)
+    factor = rows[method]["factor"] or TARGET / TRAINED
+    made = subject.spec.extended(round(factor * TRAINED), method)
+    shutil.copytree(trained_neox, tmp_path / "model")
+    config = {**load_config(trained_neox / "config.json"), **export(made, "transformers").config}
+    (tmp_path / "model/config.json").write_text(json.dumps(config))
+    model = tiny.transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model").eval()
+    text = read_text(some_text, subject).halves()[1]
+    lost = {}
+    for length in (TRAINED, TARGET):
+        ids = torch.from_numpy(text.windows(TARGET, 16)[0][:, -(length + 1) :])
+        with torch.no_grad():
+            logits = model(input_ids=ids[:, :-1]).logits[:, -TRAINED // 2 :]
+        lost[length] = float(F.cross_entropy(logits.flatten(0, 1), ids[:, -TRAINED // 2 :].flatten()))
+    shown = {one["length"]: one["loss"] for one in rows[method]["loss_by_length"]}
+    plain = {one["length"]: one["loss"] for one in rows["none"]["loss_by_length"]}
+    assert shown[TARGET] == pytest.approx(lost[TARGET], abs=1e-4) and shown[TRAINED] == pytest.approx(lost[TRAINED], abs=1e-4)
+    assert rows[method]["gain"]["value"] == pytest.approx(plain[TARGET] - shown[TARGET], abs=1e-9)
+    assert rows[method]["cost"]["value"] == pytest.approx(shown[TRAINED] - plain[TRAINED], abs=1e-9)
+    assert rows[method]["gap"]["value"] == pytest.approx(shown[TARGET] - plain[TRAINED], abs=1e-9)
+
+
+def test_what_is_known_of_short_trained_ropes_is_found(found, rows):
+    """Past its length the model is worse; yarn and maps help; dynamic costs short texts nothing."""
+    assert rows["none"]["gap"]["low"] > 0.1 and not rows["none"]["reaches"]
+    assert all(rows[name]["gain"]["low"] > 0 for name in ("yarn", "self-extend", "rerope"))
+    assert abs(rows["dynamic"]["cost"]["value"]) < 1e-6 < 0.01 < rows["linear"]["cost"]["low"]
+    assert found.top != "none" and rows[found.top]["equal"] and rows[found.top]["whole"]
+    assert found.best in ("yarn", "llama3", "ntk", "dynamic", "base", "ntk_by_parts") and found.factor >= TARGET / TRAINED
+    assert set(found.exports) == {"transformers", "vllm", "sglang", "llama.cpp"} and '"rope_type"' in found.exports["transformers"]["text"]
+    assert found.verdict[0].startswith("Set ")
+
+
+def test_streaming_loses_little_and_is_never_the_answer_because_it_forgets(found, rows):
+    assert rows["streaming"]["gain"]["low"] > 0 and not rows["streaming"]["whole"] and not rows["streaming"]["reaches"] and found.top != "streaming"
+
+
+def test_a_lab_model_and_its_checkpoint_get_the_same_numbers(found, trained_rope, some_text):
+    lab = recommend(trained_rope, target_length=TARGET, text=some_text, windows=16)
+    for ours, theirs in zip(sorted(lab.rows, key=lambda r: r["method"]), sorted(found.rows, key=lambda r: r["method"]), strict=True):
+        assert ours["method"] == theirs["method"] and ours["gain"]["value"] == pytest.approx(theirs["gain"]["value"], abs=1e-3)
+    assert lab.best == found.best and "scaling=" in lab.exports["milepost"]["text"]
+
+
+def test_a_model_that_reads_the_target_as_it_is_is_left_as_it_is(trained_neox, some_text):
+    """It was trained for 32 tokens, whatever is said: nothing can gain, and what changes it costs."""
+    done = recommend(trained_neox, target_length=TRAINED, trained_length=8, text=some_text, windows=24)
+    rows = {row["method"]: row for row in done.rows}
+    assert (done.top, done.best, done.works) == ("none", None, True) and rows["linear"]["gain"]["high"] < 0
+    assert done.verdict[0].startswith("Leave it as it is: no method gains at 32 tokens, and it reads them as it is.")
+    assert done.exports == {}
+
+
+@pytest.mark.parametrize(("others", "top"), [(3.1, "none"), (2.5, "dynamic")])
+def test_when_nothing_works_it_says_so(others, top, trained_neox, some_text, monkeypatch):
+    """Losses made up: 1 at the trained length, 3 at the target; the others gain nothing there, or too little."""
+
+    def lost(bench, one, windows, length):
+        noise = np.random.default_rng(0).normal(0, 0.01, (len(windows), bench.targets))
+        return noise + (1.0 + (one.method not in ("none", "dynamic")) if length == TRAINED else 3.0 if one.method == "none" else others)
+
+    monkeypatch.setattr(Bench, "_lost", lost)
+    done = recommend(trained_neox, target_length=TARGET, text=some_text, windows=8)
+    assert (done.top, done.works) == (top, False)
+    said = " ".join(done.verdict)
+    if top == "none":
+        assert done.best is None and "nothing works without training. At 128 it loses 3.00" in said
+    else:
+        assert done.best == "dynamic" and "The target is not reached without training: it is still 1.50" in said
+
+
+def test_the_smallest_factor_wins_unless_a_larger_one_is_clearly_better(trained_neox, some_text):
+    subject = load(trained_neox)
+    bench = Bench(subject, TRAINED, TARGET, read_text(some_text, subject), 8, lambda what, share: None)
+    bench.expect(1, 1)
+    found = [one for one in candidates(subject.spec, TRAINED, TARGET, 2) if one.method == "yarn"]
+    assert [one.factor for one in found] == [4.0, 6.0, 8.0]
+    clear = {4.0: 3.0, 6.0: 2.0, 8.0: 1.999}
+    noise = np.random.default_rng(0).normal(0, 0.05, (len(bench.choose_on), bench.targets))
+    bench._lost = lambda one, windows, length: clear[one.factor] + noise * (one.factor == 8.0)
+    chosen, tried = bench.choose(found)
+    assert chosen[0].factor == 6.0 and [one["chosen"] for one in tried] == [False, True, False]
+    clear[4.0] = 1.9995
+    assert bench.choose(found)[0][0].factor == 4.0
+
+
+def test_losses_that_are_no_numbers_rank_last_and_are_never_chosen(trained_neox, some_text):
+    subject = load(trained_neox)
+    bench = Bench(subject, TRAINED, TARGET, read_text(some_text, subject), 8, lambda what, share: None)
+    bench.expect(1, 1)
+    found = [one for one in candidates(subject.spec, TRAINED, TARGET, 2) if one.method == "ntk"]
+    bench._lost = lambda one, windows, length: np.full((len(windows), bench.targets), np.nan if one.factor == 4.0 else 2.0)
+    chosen, tried = bench.choose(found)
+    assert chosen[0].factor == 6.0 and tried[0]["loss"] is None
+
+
+# -- other positions -----------------------------------------------------------------------------------------------------------
+
+
+def lab_model(folder, encoding):
+    model = Decoder(Shape(256, 1, 32, 2, TRAINED), encoding).start(0)
+    return saved.save(model, folder, seed=0, steps=0, data="text")
+
+
+def test_alibi_has_nothing_to_set_and_is_measured_all_the_same(tmp_path, some_text):
+    done = recommend(lab_model(tmp_path / "alibi", "alibi"), target_length=TARGET, text=some_text)
+    assert [row["method"] for row in done.rows] == ["none"] and done.best is None and "ALiBi has nothing to set" in done.notes[0]
+    assert "There is nothing to set for this kind of positions" in done.verdict[0]
+
+
+def test_a_learned_table_ends_and_what_can_be_done_is_said(tmp_path, some_text):
+    done = recommend(lab_model(tmp_path / "learned", "learned"), target_length=TARGET, text=some_text)
+    assert not done.works and done.verdict == (f"{TARGET} tokens can't be read: its table ends at {TRAINED}.",)
+    assert f"its table has {TRAINED} rows, and position {TRAINED} has none" in done.notes[0]
+
+
+# -- the command ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_a_report_and_its_exit_code_says_whether_the_target_is_reached(found, trained_neox, some_text, tmp_path):
+    asked = [
+        "recommend",
+        str(trained_neox),
+        "--target-length",
+        str(TARGET),
+        "--text",
+        str(some_text),
+        "--windows",
+        "16",
+        "--out",
+        str(tmp_path / "out"),
+        "--json",
+    ]
+    ran = CliRunner().invoke(app, asked)
+    assert ran.exit_code == (0 if found.works else 1), ran.output
+    data = json.loads(ran.stdout)
+    assert data == json.loads((tmp_path / "out/recommendation.json").read_text()) and data["best"] == found.best
+    assert {row["method"] for row in data["rows"]} == METHODS and data["provenance"]["protocol"]["text"]["tokens"] > 100_000
+    words = (tmp_path / "out/report.md").read_text()
+    assert all(f"| {method}" in words for method in METHODS) and found.verdict[0] in words
+    again = CliRunner().invoke(app, asked)
+    assert again.exit_code == 2 and "is there already" in again.output
+    for part in report.terminal(data):
+        assert part is not None
+    drawn = report.by_length(data)
+    assert drawn.x == [one["length"] for one in data["rows"][0]["loss_by_length"]] and len(drawn.x) > 1
+    assert {row["method"]: [one["loss"] for one in row["loss_by_length"]] for row in data["rows"]} == drawn.lines
+    shown = found._repr_html_()
+    assert shown.count("<svg") == 1 and "trained length" in shown and all(f">{method}<" in shown for method in METHODS)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--target-length", "16"], "was trained for 32 tokens: 16 need no scaling"),
+        (["--target-length", "1m"], "lengths are numbers such as 4096 or 4k"),
+        (["--target-length", "8k", "--text", "SHORT"], "is too short: texts of 8192 tokens want 2 windows apart"),
+        (["--target-length", "64", "--windows", "1"], "--windows is at least 2"),
+        (["--target-length", "64", "--text", "NOWHERE"], "there is no text at"),
+        (["--target-length", "64", "--device", "moon"], "device 'moon' can't be used here"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_2(given, said, trained_neox, tmp_path):
+    (tmp_path / "short.txt").write_text("a short text " * 400)
+    places = {"SHORT": str(tmp_path / "short.txt"), "NOWHERE": str(tmp_path / "nowhere")}
+    asked = [places.get(word, word) for word in given]
+    asked = asked if "--text" in asked else [*asked, "--text", str(tmp_path / "short.txt")]
+    ran = CliRunner().invoke(app, ["recommend", str(trained_neox), *asked, "--out", str(tmp_path / "out")])
+    assert ran.exit_code == 2 and said in ran.output.replace("\n", " "), ran.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_whose_rotation_can_not_be_taken_out_is_refused(tmp_path, some_text):
+    tiny.build("gptj", vocab_size=256).save_pretrained(tmp_path / "gptj")
+    byte_tokenizer(tmp_path / "gptj")
+    with pytest.raises(ValueError, match="its rotation can't be taken out of it"):
+        recommend(tmp_path / "gptj", target_length=1024, text=some_text)
