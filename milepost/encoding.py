@@ -26,7 +26,15 @@ from milepost.layout import Layout
 from milepost.positions import check_dtype, check_finite, extent, extents
 
 HOOKS = ("embed", "query", "key", "bias", "rescore", "output")
-PROPERTIES = ("shift_invariant", "toeplitz", "causal_only", "rotation", "cacheable", "length_dependent", "content_dependent")
+PROPERTIES = (
+    "shift_invariant",
+    "toeplitz",
+    "causal_only",
+    "rotation",
+    "cacheable",
+    "length_dependent",
+    "content_dependent",
+)
 
 
 class Encoding(nn.Module):
@@ -126,7 +134,9 @@ class Encoding(nn.Module):
     def rekey(self, k: Tensor, pos: Tensor, was: Encoding, was_pos: Tensor) -> Tensor:
         """Keys that ``was`` transformed at ``was_pos``, as this encoding would have transformed them at ``pos``: exact, or refused."""
         if "embed" in self.points:
-            raise ValueError(f"{self!r} mixes positions into the embeddings: a cached key can't be given another position")
+            raise ValueError(
+                f"{self!r} mixes positions into the embeddings: a cached key can't be given another position"
+            )
         if "key" in self.points and (repr(was) != repr(self) or not torch.equal(pos, was_pos)):
             raise ValueError(f"{self!r} can't turn a key of {was!r} into one of its own; cache the keys again")
         return k
@@ -156,7 +166,9 @@ class Encoding(nn.Module):
             return
         low, high = extent(pos)
         if low < 0 and not self.negative:
-            raise ValueError(f"{self!r} has no meaning before position 0, got position {low:.12g}; shift the positions to start at 0")
+            raise ValueError(
+                f"{self!r} has no meaning before position 0, got position {low:.12g}; shift the positions to start at 0"
+            )
         if self.end is not None and high >= self.end:
             raise ValueError(self.past_end(high))
 
@@ -193,7 +205,11 @@ class Encoding(nn.Module):
     def spec_name(cls) -> str:
         """The name in spec strings: the file's name for ours, ``module:Class`` for a stranger's."""
         module = cls.__module__
-        return module.rsplit(".", 1)[-1] if module.startswith(("milepost.encodings.", "milepost.maps.")) else f"{module}:{cls.__qualname__}"
+        return (
+            module.rsplit(".", 1)[-1]
+            if module.startswith(("milepost.encodings.", "milepost.maps."))
+            else f"{module}:{cls.__qualname__}"
+        )
 
     def spec_arguments(self) -> dict[str, Any]:
         """Constructor arguments that differ from their defaults."""
@@ -228,7 +244,9 @@ def _checked(hook: Callable[[Any, Tensor, Tensor], Tensor]) -> Callable[[Any, Te
         check_dtype(pos)
         if x.dim() != rank or not x.is_floating_point():
             letters = "(B, L, C)" if rank == 3 else "(B, H, L, D)"
-            raise ValueError(f"{hook.__name__}() of {self!r} wants floating numbers of shape {letters}, got {str(x.dtype)[6:]} of {tuple(x.shape)}")
+            raise ValueError(
+                f"{hook.__name__}() of {self!r} wants floating numbers of shape {letters}, got {str(x.dtype)[6:]} of {tuple(x.shape)}"
+            )
         size = self.head_dim if rank == 4 else self.width if not self.added_width else None
         if size is not None and x.shape[-1] != size:
             word = "head_dim" if rank == 4 else "width"
@@ -238,7 +256,9 @@ def _checked(hook: Callable[[Any, Tensor, Tensor], Tensor]) -> Callable[[Any, Te
             letters = "(L,) or (B, L)" if self.axes == 1 else f"({self.axes}, B, L)"
             if self.axes > 1:
                 letters += ", axes first, as milepost.positions.grid(rows, columns) makes them,"
-            raise ValueError(f"positions of shape {letters} are wanted for a tensor of shape {tuple(x.shape)}, got {tuple(pos.shape)}")
+            raise ValueError(
+                f"positions of shape {letters} are wanted for a tensor of shape {tuple(x.shape)}, got {tuple(pos.shape)}"
+            )
         if not torch.compiler.is_compiling():
             self.check(pos)
         return hook(self, x, pos)
@@ -293,13 +313,17 @@ class Sum(Encoding):
         return functools.reduce(lambda k, part: part.key(k, pos), _parts(self), k)
 
     def bias(self, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return functools.reduce(torch.add, [p.bias(h, i, j) for p in _parts(self) if "bias" in p.points] or [super().bias(h, i, j)])
+        return functools.reduce(
+            torch.add, [p.bias(h, i, j) for p in _parts(self) if "bias" in p.points] or [super().bias(h, i, j)]
+        )
 
     def rescore(self, s: Tensor, q: Tensor, k: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return functools.reduce(lambda s, part: part.rescore(s, q, k, i, j), _parts(self), s)
 
     def output(self, p: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return functools.reduce(torch.add, [e.output(p, i, j) for e in _parts(self) if "output" in e.points] or [super().output(p, i, j)])
+        return functools.reduce(
+            torch.add, [e.output(p, i, j) for e in _parts(self) if "output" in e.points] or [super().output(p, i, j)]
+        )
 
     def at(self, length: int) -> Encoding:
         return Sum(*[p.at(length) for p in _parts(self)])
@@ -325,5 +349,7 @@ def _agreed(word: str, parts: Any) -> int | None:
     """The size that all parts agree on."""
     sizes = {repr(p): getattr(p, word) for p in parts if getattr(p, word) is not None}
     if len(set(sizes.values())) > 1:
-        raise ValueError(f"the parts of a sum must agree on {word}, got " + ", ".join(f"{v} in {k}" for k, v in sizes.items()))
+        raise ValueError(
+            f"the parts of a sum must agree on {word}, got " + ", ".join(f"{v} in {k}" for k, v in sizes.items())
+        )
     return next(iter(sizes.values()), None)

@@ -53,7 +53,9 @@ class Layout:
     # -- ways to make one ---------------------------------------------------------------------------------------
 
     @staticmethod
-    def dense(length: int, *, start: int = 0, window: int | None = None, device: torch.device | str | None = None) -> Layout:
+    def dense(
+        length: int, *, start: int = 0, window: int | None = None, device: torch.device | str | None = None
+    ) -> Layout:
         """One text of ``length`` tokens in each row, the first at index ``start``."""
         if length < 0 or start < 0:
             raise ValueError(f"length and start must not be negative, got length={length}, start={start}")
@@ -62,13 +64,17 @@ class Layout:
         return Layout(index, torch.zeros_like(index), index, window, ((Run(0, length, 0, start),),))
 
     @staticmethod
-    def decode(past: int | Tensor, length: int = 1, *, window: int | None = None, device: torch.device | str | None = None) -> Layout:
+    def decode(
+        past: int | Tensor, length: int = 1, *, window: int | None = None, device: torch.device | str | None = None
+    ) -> Layout:
         """The next ``length`` tokens after ``past`` ones. A tensor of shape B gives each row its own past."""
         if isinstance(past, int):
             return Layout.dense(length, start=past, window=window, device=device)
         if length < 0 or past.dtype not in (torch.int64, torch.int32) or past.dim() != 1 or bool((past < 0).any()):
             came = f"{past.dtype} of shape {tuple(past.shape)}, length={length}"
-            raise ValueError(f"past must be an integer, or integers of shape (B,), and neither past nor length negative; got {came}")
+            raise ValueError(
+                f"past must be an integer, or integers of shape (B,), and neither past nor length negative; got {came}"
+            )
         _check_window(window)
         index = past.to(device)[:, None].long() + torch.arange(length, device=device or past.device)
         rows = tuple((Run(0, length, 0, first),) for first in past.tolist())
@@ -84,7 +90,9 @@ class Layout:
     ) -> Layout:
         """Several texts one after another in one row, given by their lengths, or by ``cu_seqlens`` = 0, n1, n1+n2, ..."""
         if (lengths is None) == (cu_seqlens is None):
-            raise ValueError("give either lengths, such as [1000, 3096], or cu_seqlens, such as tensor([0, 1000, 4096])")
+            raise ValueError(
+                "give either lengths, such as [1000, 3096], or cu_seqlens, such as tensor([0, 1000, 4096])"
+            )
         if cu_seqlens is not None:
             edges = cu_seqlens.tolist()
             if cu_seqlens.dim() != 1 or cu_seqlens.is_floating_point() or not edges or edges[0] != 0:
@@ -109,7 +117,9 @@ class Layout:
         if mask.dim() != 2:
             raise ValueError(f"a padding mask has shape (B, L), got {tuple(mask.shape)}")
         if mask.dtype != torch.bool and not bool(((mask == 0) | (mask == 1)).all()):
-            raise ValueError("a padding mask holds 1 (a token) and 0 (padding) only; an additive mask (0 and -inf) is another thing")
+            raise ValueError(
+                "a padding mask holds 1 (a token) and 0 (padding) only; an additive mask (0 and -inf) is another thing"
+            )
         _check_window(window)
         real = mask.bool()
         index = (real.long().cumsum(-1) - 1).clamp(min=0)
@@ -121,13 +131,21 @@ class Layout:
         check_dtype(self.pos)
         check_dtype(self.index)
         if self.index.is_floating_point():
-            raise ValueError(f"index counts tokens and must be an integer tensor, got {self.index.dtype}; fractional places go into pos")
+            raise ValueError(
+                f"index counts tokens and must be an integer tensor, got {self.index.dtype}; fractional places go into pos"
+            )
         if self.segment.is_floating_point() or self.segment.dtype == torch.bool:
-            raise ValueError(f"segment numbers the texts (-1: padding) and must be an integer tensor, got {self.segment.dtype}")
+            raise ValueError(
+                f"segment numbers the texts (-1: padding) and must be an integer tensor, got {self.segment.dtype}"
+            )
         if self.index.shape != self.segment.shape or self.index.dim() != 2:
-            raise ValueError(f"index and segment must both have shape (B, L), got {tuple(self.index.shape)} and {tuple(self.segment.shape)}")
+            raise ValueError(
+                f"index and segment must both have shape (B, L), got {tuple(self.index.shape)} and {tuple(self.segment.shape)}"
+            )
         if self.pos.shape[-1] != self.index.shape[-1] or self.pos.dim() not in (2, 3):
-            raise ValueError(f"pos must have shape (B, L) or (axes, B, L) with L = {self.index.shape[-1]}, got {tuple(self.pos.shape)}")
+            raise ValueError(
+                f"pos must have shape (B, L) or (axes, B, L) with L = {self.index.shape[-1]}, got {tuple(self.pos.shape)}"
+            )
         if not {self.pos.shape[-2], self.index.shape[0]} <= {1, max(self.pos.shape[-2], self.index.shape[0])}:
             raise ValueError(f"pos is for a batch of {self.pos.shape[-2]}, index for one of {self.index.shape[0]}")
         if self.pos.is_floating_point() and not torch.compiler.is_compiling():
@@ -171,7 +189,9 @@ class Layout:
         """The same tokens in the same order, with the encoding told ``pos``: shape L, B L or axes B L."""
         check_dtype(pos)
         if pos.dim() == 0:
-            raise ValueError(f"positions are one number a token, shape (L,), (B, L) or (axes, B, L) with L = {self.length}; got shape ()")
+            raise ValueError(
+                f"positions are one number a token, shape (L,), (B, L) or (axes, B, L) with L = {self.length}; got shape ()"
+            )
         return replace(self, pos=pos[None] if pos.dim() == 1 else pos)
 
     def windowed(self, window: int | None) -> Layout:
@@ -182,12 +202,16 @@ class Layout:
     def to(self, device: torch.device | str) -> Layout:
         """The same layout on another device."""
         index = self.index.to(device)
-        return replace(self, index=index, segment=self.segment.to(device), pos=index if not self.remapped else self.pos.to(device))
+        return replace(
+            self, index=index, segment=self.segment.to(device), pos=index if not self.remapped else self.pos.to(device)
+        )
 
     def __getitem__(self, tokens: slice) -> Layout:
         """A slice of the tokens, the same for every row: ``at[:1024]``."""
         if not isinstance(tokens, slice):
-            raise ValueError(f"a layout is cut with a slice, such as at[:128]; for picked tokens use at.take(tensor), got {tokens!r}")
+            raise ValueError(
+                f"a layout is cut with a slice, such as at[:128]; for picked tokens use at.take(tensor), got {tokens!r}"
+            )
         start, stop, step = tokens.indices(self.length)
         if step == 1:
             return self.part(None, start, max(start, stop))
@@ -197,8 +221,14 @@ class Layout:
 
     def part(self, row: int | None, first: int, stop: int) -> Layout:
         """Tokens ``first .. stop-1`` of one row of the batch (None: of every row), contiguity kept."""
-        known = None if self.rows is None else self.rows if row is None or len(self.rows) == 1 else self.rows[row : row + 1]
-        runs = None if known is None else tuple(tuple(c for run in line if (c := _cut(run, first, stop))) for line in known)
+        known = (
+            None if self.rows is None else self.rows if row is None or len(self.rows) == 1 else self.rows[row : row + 1]
+        )
+        runs = (
+            None
+            if known is None
+            else tuple(tuple(c for run in line if (c := _cut(run, first, stop))) for line in known)
+        )
         index, segment, pos = self.index[:, first:stop], self.segment[:, first:stop], self.pos[..., first:stop]
         if row is not None:
             index, segment, pos = (t[..., row : row + 1, :] if t.shape[-2] > 1 else t for t in (index, segment, pos))
@@ -208,8 +238,14 @@ class Layout:
         """Any shard or permutation of the tokens, the same for every row: ``which`` holds places in this layout."""
         if which.dim() != 1 or which.is_floating_point() or which.dtype == torch.bool:
             raise ValueError(f"take() wants one row of integer places, got {which.dtype} of shape {tuple(which.shape)}")
-        if not torch.compiler.is_compiling() and which.numel() and not -self.length <= extent(which)[0] <= extent(which)[1] < self.length:
-            raise ValueError(f"take() wants places from 0 to {self.length - 1}, got {extent(which)[0]:g} to {extent(which)[1]:g}")
+        if (
+            not torch.compiler.is_compiling()
+            and which.numel()
+            and not -self.length <= extent(which)[0] <= extent(which)[1] < self.length
+        ):
+            raise ValueError(
+                f"take() wants places from 0 to {self.length - 1}, got {extent(which)[0]:g} to {extent(which)[1]:g}"
+            )
         index = self.index[:, which]
         pos = self.pos[..., which] if self.remapped else index
         return replace(self, index=index, segment=self.segment[:, which], pos=pos, rows=None)
@@ -222,7 +258,9 @@ class Layout:
     def then(self, more: Layout) -> Layout:
         """These tokens, and after them ``more``: what a cache holds after an append."""
         if self.pos.dim() != more.pos.dim():
-            raise ValueError(f"one layout has positions of shape {tuple(self.pos.shape)}, the other of {tuple(more.pos.shape)}: both must have as many axes")
+            raise ValueError(
+                f"one layout has positions of shape {tuple(self.pos.shape)}, the other of {tuple(more.pos.shape)}: both must have as many axes"
+            )
         batch = max(self.batch, more.batch)
         if not {self.batch, more.batch} <= {1, batch}:
             raise ValueError(f"a batch of {self.batch} rows can't go on as one of {more.batch}")
@@ -230,11 +268,18 @@ class Layout:
         index, segment, pos = (torch.cat([_spread(a, batch), _spread(b, batch)], dim=-1) for a, b in both)
         rows = None
         if self.rows is not None and more.rows is not None:
-            rows = tuple(_join(mine, theirs, self.length) for mine, theirs in zip(_widen(self.rows, batch), _widen(more.rows, batch), strict=True))
-        return replace(self, index=index, segment=segment, pos=pos if self.remapped or more.remapped else index, rows=rows)
+            rows = tuple(
+                _join(mine, theirs, self.length)
+                for mine, theirs in zip(_widen(self.rows, batch), _widen(more.rows, batch), strict=True)
+            )
+        return replace(
+            self, index=index, segment=segment, pos=pos if self.remapped or more.remapped else index, rows=rows
+        )
 
 
-def trusted(index: Tensor, segment: Tensor, window: int | None, rows: tuple[tuple[Run, ...], ...], keys: Any = None) -> Layout:
+def trusted(
+    index: Tensor, segment: Tensor, window: int | None, rows: tuple[tuple[Run, ...], ...], keys: Any = None
+) -> Layout:
     """A layout whose parts come from another and are known to fit, told its own index: no checks, for every token of a decode."""
     made = object.__new__(Layout)
     made.__dict__.update(index=index, segment=segment, pos=index, window=window, rows=rows, keys=keys)
@@ -283,7 +328,11 @@ def _join(mine: tuple[Run, ...], theirs: tuple[Run, ...], length: int) -> tuple[
     for run in theirs:
         moved = replace(run, offset=run.offset + length)
         last = joined[-1] if joined else None
-        touching = last and (last.segment, last.offset + last.length, last.first + last.length) == (run.segment, moved.offset, run.first)
+        touching = last and (last.segment, last.offset + last.length, last.first + last.length) == (
+            run.segment,
+            moved.offset,
+            run.first,
+        )
         if last and touching:
             joined[-1] = replace(last, length=last.length + run.length)
         else:

@@ -88,7 +88,9 @@ def _stranger(name: str, base: type[T]) -> type[T]:
     """A subclass of ``base`` named as ``package.module:Class``, from a module that is imported already."""
     module, _, attribute = name.partition(":")
     if module not in sys.modules:
-        raise ValueError(f"module {module!r} of {name!r} is not imported; import it first (build never imports by itself)")
+        raise ValueError(
+            f"module {module!r} of {name!r} is not imported; import it first (build never imports by itself)"
+        )
     found = getattr(sys.modules[module], attribute, None)
     if not (isinstance(found, type) and issubclass(found, base)):
         raise ValueError(f"{name!r} is not a subclass of milepost's {base.__name__}, got {type(found).__name__}")
@@ -101,7 +103,9 @@ def _parse(text: str) -> ast.expr:
     try:  # `module:Class` is no Python: write it as an attribute that no name of ours can have
         return ast.parse(text.strip().replace(":", ".__class__."), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError(f"can't read the spec {_short(text)!r} ({type(error).__name__}); write it as 'rope(base=500000.0) + alibi(heads=8)'") from None
+        raise ValueError(
+            f"can't read the spec {_short(text)!r} ({type(error).__name__}); write it as 'rope(base=500000.0) + alibi(heads=8)'"
+        ) from None
 
 
 def _terms(node: ast.expr, text: str) -> list[ast.expr]:
@@ -141,7 +145,9 @@ def _call(node: ast.expr, text: str, sizes: Mapping[str, int | tuple[int, ...] |
     """The name and the arguments of one term."""
     call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
     if call.args or any(word.arg is None for word in call.keywords):
-        raise ValueError(f"arguments are given by name in {_short(text)!r}: write rope(base=10000.0), not rope(10000.0)")
+        raise ValueError(
+            f"arguments are given by name in {_short(text)!r}: write rope(base=10000.0), not rope(10000.0)"
+        )
     words = [word.arg or "" for word in call.keywords]
     if len(set(words)) < len(words):
         raise ValueError(f"an argument stands twice in {_short(text)!r}")
@@ -154,7 +160,9 @@ def _name(node: ast.expr, text: str) -> str:
         pieces.append(node.attr)
         node = node.value
     if not isinstance(node, ast.Name):
-        raise ValueError(f"{_short(text)!r} is not a spec: a term must be a name such as rope or alibi, with arguments in brackets or none")
+        raise ValueError(
+            f"{_short(text)!r} is not a spec: a term must be a name such as rope or alibi, with arguments in brackets or none"
+        )
     dotted = ".".join([node.id, *reversed(pieces)])
     return dotted.replace(".__class__.", ":")
 
@@ -190,17 +198,28 @@ def _arguments(cls: type) -> dict[str, inspect.Parameter]:
 def _make(cls: type, name: str, known: Mapping[str, inspect.Parameter], given: dict[str, Any]) -> Any:
     for word, value in given.items():
         if word not in known:
-            raise ValueError(f"{name} has no argument {word!r}{nearest(word, known)}; it has: {', '.join(known) or 'none'}")
+            raise ValueError(
+                f"{name} has no argument {word!r}{nearest(word, known)}; it has: {', '.join(known) or 'none'}"
+            )
         _check_type(name, word, value, known[word])
     missing = [word for word, p in known.items() if p.default is p.empty and word not in given]
     if missing:
         beside = f", or build({name!r}, {missing[0]}=...)" if missing[0] in SIZES else ""
-        raise ValueError(f"{name} needs {', '.join(missing)}: write {name}({missing[0]}={'rope(...)' if missing[0] == 'rope' else '...'}){beside}")
+        raise ValueError(
+            f"{name} needs {', '.join(missing)}: write {name}({missing[0]}={'rope(...)' if missing[0] == 'rope' else '...'}){beside}"
+        )
     try:
         return cls(**given)
-    except (RuntimeError, TypeError, ArithmeticError, MemoryError) as error:  # sizes that no machine holds, and the like
+    except (
+        RuntimeError,
+        TypeError,
+        ArithmeticError,
+        MemoryError,
+    ) as error:  # sizes that no machine holds, and the like
         asked = ", ".join(f"{word}={value!r}" for word, value in given.items())
-        raise ValueError(f"can't make {name}({_short(asked)}): {_short(str(error).splitlines()[0] if str(error) else type(error).__name__)}") from None
+        raise ValueError(
+            f"can't make {name}({_short(asked)}): {_short(str(error).splitlines()[0] if str(error) else type(error).__name__)}"
+        ) from None
 
 
 _PLAIN = {"int": int, "float": float, "bool": bool, "str": str}
@@ -209,7 +228,9 @@ _PLAIN = {"int": int, "float": float, "bool": bool, "str": str}
 def _check_type(name: str, word: str, value: Any, parameter: inspect.Parameter) -> None:
     """A value must be of the kind that the signature names; what the signature says otherwise is the class's to check."""
     said = parameter.annotation
-    kinds = [kind.strip() for kind in (said if isinstance(said, str) else getattr(said, "__name__", str(said))).split("|")]
+    kinds = [
+        kind.strip() for kind in (said if isinstance(said, str) else getattr(said, "__name__", str(said))).split("|")
+    ]
     whole = isinstance(value, int) and not isinstance(value, bool)
     if whole and value > MOST.get(word, LARGEST):
         raise ValueError(f"{word} of {name} is at most {MOST.get(word, LARGEST)}, got {_short(str(value))}")

@@ -48,7 +48,9 @@ def geometric(size: int, base: float = 10000.0, pairs: int | None = None) -> Spe
     if not 1 < base <= 1e300:
         raise ValueError(f"base must be a finite number above 1 (at most 1e300), got {base}")
     live = size // 2 if pairs is None else pairs
-    return Spectrum(tuple(float(base) ** (-2 * i / size) if i < live else 0.0 for i in range(size // 2)), float(base), size)
+    return Spectrum(
+        tuple(float(base) ** (-2 * i / size) if i < live else 0.0 for i in range(size // 2)), float(base), size
+    )
 
 
 def retuned(plain: Spectrum, base: float) -> Spectrum:

@@ -43,7 +43,14 @@ def loss(encoding, strategy, length, seed, trained=16):
 def _row(length, value, around=0.05):
     if value is None:
         return {"length": length, "loss": None, "note": "table ends"}
-    return {"length": length, "loss": value, "low": value - around, "high": value + around, "perplexity": 2.718281828**value, "bits_per_byte": value / 0.6931}
+    return {
+        "length": length,
+        "loss": value,
+        "low": value - around,
+        "high": value + around,
+        "perplexity": 2.718281828**value,
+        "bits_per_byte": value / 0.6931,
+    }
 
 
 def _run(encoding, strategy, seed, lengths, trained):
@@ -58,7 +65,11 @@ def _run(encoding, strategy, seed, lengths, trained):
         "loss_by_window": known, "window_files": FILES,
     }  # fmt: skip
     if strategy != "none":
-        return run | {"fixed": [_row(n, loss(encoding, "none", trained, seed, trained) + FIXED.get(strategy, 0.3)) for n in lengths]}
+        return run | {
+            "fixed": [
+                _row(n, loss(encoding, "none", trained, seed, trained) + FIXED.get(strategy, 0.3)) for n in lengths
+            ]
+        }
     edges = [0, 1, 2, 4, 8, 16, 32, 64, 128]
     heads = [
         {"layer": layer, "head": head, "edges": edges, "distance": [0.05, 0.05, 0.1, 0.1, 0.1, 0.2, 0.3, 0.1], "mean": 20.0, "entropy": 2.0, "sink": 0.1}
@@ -72,7 +83,13 @@ def _run(encoding, strategy, seed, lengths, trained):
 
 
 def make(
-    encodings=("nope", "learned", "alibi", "rope"), strategies=("linear", "yarn"), seeds=(0, 1), lengths=(16, 32, 64, 128), trained=16, tasks=None, **other
+    encodings=("nope", "learned", "alibi", "rope"),
+    strategies=("linear", "yarn"),
+    seeds=(0, 1),
+    lengths=(16, 32, 64, 128),
+    trained=16,
+    tasks=None,
+    **other,
 ):
     """A whole results.json. ``tasks``: task -> encoding -> loss at every length."""
     runs = [
@@ -83,8 +100,16 @@ def make(
     for run in runs:
         if run["strategy"] != "none":
             for n in lengths:
-                gap = loss("rope", run["strategy"], n, run["seed"], trained) - loss("rope", "none", n, run["seed"], trained)
-                about = {"encoding": "rope", "strategy": run["strategy"], "seed": run["seed"], "against": "rope, none", "length": n}
+                gap = loss("rope", run["strategy"], n, run["seed"], trained) - loss(
+                    "rope", "none", n, run["seed"], trained
+                )
+                about = {
+                    "encoding": "rope",
+                    "strategy": run["strategy"],
+                    "seed": run["seed"],
+                    "against": "rope, none",
+                    "length": n,
+                }
                 compared.append({**about, "difference": gap, "low": gap - 0.02, "high": gap + 0.03})
     for task, losses in (tasks or {}).items():
         for encoding, value in losses.items():
@@ -95,10 +120,32 @@ def make(
         "lengths": list(lengths), "windows": 8, "seeds": list(seeds), "encodings": list(encodings), "strategies": ["none", *strategies],
         "tune": 0, "tasks": list(tasks or {}), "text": None, "tokenizer": "bytes", "schema": 1,
     }  # fmt: skip
-    text = {"source": "made by hand", "sha256": "ab" * 32, "train_tokens": 1000, "test_tokens": 100, "test_files": 4, "vocabulary": 256}
+    text = {
+        "source": "made by hand",
+        "sha256": "ab" * 32,
+        "train_tokens": 1000,
+        "test_tokens": 100,
+        "test_files": 4,
+        "vocabulary": 256,
+    }
     protocol = {"plan": plan, "text": text, "targets": 8, "intervals": "95%, bootstrap over test files"}
-    about = {"date": "2026-01-01T00:00:00+00:00", "python": "3.11", "machine": "x86_64", "system": "Linux", "cores": 2, "versions": {"milepost": "0.1.0"}}
-    return {"schema": 1, "runs": runs, "comparisons": compared, "missing": [], "failed": [], "provenance": {**about, "protocol": protocol}, **other}
+    about = {
+        "date": "2026-01-01T00:00:00+00:00",
+        "python": "3.11",
+        "machine": "x86_64",
+        "system": "Linux",
+        "cores": 2,
+        "versions": {"milepost": "0.1.0"},
+    }
+    return {
+        "schema": 1,
+        "runs": runs,
+        "comparisons": compared,
+        "missing": [],
+        "failed": [],
+        "provenance": {**about, "protocol": protocol},
+        **other,
+    }
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,11 @@ sys.path.insert(0, str(TOOLS))  # what makes pages and figures
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.S | re.M)
 ELSEWHERE = {"checkpoints.md", "migration.md", "space.md"}
 """Pages whose commands tests/test_readme.py runs."""
-PAGES = sorted(str(path.relative_to(DOCS)) for path in [*DOCS.glob("*.md"), *DOCS.glob("questions/*.md")] if path.name not in ELSEWHERE)
+PAGES = sorted(
+    str(path.relative_to(DOCS))
+    for path in [*DOCS.glob("*.md"), *DOCS.glob("questions/*.md")]
+    if path.name not in ELSEWHERE
+)
 
 
 def read(name):

@@ -13,7 +13,13 @@ ROOT = Path(__file__).parents[1]
 
 def launch(*words: str, cwd: Path | None = None) -> None:
     """Run a file, or ``-m`` a module, with its words in two processes; an error where one of them fails."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo", "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "GLOO_SOCKET_IFNAME": "lo",
+        "ACCELERATE_USE_CPU": "true",
+        "OMP_NUM_THREADS": "1",
+    }
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", *words]
     done = subprocess.run(start, capture_output=True, text=True, env=env, timeout=300, check=False, cwd=cwd)
     assert done.returncode == 0, done.stderr[-3000:]

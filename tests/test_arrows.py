@@ -37,20 +37,74 @@ ARROWS: dict[str, set[str]] = {
     "bench": LIBRARY | {"attention", "results", "lab", "measure"},
     "rope": {"pages", "rotation", "scaling", "spectrum"},
     "analysis": {"rope", "scaling", "spectrum"},
-    "checkpoints": LIBRARY | {"resize_table", "attention", "results", "rope", "analysis", "catalogue", "report", "measure", "maps", "lab", "testing"},
+    "checkpoints": LIBRARY
+    | {
+        "resize_table",
+        "attention",
+        "results",
+        "rope",
+        "analysis",
+        "catalogue",
+        "report",
+        "measure",
+        "maps",
+        "lab",
+        "testing",
+    },
     "measure": LIBRARY | {"attention", "results"},
     "lab": LIBRARY | {"attention", "measure", "results", "maps", "resize_table", "portrait"},
-    "claims": LIBRARY | {"resize_table", "attention", "testing", "results", "catalogue", "measure", "lab", "maps", "bench", "choose", "rope", "checkpoints"},
+    "claims": LIBRARY
+    | {
+        "resize_table",
+        "attention",
+        "testing",
+        "results",
+        "catalogue",
+        "measure",
+        "lab",
+        "maps",
+        "bench",
+        "choose",
+        "rope",
+        "checkpoints",
+    },
     # without torch
     "results": set(),
     "catalogue": {"encodings", "maps"},
     "report": {"results"},
     "choose": {"results", "catalogue"},
     # what is shown in a notebook, and the page
-    "notebook": {"encoding", "encodings", "portrait", "analysis", "rope", "scaling", "spectrum", "testing", "maps", "catalogue", "report"},
-    "explore": LIBRARY | {"attention", "testing", "portrait", "rope", "analysis", "lab", "maps", "catalogue", "results", "report"},
+    "notebook": {
+        "encoding",
+        "encodings",
+        "portrait",
+        "analysis",
+        "rope",
+        "scaling",
+        "spectrum",
+        "testing",
+        "maps",
+        "catalogue",
+        "report",
+    },
+    "explore": LIBRARY
+    | {"attention", "testing", "portrait", "rope", "analysis", "lab", "maps", "catalogue", "results", "report"},
     # the command line and the public names
-    "cli": {"spec", "encodings", "catalogue", "portrait", "testing", "bench", "checkpoints", "report", "results", "rope", "analysis", "lab", "maps"}
+    "cli": {
+        "spec",
+        "encodings",
+        "catalogue",
+        "portrait",
+        "testing",
+        "bench",
+        "checkpoints",
+        "report",
+        "results",
+        "rope",
+        "analysis",
+        "lab",
+        "maps",
+    }
     | {"choose", "claims", "explore", "milepost"},
     "milepost": {"encodings"},
 }
@@ -143,7 +197,10 @@ def targets(node: ast.Import | ast.ImportFrom) -> list[str]:
     module = node.module or ""
     assert node.level == 0, "imports are absolute here"
     inside = HOME.parent.joinpath(*module.split("."))
-    return [f"{module}.{a.name}" if module.startswith("milepost") and _is_module(inside / a.name) else module for a in node.names]
+    return [
+        f"{module}.{a.name}" if module.startswith("milepost") and _is_module(inside / a.name) else module
+        for a in node.names
+    ]
 
 
 def _is_module(path: Path) -> bool:
@@ -159,7 +216,9 @@ def walk(node: ast.AST, module_level: bool = True) -> Iterator[tuple[ast.Import 
             for other in child.orelse:
                 yield from walk(other, module_level)
         else:
-            yield from walk(child, module_level and not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda))
+            yield from walk(
+                child, module_level and not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            )
 
 
 FILES = sorted(HOME.rglob("*.py"))
@@ -178,7 +237,14 @@ def test_every_folder_and_file_has_its_line_in_the_tables():
 
 def test_the_tables_have_no_circles():
     order = list(TopologicalSorter(ARROWS).static_order())
-    assert order.index("positions") < order.index("encoding") < order.index("spec") < order.index("attention") < order.index("testing") < order.index("cli")
+    assert (
+        order.index("positions")
+        < order.index("encoding")
+        < order.index("spec")
+        < order.index("attention")
+        < order.index("testing")
+        < order.index("cli")
+    )
 
 
 @pytest.mark.parametrize("part", sorted(ARROWS))
@@ -190,7 +256,11 @@ def test_a_part_knows_only_the_parts_below_it(part):
 
 @pytest.mark.parametrize("part", sorted(PACKAGES))
 def test_a_part_imports_only_the_packages_it_needs(part):
-    outer = [i for i in IMPORTS if i.part == part and (top := i.target.split(".")[0]) != "milepost" and top not in sys.stdlib_module_names]
+    outer = [
+        i
+        for i in IMPORTS
+        if i.part == part and (top := i.target.split(".")[0]) != "milepost" and top not in sys.stdlib_module_names
+    ]
     wrong = [str(i) for i in outer if i.target.split(".")[0] not in PACKAGES[part]]
     assert not wrong
 
@@ -213,7 +283,11 @@ def test_the_command_line_imports_nothing_of_ours_until_a_command_runs():
 
 def test_no_module_is_a_drawer_for_odds_and_ends():
     drawers = {"util", "utils", "common", "helper", "helpers", "misc", "manager", "managers", "registry"}
-    wrong = [str(file) for file in HOME.rglob("*") if file.stem.strip("_") in drawers or file.stem.endswith(("_utils", "_manager", "_registry"))]
+    wrong = [
+        str(file)
+        for file in HOME.rglob("*")
+        if file.stem.strip("_") in drawers or file.stem.endswith(("_utils", "_manager", "_registry"))
+    ]
     assert not wrong
 
 
@@ -248,13 +322,23 @@ def test_a_report_imports_no_torch(module):
 
 
 def test_the_catalogue_is_read_without_torch():
-    done = run("import sys; from milepost.encodings.catalogue import pages; assert len(pages()) > 10; sys.exit('torch' in sys.modules)")
+    done = run(
+        "import sys; from milepost.encodings.catalogue import pages; assert len(pages()) > 10; sys.exit('torch' in sys.modules)"
+    )
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(
     "words",
-    [["--version"], ["--help"], ["list"], ["list", "rope", "alibi", "--json"], ["check", "--help"], ["show", "--help"], ["bench", "--help"]],
+    [
+        ["--version"],
+        ["--help"],
+        ["list"],
+        ["list", "rope", "alibi", "--json"],
+        ["check", "--help"],
+        ["show", "--help"],
+        ["bench", "--help"],
+    ],
     ids=" ".join,
 )
 def test_a_command_that_only_tells_imports_no_torch(words):

@@ -66,7 +66,14 @@ odd = st.integers(0, 40).map(lambda n: 2 * n + 1)
 
 
 @pytest.mark.parametrize(
-    "spec", ["rope(head_dim={})", "xpos(head_dim={})", "sinusoidal(width={})", "sandwich(heads=2, size={})", "rope(head_dim=90, rotary={})"]
+    "spec",
+    [
+        "rope(head_dim={})",
+        "xpos(head_dim={})",
+        "sinusoidal(width={})",
+        "sandwich(heads=2, size={})",
+        "rope(head_dim=90, rotary={})",
+    ],
 )
 def test_an_odd_rotary_size_is_refused_with_its_number(spec):
     @QUICK
@@ -78,7 +85,10 @@ def test_an_odd_rotary_size_is_refused_with_its_number(spec):
 
 
 @pytest.mark.parametrize("size", [0, -2])
-@pytest.mark.parametrize("spec", ["rope(head_dim={})", "xpos(head_dim={})", "sinusoidal(width={})", "transformer_xl(heads=2, head_dim=4, width={})"])
+@pytest.mark.parametrize(
+    "spec",
+    ["rope(head_dim={})", "xpos(head_dim={})", "sinusoidal(width={})", "transformer_xl(heads=2, head_dim=4, width={})"],
+)
 def test_a_rotary_size_below_two_is_refused(spec, size):
     said(lambda: build(spec.format(size)), "at least 2" if "rope" not in spec else "from 2", size)
 
@@ -86,7 +96,12 @@ def test_a_rotary_size_below_two_is_refused(spec, size):
 @QUICK
 @given(st.integers(1, 20).map(lambda n: 2 * n), st.integers(1, 20).map(lambda n: 2 * n))
 def test_more_rotary_channels_than_the_head_has_are_refused(head_dim, more):
-    said(lambda: build("rope", head_dim=head_dim) and build(f"rope(rotary={head_dim + more})", head_dim=head_dim), head_dim, head_dim + more, "even")
+    said(
+        lambda: build("rope", head_dim=head_dim) and build(f"rope(rotary={head_dim + more})", head_dim=head_dim),
+        head_dim,
+        head_dim + more,
+        "even",
+    )
 
 
 @pytest.mark.parametrize("name", [name for name, enc in ALL.items() if enc.heads])
@@ -97,7 +112,9 @@ def test_a_wrong_number_of_heads_is_refused_with_both_numbers(name):
     @given(st.integers(1, 12).filter(lambda n: n != enc.heads))
     def try_it(heads):
         q = torch.ones(1, heads, 3, 8)
-        said(lambda: attend(q, q, q, enc), f"for {enc.heads} heads", f"q has {heads}", "make the encoding for q's heads")
+        said(
+            lambda: attend(q, q, q, enc), f"for {enc.heads} heads", f"q has {heads}", "make the encoding for q's heads"
+        )
 
     try_it()
 
@@ -119,7 +136,9 @@ def test_a_wrong_size_of_the_last_dimension_is_refused_with_both_numbers(name):
             said(lambda: enc.embed(torch.ones(1, 3, size), torch.arange(3)), enc.width, size)
         for hook in {"query", "key"} & set(enc.points):
             if enc.head_dim not in (None, size):
-                said(lambda hook=hook: getattr(enc, hook)(torch.ones(1, 2, 3, size), torch.arange(3)), enc.head_dim, size)
+                said(
+                    lambda hook=hook: getattr(enc, hook)(torch.ones(1, 2, 3, size), torch.arange(3)), enc.head_dim, size
+                )
 
     try_it()
 
@@ -196,7 +215,9 @@ def test_positions_in_a_small_integer_dtype_count_as_int64_does_or_are_refused(n
     if enc.causal_only and "bias" in enc.points:
         wide = torch.tensor([0, 1, 3])
     narrow = wide.to(dtype)
-    for ours, theirs in zip([attention(enc, narrow), *hooks(enc, narrow)], [attention(enc, wide), *hooks(enc, wide)], strict=True):
+    for ours, theirs in zip(
+        [attention(enc, narrow), *hooks(enc, narrow)], [attention(enc, wide), *hooks(enc, wide)], strict=True
+    ):
         try:
             got = ours()
         except ValueError as error:
@@ -223,7 +244,12 @@ def test_a_position_past_the_end_is_refused_with_its_number(name, end):
     @given(st.integers(end, 2**62))
     def try_it(p):
         pos = torch.tensor([0, p])
-        for attempt in [lambda: enc.check(pos), lambda: enc.check(Layout.dense(2).told(pos)), attention(enc, pos), *hooks(enc, pos)[:1]]:
+        for attempt in [
+            lambda: enc.check(pos),
+            lambda: enc.check(Layout.dense(2).told(pos)),
+            attention(enc, pos),
+            *hooks(enc, pos)[:1],
+        ]:
             text = said(attempt, "past the end", end - 1)
             assert str(p) in text or f"{float(p):.12g}" in text or p > 10**11
 
@@ -258,7 +284,9 @@ def test_any_shapes_fit_or_are_refused(name):
     enc = ALL[name]
 
     @settings(QUICK, max_examples=60)
-    @given(st.sampled_from(sorted(set(enc.points) & {"embed", "query", "key"})), small_shape, st.booleans(), small_shape)
+    @given(
+        st.sampled_from(sorted(set(enc.points) & {"embed", "query", "key"})), small_shape, st.booleans(), small_shape
+    )
     def try_it(hook, shape, right_size, where):
         if right_size and shape:
             shape = (*shape[:-1], width_of(enc) if hook == "embed" else enc.head_dim or 8)
@@ -307,7 +335,15 @@ def test_a_tensor_of_another_rank_is_refused_with_its_shape(which, shape):
 
 
 @pytest.mark.parametrize(
-    "dtypes", [("float32", "float64", "float32"), ("float32", "float32", "bfloat16"), ("int64",) * 3, ("complex64",) * 3, ("bool",) * 3], ids=str
+    "dtypes",
+    [
+        ("float32", "float64", "float32"),
+        ("float32", "float32", "bfloat16"),
+        ("int64",) * 3,
+        ("complex64",) * 3,
+        ("bool",) * 3,
+    ],
+    ids=str,
 )
 def test_q_k_and_v_share_one_real_dtype(dtypes):
     q, k, v = (torch.ones(1, 2, 4, 8).to(getattr(torch, dtype)) for dtype in dtypes)
@@ -407,7 +443,10 @@ def test_any_lengths_make_a_packed_layout_or_are_refused(numbers):
 
 
 @settings(QUICK, max_examples=80)
-@given(st.lists(st.lists(st.integers(0, 2), min_size=3, max_size=3), min_size=1, max_size=3), st.sampled_from(["bool", "int64", "float32", "float64"]))
+@given(
+    st.lists(st.lists(st.integers(0, 2), min_size=3, max_size=3), min_size=1, max_size=3),
+    st.sampled_from(["bool", "int64", "float32", "float64"]),
+)
 def test_any_mask_makes_a_padded_layout_or_is_refused(rows, dtype):
     held(lambda: Layout.padded(torch.tensor(rows).to(getattr(torch, dtype))))
 
@@ -447,22 +486,46 @@ BAD_LAYOUTS: dict[str, tuple[Callable[[], Layout], tuple[str, ...]]] = {
     "cu_seqlens of two rows": (lambda: Layout.packed(cu_seqlens=torch.tensor([[0, 3]])), ("one row", "[[0, 3]]")),
     "cu_seqlens in float": (lambda: Layout.packed(cu_seqlens=torch.tensor([0.0, 3.0])), ("integers", "[0.0, 3.0]")),
     "a mask of one dimension": (lambda: Layout.padded(torch.ones(3)), ("(B, L)", "(3,)")),
-    "an additive mask": (lambda: Layout.padded(torch.tensor([[0.0, -float("inf")]])), ("1 (a token) and 0 (padding)", "additive")),
+    "an additive mask": (
+        lambda: Layout.padded(torch.tensor([[0.0, -float("inf")]])),
+        ("1 (a token) and 0 (padding)", "additive"),
+    ),
     "too many positions": (lambda: Layout.dense(3).told(torch.arange(4)), ("L = 3", "(1, 4)")),
     "a position without a dimension": (lambda: Layout.dense(3).told(torch.tensor(1)), ("pos", "()")),
     "positions in a list": (lambda: Layout.dense(3).told([0, 1, 2]), ("tensor", "list")),
-    "positions of another batch": (lambda: Layout.padded(torch.ones(3, 4)).told(torch.zeros(2, 4)), ("batch of 2", "3")),
+    "positions of another batch": (
+        lambda: Layout.padded(torch.ones(3, 4)).told(torch.zeros(2, 4)),
+        ("batch of 2", "3"),
+    ),
     "a token by its number": (lambda: Layout.dense(3)[1], ("slice", "take", "1")),
     "a place past the end": (lambda: Layout.dense(3).take(torch.tensor([0, 5])), ("0 to 2", "5")),
     "a place in float": (lambda: Layout.dense(3).take(torch.tensor([0.0])), ("integer", "float32")),
     "places as a mask": (lambda: Layout.dense(3).take(torch.tensor([True, False, True])), ("integer", "bool")),
-    "appending another batch": (lambda: Layout.padded(torch.ones(3, 4)).then(Layout.padded(torch.ones(2, 4))), ("3", "2")),
-    "appending other axes": (lambda: Layout.dense(3).told(torch.zeros(2, 1, 3, dtype=torch.long)).then(Layout.dense(1)), ("ax",)),
+    "appending another batch": (
+        lambda: Layout.padded(torch.ones(3, 4)).then(Layout.padded(torch.ones(2, 4))),
+        ("3", "2"),
+    ),
+    "appending other axes": (
+        lambda: Layout.dense(3).told(torch.zeros(2, 1, 3, dtype=torch.long)).then(Layout.dense(1)),
+        ("ax",),
+    ),
     "a negative window": (lambda: Layout.dense(3).windowed(-1), ("window of -1", "at least 1")),
-    "an index in float": (lambda: Layout(torch.zeros(1, 3), torch.zeros(1, 3), torch.zeros(1, 3)), ("index", "float32")),
-    "a segment in float": (lambda: Layout(torch.arange(3)[None], torch.zeros(1, 3), torch.arange(3)[None]), ("segment", "float32")),
-    "an index of one dimension": (lambda: Layout(torch.arange(3), torch.arange(3), torch.arange(3)), ("(B, L)", "(3,)")),
-    "a segment of another length": (lambda: Layout(torch.arange(3)[None], torch.zeros(1, 4, dtype=torch.long), torch.arange(3)[None]), ("(1, 3)", "(1, 4)")),
+    "an index in float": (
+        lambda: Layout(torch.zeros(1, 3), torch.zeros(1, 3), torch.zeros(1, 3)),
+        ("index", "float32"),
+    ),
+    "a segment in float": (
+        lambda: Layout(torch.arange(3)[None], torch.zeros(1, 3), torch.arange(3)[None]),
+        ("segment", "float32"),
+    ),
+    "an index of one dimension": (
+        lambda: Layout(torch.arange(3), torch.arange(3), torch.arange(3)),
+        ("(B, L)", "(3,)"),
+    ),
+    "a segment of another length": (
+        lambda: Layout(torch.arange(3)[None], torch.zeros(1, 4, dtype=torch.long), torch.arange(3)[None]),
+        ("(1, 3)", "(1, 4)"),
+    ),
 }
 
 

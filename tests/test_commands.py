@@ -98,7 +98,16 @@ def test_the_installed_script_is_the_same_command():
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["no-such-command"], ["list", "--no-such-option"], ["bench"], ["bench", "no-such"], ["check", "rope", "--heads", "many"]], ids=" ".join
+    "words",
+    [
+        [],
+        ["no-such-command"],
+        ["list", "--no-such-option"],
+        ["bench"],
+        ["bench", "no-such"],
+        ["check", "rope", "--heads", "many"],
+    ],
+    ids=" ".join,
 )
 def test_wrong_usage_exits_with_two(words):
     assert quick(*words).exit_code == 2
@@ -166,7 +175,11 @@ def test_show_prints_json_of_what_it_drew(tmp_path):
     assert done.returncode == 0, done.stderr
     drawn = json.loads(done.stdout)
     assert drawn["file"] == str(out) and out.exists()
-    assert [picture["encoding"] for picture in drawn["pictures"]] == ["rope(head_dim=8) + alibi(heads=2)", "t5(heads=2)", "fire(heads=2)"]
+    assert [picture["encoding"] for picture in drawn["pictures"]] == [
+        "rope(head_dim=8) + alibi(heads=2)",
+        "t5(heads=2)",
+        "fire(heads=2)",
+    ]
     assert all(picture["panels"] for picture in drawn["pictures"])
 
 
@@ -189,11 +202,15 @@ def test_show_draws_every_encoding_with_numbers_only(name, tmp_path):
             assert len(values) == len(panel["x"])
 
 
-CHROME = any(shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"))
+CHROME = any(
+    shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+)
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("ending", "start"), [(".png", rb"\x89PNG\r\n\x1a\n"), (".svg", rb"(<\?xml[^>]*>\s*)?<svg[\s>]")])
+@pytest.mark.parametrize(
+    ("ending", "start"), [(".png", rb"\x89PNG\r\n\x1a\n"), (".svg", rb"(<\?xml[^>]*>\s*)?<svg[\s>]")]
+)
 def test_show_draws_a_png_and_an_svg_with_a_chrome_and_says_what_is_missing_without(ending, start, tmp_path):
     out = tmp_path / f"alibi{ending}"
     done = run("show", "alibi", "--out", str(out), *SMALL)
@@ -226,14 +243,22 @@ def test_show_refuses_a_folder_that_it_can_not_write(tmp_path):
 
 @pytest.mark.parametrize("command", ["show", "check"])
 @pytest.mark.parametrize(
-    ("words", "said"), [([], "name at least one"), (["rope", "--all"], "not both"), (["rop"], "did you mean 'rope'"), (["rope(bas=1)"], "did you mean 'base'")]
+    ("words", "said"),
+    [
+        ([], "name at least one"),
+        (["rope", "--all"], "not both"),
+        (["rop"], "did you mean 'rope'"),
+        (["rope(bas=1)"], "did you mean 'base'"),
+    ],
 )
 def test_show_and_check_teach_on_wrong_names(command, words, said):
     done = quick(command, *words)
     assert done.exit_code == 2 and said in done.stderr and not done.stdout
 
 
-@pytest.mark.parametrize("words", [["rope", "--head-dim", "7"], ["alibi", "--heads", "0"], ["rope", "--length", "1"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["rope", "--head-dim", "7"], ["alibi", "--heads", "0"], ["rope", "--length", "1"]], ids=" ".join
+)
 def test_show_teaches_on_wrong_sizes(words, tmp_path):
     done = quick("show", *words, "--out", str(tmp_path / "x.html"))
     assert done.exit_code == 2 and words[-1] in done.stderr and "Traceback" not in done.output
@@ -312,7 +337,9 @@ def test_bench_rope_prints_json_alone():
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("words", [["--rounds", "0"], ["--heads", "0"], ["--head-dim", "7"], ["--device", "abacus"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["--rounds", "0"], ["--heads", "0"], ["--head-dim", "7"], ["--device", "abacus"]], ids=" ".join
+)
 def test_bench_rope_teaches_on_wrong_sizes(words):
     done = quick("bench", "rope", *TINY, *words)
     assert done.exit_code == 2, done.output

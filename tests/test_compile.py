@@ -99,7 +99,9 @@ def exported():
     block = Block().eval()
     length = torch.export.Dim("length", min=2, max=4096)
     shapes = {"x": {1: length}, "pos": {0: length}}
-    return block, torch.export.export(block, (torch.randn(1, 8, 16, dtype=torch.float64), torch.arange(8)), dynamic_shapes=shapes)
+    return block, torch.export.export(
+        block, (torch.randn(1, 8, 16, dtype=torch.float64), torch.arange(8)), dynamic_shapes=shapes
+    )
 
 
 @pytest.mark.parametrize("length", [3, 29])
@@ -116,13 +118,19 @@ def test_an_exported_graph_has_no_complex_numbers_and_no_table_of_fixed_length(e
     assert all(t.dim() < 2 or name.startswith("project") for name, t in program.state_dict.items())
 
 
-@pytest.mark.parametrize("spec", ["rope", "rope(pairing='interleaved')", "xpos", "sinusoidal", "transformer_xl", "sandwich"])
+@pytest.mark.parametrize(
+    "spec", ["rope", "rope(pairing='interleaved')", "xpos", "sinusoidal", "transformer_xl", "sandwich"]
+)
 def test_no_complex_dtype_is_in_the_compiled_graph(spec):
     enc = randomised_copy(build(spec, **SIZES))
     seen: list[torch.dtype] = []
 
     def look(graph: torch.fx.GraphModule, inputs: list[Tensor]):
-        seen.extend(node.meta["example_value"].dtype for node in graph.graph.nodes if isinstance(node.meta.get("example_value"), Tensor))
+        seen.extend(
+            node.meta["example_value"].dtype
+            for node in graph.graph.nodes
+            if isinstance(node.meta.get("example_value"), Tensor)
+        )
         return graph.forward
 
     torch.compile(hooks(enc), backend=look, fullgraph=True, dynamic=True)(*given(enc, 6))
@@ -161,7 +169,13 @@ def test_queries_keys_and_layers_share_one_table(tables):
 
 def test_a_write_to_the_positions_is_seen():
     enc, pos = build("rope", head_dim=8), torch.arange(5)
-    for change in (lambda: pos.add_(7), lambda: pos.__setitem__(0, 99), lambda: pos.copy_(torch.arange(5, 10)), pos.zero_, lambda: pos[2:].fill_(3)):
+    for change in (
+        lambda: pos.add_(7),
+        lambda: pos.__setitem__(0, 99),
+        lambda: pos.copy_(torch.arange(5, 10)),
+        pos.zero_,
+        lambda: pos[2:].fill_(3),
+    ):
         enc.query(ones(5), pos)
         change()
         assert torch.equal(enc.query(ones(5), pos), enc.query(ones(5), pos.clone()))
@@ -188,7 +202,12 @@ def test_slices_of_the_positions_are_separate():
 
 def test_two_bases_and_two_sizes_never_share_a_table():
     pos = torch.arange(5)
-    specs = ["rope(head_dim=8)", "rope(head_dim=8, base=5e5)", "rope(head_dim=8, rotary=4)", "rope(head_dim=8, rotary=4, partial='proportional')"]
+    specs = [
+        "rope(head_dim=8)",
+        "rope(head_dim=8, base=5e5)",
+        "rope(head_dim=8, rotary=4)",
+        "rope(head_dim=8, rotary=4, partial='proportional')",
+    ]
     together = [build(spec).query(ones(5), pos) for spec in specs]
     alone = [build(spec).query(ones(5), torch.arange(5)) for spec in specs]
     assert all(torch.equal(a, b) for a, b in zip(together, alone, strict=True))
@@ -207,7 +226,9 @@ def test_sinusoidal_and_rope_of_one_spectrum_each_get_their_own_code():
     turned = build("rope", head_dim=8).query(ones(5), pos)
     code = build("sinusoidal", width=8).embed(torch.zeros(1, 5, 8, dtype=torch.float64), pos)
     assert torch.equal(turned, build("rope", head_dim=8).query(ones(5), torch.arange(5)))
-    assert torch.equal(code, build("sinusoidal", width=8).embed(torch.zeros(1, 5, 8, dtype=torch.float64), torch.arange(5)))
+    assert torch.equal(
+        code, build("sinusoidal", width=8).embed(torch.zeros(1, 5, 8, dtype=torch.float64), torch.arange(5))
+    )
 
 
 def test_a_table_lives_and_dies_with_its_positions(tables):

@@ -57,7 +57,9 @@ def run_snippet(body):
 
 def promised(body):
     """What a snippet's comments say that it prints."""
-    return [line.rsplit("  # ", 1)[1] for line in body.splitlines() if line.lstrip().startswith("print(") and "  # " in line]
+    return [
+        line.rsplit("  # ", 1)[1] for line in body.splitlines() if line.lstrip().startswith("print(") and "  # " in line
+    ]
 
 
 def run_command(line, code, ran):
@@ -77,7 +79,16 @@ def run_command(line, code, ran):
 
 
 def test_pages_hold_snippets_and_commands():
-    assert {"walk.md", "tutorial.md", "recipes.md", "others.md", "lengths.md", "cost.md", "choosing.md", "questions/rope.md"} <= set(PAGES)
+    assert {
+        "walk.md",
+        "tutorial.md",
+        "recipes.md",
+        "others.md",
+        "lengths.md",
+        "cost.md",
+        "choosing.md",
+        "questions/rope.md",
+    } <= set(PAGES)
     fences = [found for name in PAGES for found in FENCE.findall(read(name))]
     assert {language for language, _ in fences} <= {"", "python", "text", "cluster", "harness", "elsewhere"}
     for language, body in fences:  # a plain fence holds commands alone, so that none is passed over
@@ -100,7 +111,13 @@ def test_what_needs_a_cluster_is_a_command_that_is_understood():
 
     from milepost.cli import app
 
-    found = [line for name in PAGES for language, body in FENCE.findall(read(name)) if language == "cluster" for line, _ in commands(body)]
+    found = [
+        line
+        for name in PAGES
+        for language, body in FENCE.findall(read(name))
+        if language == "cluster"
+        for line, _ in commands(body)
+    ]
     assert found
     for line in found:
         words = shlex.split(line)[1:]
@@ -115,7 +132,12 @@ def test_a_snippet_that_printed_something_else_would_be_seen():
 
 def kinds(cell):
     """What a cell showed: printed words, pictures."""
-    return {kind for output in cell.get("outputs", []) for kind in output.get("data", [output.get("name", "")]) if kind != "text/plain"}
+    return {
+        kind
+        for output in cell.get("outputs", [])
+        for kind in output.get("data", [output.get("name", "")])
+        if kind != "text/plain"
+    }
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -133,7 +155,9 @@ def test_a_notebook_runs_and_shows_what_it_showed(path, tmp_path):
             cell.source = cell.source.replace(long, short)
     with warnings.catch_warnings():
         warnings.simplefilter("default")
-        NotebookClient(book, timeout=200, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
+        NotebookClient(
+            book, timeout=200, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+        ).execute()
     assert [kinds(cell) for cell in book.cells] == before
 
 
@@ -145,7 +169,9 @@ def test_commands_on_made_pages_run(here):
     from milepost.encodings import NAMES, SPACE
     from milepost.testing import LAWS, check_encoding
 
-    found = [line for text in pages.all_pages().values() for _, body in FENCE.findall(text) for line, _ in commands(body)]
+    found = [
+        line for text in pages.all_pages().values() for _, body in FENCE.findall(text) for line, _ in commands(body)
+    ]
     assert len(found) > 60
     for line in found:
         words = shlex.split(line)
@@ -153,5 +179,7 @@ def test_commands_on_made_pages_run(here):
             run_command(line, 0, here)
         elif words[2] not in NAMES | SPACE:
             enc = build(words[2], head_dim=128 if "--head-dim" in words else 16)
-            done = check_encoding(enc, [law for law in LAWS if law.__name__ not in ("compiles", "backends_agree", "gradients")])
+            done = check_encoding(
+                enc, [law for law in LAWS if law.__name__ not in ("compiles", "backends_agree", "gradients")]
+            )
             assert done.ok, f"{line}: {done}"

@@ -18,7 +18,12 @@ LENGTH = 8000
 
 def harness():
     """The page's commands of the harness."""
-    lines = [line for language, body in FENCE.findall(read("recipes.md")) if language == "harness" for line in body.splitlines()]
+    lines = [
+        line
+        for language, body in FENCE.findall(read("recipes.md"))
+        if language == "harness"
+        for line in body.splitlines()
+    ]
     assert lines and all(line.startswith("lm_eval ") for line in lines)
     return [shlex.split(line)[1:] for line in lines]
 
@@ -26,7 +31,15 @@ def harness():
 def run(words, folder):
     """What the harness says, where no network may help."""
     about = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hf"), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-m", "lm_eval", *words], check=False, cwd=folder, env=about, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(
+        [sys.executable, "-m", "lm_eval", *words],
+        check=False,
+        cwd=folder,
+        env=about,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     return done.stdout
 
@@ -50,15 +63,33 @@ def test_a_text_of_ones_own_is_judged(tmp_path):
 
     furnish(tmp_path)
     text = (tmp_path / "book.txt").read_text(encoding="utf-8").encode()[:LENGTH].decode(errors="ignore")
-    done = CliRunner().invoke(app, ["extend", str(tmp_path / "model"), "--target-length", "8k", "--method", "yarn", "--out", str(tmp_path / "longer")])
+    done = CliRunner().invoke(
+        app,
+        [
+            "extend",
+            str(tmp_path / "model"),
+            "--target-length",
+            "8k",
+            "--method",
+            "yarn",
+            "--out",
+            str(tmp_path / "longer"),
+        ],
+    )
     assert done.exit_code == 0, done.output
     (tmp_path / "tasks").mkdir()
-    (task,) = (body for language, body in FENCE.findall(read("recipes.md")) if language == "text" and body.startswith("task: mine"))
+    (task,) = (
+        body
+        for language, body in FENCE.findall(read("recipes.md"))
+        if language == "text" and body.startswith("task: mine")
+    )
     (tmp_path / "tasks" / "mine.yaml").write_text(task)
     (tmp_path / "text.jsonl").write_text(json.dumps({"text": text}) + "\n")
     (words,) = (words for words in harness() if "mine" in words)
     said = float(re.search(r"byte_perplexity\|[^|]*\|\s*([\d.]+)\|", run(words, tmp_path)).group(1))
-    assert said == pytest.approx(expected(tmp_path / "longer", text), rel=2**-12)  # as far as a float32 angle of 8,000 is off
+    assert said == pytest.approx(
+        expected(tmp_path / "longer", text), rel=2**-12
+    )  # as far as a float32 angle of 8,000 is off
     assert said != pytest.approx(expected(tmp_path / "model", text), rel=1e-2), "the scaling was not applied"
 
 

@@ -31,7 +31,12 @@ def measured():
             if value is not None:
                 losses.add(f"{value:.3f}")
                 changes.add(f"{value / start - 1:+.1%}")
-        fixed = [row["loss"] for run in lab.runs(encoding, strategy) for row in run.get("fixed", []) if row["length"] == first]
+        fixed = [
+            row["loss"]
+            for run in lab.runs(encoding, strategy)
+            for row in run.get("fixed", [])
+            if row["length"] == first
+        ]
         if fixed:
             costs.add(f"{sum(fixed) / len(fixed) - start:.3f}")
     return losses, changes, costs
@@ -60,10 +65,17 @@ def test_the_table_of_lengths_is_that_of_the_standard_run():
 def test_costs_are_those_of_the_benchmark():
     result = json.loads((DOCS / "bench" / "bench.json").read_text(encoding="utf-8"))
     ours = {(r["scheme"], r["implementation"], r["length"]): r for r in result["rows"] if r["pass"] == "forward"}
-    rows = re.findall(r"^\| `(\w+)` \| ([\d.]+) \| ([\d.]+)( \(transformers, eager\))? \| (\d+) MB \| (\d+) MB \|$", read("cost.md"), flags=re.M)
+    rows = re.findall(
+        r"^\| `(\w+)` \| ([\d.]+) \| ([\d.]+)( \(transformers, eager\))? \| (\d+) MB \| (\d+) MB \|$",
+        read("cost.md"),
+        flags=re.M,
+    )
     assert len(rows) == 10
     for scheme, ratio, plain, eager, extra, much in rows:
-        mine, theirs = ours[scheme, "milepost", 4096], ours[scheme, "transformers eager" if eager else "materialised", 4096]
+        mine, theirs = (
+            ours[scheme, "milepost", 4096],
+            ours[scheme, "transformers eager" if eager else "materialised", 4096],
+        )
         assert (ratio, plain) == (f"{mine['ratio']:.2f}", f"{theirs['ratio']:.2f}")
         assert (extra, much) == (f"{mine['peak_mb']:.0f}", f"{theirs['peak_mb']:.0f}")
 
@@ -73,14 +85,27 @@ def test_what_the_walk_says_of_a_recurrent_network_is_what_its_figure_found():
 
     found = {name.split(", R2 = ")[0]: name.split(" = ")[1] for name in order.recurrent()[1].lines if "R2" in name}
     words = " ".join(read("walk.md").split())
-    assert f"R² is {found['GRU']} for a straight line, against {found['attention without position, 3 layers']} for three causal layers" in words
+    assert (
+        f"R² is {found['GRU']} for a straight line, against {found['attention without position, 3 layers']} for three causal layers"
+        in words
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "claim", "number", "says"),
     [
-        ("walk.md", "rnn", "trained", "a line reads the place with an R² of {value:.2f} ({low:.2f} to {high:.2f}, [measured](claims.md#rnn))"),
-        ("queries-and-keys.md", "base-up", "far", "loses {value:.2f} nats a token more ({low:.2f} to {high:.2f}, [measured](claims.md#base-up))"),
+        (
+            "walk.md",
+            "rnn",
+            "trained",
+            "a line reads the place with an R² of {value:.2f} ({low:.2f} to {high:.2f}, [measured](claims.md#rnn))",
+        ),
+        (
+            "queries-and-keys.md",
+            "base-up",
+            "far",
+            "loses {value:.2f} nats a token more ({low:.2f} to {high:.2f}, [measured](claims.md#base-up))",
+        ),
     ],
 )
 def test_what_a_page_says_of_a_claim_is_what_was_measured(name, claim, number, says):
@@ -91,7 +116,9 @@ def test_what_a_page_says_of_a_claim_is_what_was_measured(name, claim, number, s
 def test_bases_that_are_said_to_lose_the_same_are_not_told_apart():
     rows = {row["id"]: row for row in json.loads((DOCS / "claims" / "claims.json").read_text(encoding="utf-8"))["rows"]}
     home = rows["base-up"]["numbers"]["home"]
-    assert home["low"] < 0 < home["high"] and "lose as much as each other there" in " ".join(read("queries-and-keys.md").split())
+    assert home["low"] < 0 < home["high"] and "lose as much as each other there" in " ".join(
+        read("queries-and-keys.md").split()
+    )
 
 
 # -- questions -----------------------------------------------------------------------------------------------------------
@@ -119,7 +146,9 @@ def test_every_question_is_there_in_its_order():
 
 @pytest.mark.parametrize(("title", "body"), list(sections()), ids=lambda value: value.split()[0])
 def test_a_question_has_its_original_an_answer_a_command_and_a_figure(title, body):
-    assert re.search(r"^\*[^*]*[\u4e00-\u9fff][^*]*\*$", body.split("\n\n")[0].strip() or body.split("\n\n")[1], flags=re.M), "the Chinese original"
+    assert re.search(
+        r"^\*[^*]*[\u4e00-\u9fff][^*]*\*$", body.split("\n\n")[0].strip() or body.split("\n\n")[1], flags=re.M
+    ), "the Chinese original"
     assert any(language in ("", "python") for language, _ in FENCE.findall(body)), "a command or a snippet"
     figures = re.findall(r"!\[([^\]]+)\]\(\.\./([\w/.-]+)\)", body)
     assert figures and all(words for words, _ in figures)
@@ -134,7 +163,12 @@ def test_every_figure_that_a_page_shows_is_made():
     import portraits
     from figures import FIGURES
 
-    known = set(FIGURES) | {f"encoding-{n}" for n in NAMES | SPACE} | {f"map-{n}" for n in MAPS} | {f"scaling-{n}" for n in SCALINGS}
+    known = (
+        set(FIGURES)
+        | {f"encoding-{n}" for n in NAMES | SPACE}
+        | {f"map-{n}" for n in MAPS}
+        | {f"scaling-{n}" for n in SCALINGS}
+    )
     shown = {name for page in (*PAGES, *ELSEWHERE) for name in re.findall(r"figures/([\w-]+)\.svg", read(page))}
     assert shown <= known
     assert set(FIGURES) <= shown, "a figure that no page shows"
@@ -154,7 +188,10 @@ def test_the_page_of_the_explorer_has_every_view_as_its_command_opens_it():
         assert explored.command(view) in text
         for n, spec in enumerate(encodings):
             found = answer(view, {**values, "encoding": spec})
-            assert found["sentence"] in text and [one.to_json() for one in pictures[f"explore-{view}-{n}"]] == found["figures"]
+            assert (
+                found["sentence"] in text
+                and [one.to_json() for one in pictures[f"explore-{view}-{n}"]] == found["figures"]
+            )
 
 
 def test_a_page_of_an_encoding_is_its_docstring():
@@ -166,7 +203,11 @@ def test_a_page_of_an_encoding_is_its_docstring():
     for name in (*NAMES, *SPACE):
         text = made[f"encodings/{name}.md"]
         about = page(name)
-        assert about.formula.splitlines()[0] in text and f"figures/encoding-{name}.svg" in text and f"milepost check {name}" in text
+        assert (
+            about.formula.splitlines()[0] in text
+            and f"figures/encoding-{name}.svg" in text
+            and f"milepost check {name}" in text
+        )
         for line in about.facts:
             assert f"| {line} |" in text
     assert len(made) == 3 + len(NAMES | SPACE) + len(SCALINGS) + len(MAPS)
@@ -183,14 +224,30 @@ def test_the_figures_of_the_migration_are_those_that_were_measured():
     told = json.loads((DOCS / "migration" / "migration.json").read_text(encoding="utf-8"))
     inside, share, tokens = told["inside"], told["share"], told["provenance"]["protocol"]["tokens"]
     said = read("migration.md")
-    for number in (f"{inside['before']['value']:.4f} before", f"{inside['swapped']['value']:.4f} right", f"{inside['recovered']['value']:.4f} after"):
+    for number in (
+        f"{inside['before']['value']:.4f} before",
+        f"{inside['swapped']['value']:.4f} right",
+        f"{inside['recovered']['value']:.4f} after",
+    ):
         assert number in said
     assert f"{share['value']:.1%} of the gap (95% between {share['low']:.1%} and {share['high']:.1%})" in said
     assert f"{told['past'][0]['difference']['value']:.4f} nats more" in said and told["past"][0]["works"]
-    assert f"{tokens['trained']:,} bytes" in said and f"{tokens['migration']:,}\ntokens" in said and 10 * tokens["migration"] <= tokens["trained"]
+    assert (
+        f"{tokens['trained']:,} bytes" in said
+        and f"{tokens['migration']:,}\ntokens" in said
+        and 10 * tokens["migration"] <= tokens["trained"]
+    )
     assert share["low"] > 0.9 and told["recovered"] and told["ok"]
     import lab
 
     (panel,) = lab.migration()
-    assert panel.mark == told["old"] and panel.lines["before"][0] == told["by_position"][0]["before"]["value"] and panel.lines["before"][-1] is None
-    assert panel.lines["after recovery"][-1] == told["by_position"][-1]["recovered"]["value"] < panel.lines["after the swap"][-1]
+    assert (
+        panel.mark == told["old"]
+        and panel.lines["before"][0] == told["by_position"][0]["before"]["value"]
+        and panel.lines["before"][-1] is None
+    )
+    assert (
+        panel.lines["after recovery"][-1]
+        == told["by_position"][-1]["recovered"]["value"]
+        < panel.lines["after the swap"][-1]
+    )

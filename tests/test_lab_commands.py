@@ -15,13 +15,18 @@ from milepost.report import lab
 
 
 def run(*words, **more):
-    return CliRunner().invoke(app, [str(word) for word in words], env={"NO_COLOR": "1", "COLUMNS": "200", "TERM": "dumb"}, **more)
+    return CliRunner().invoke(
+        app, [str(word) for word in words], env={"NO_COLOR": "1", "COLUMNS": "200", "TERM": "dumb"}, **more
+    )
 
 
 @pytest.fixture
 def folders(made, tmp_path):
     """Two runs that can be compared, one with strategies and one with another encoding."""
-    for name, results in (("first", made(tasks={"recall": {"rope": 0.5, "nope": 2.2}})), ("second", made(encodings=("rope", "sinusoidal")))):
+    for name, results in (
+        ("first", made(tasks={"recall": {"rope": 0.5, "nope": 2.2}})),
+        ("second", made(encodings=("rope", "sinusoidal"))),
+    ):
         (tmp_path / name).mkdir()
         (tmp_path / name / "results.json").write_text(json.dumps(results))
     return tmp_path / "first", tmp_path / "second"
@@ -43,7 +48,9 @@ def test_a_tiny_run_ends_with_a_table_an_answer_and_a_report(tmp_path):
     out = tmp_path / "run"
     done = run("lab", "--profile", "tiny", "--encodings", "nope,learned", "--lengths", "1x,2x", "--out", out)
     assert done.exit_code == 0, done.output
-    assert "16 (1x)" in done.stdout and "table ends" in done.stdout and "At 2 times the trained 16 tokens" in done.stdout
+    assert (
+        "16 (1x)" in done.stdout and "table ends" in done.stdout and "At 2 times the trained 16 tokens" in done.stdout
+    )
     assert f"open {out / 'report.html'}" in done.stderr
     results = lab.load(out)
     assert (out / "report.md").read_text() == lab.text(results)
@@ -89,7 +96,10 @@ def test_compare_as_json(folders):
     done = run("compare", *folders, "--json")
     found = json.loads(done.stdout)
     assert [part["from"] for part in found["joined"]] == ["first", "second"]
-    assert {run.get("from") for run in found["runs"] if run["encoding"] == "rope" and run["data"] == "text"} == {"first", "second"}
+    assert {run.get("from") for run in found["runs"] if run["encoding"] == "rope" and run["data"] == "text"} == {
+        "first",
+        "second",
+    }
 
 
 @pytest.mark.parametrize(
@@ -131,7 +141,10 @@ def test_choose_ranks_with_evidence_and_cost(folders):
 def test_choose_says_what_it_assumed_when_nobody_can_be_asked(folders):
     done = run("choose", "--runs", folders[0], "--far-recall")
     assert done.exit_code == 0
-    assert "trained at 4096 (assumed), to read 16384 tokens (assumed), text (assumed), far recall matters, absolute place" in done.stdout
+    assert (
+        "trained at 4096 (assumed), to read 16384 tokens (assumed), text (assumed), far recall matters, absolute place"
+        in done.stdout
+    )
     assert "not measured" in done.stdout
 
 
@@ -144,7 +157,9 @@ def test_choose_as_json(folders):
 
 def test_choose_takes_several_runs_that_can_be_compared(folders):
     done = run("choose", *SAID, "--runs", folders[0], "--runs", folders[1], "--json")
-    assert {"rope (first), yarn", "rope (second), yarn", "sinusoidal"} <= {one["name"] for one in json.loads(done.stdout)["ranked"]}
+    assert {"rope (first), yarn", "rope (second), yarn", "sinusoidal"} <= {
+        one["name"] for one in json.loads(done.stdout)["ranked"]
+    }
     change(folders[1], "provenance", "protocol", "text", "sha256", to="0" * 64)
     done = run("choose", *SAID, "--runs", folders[0], "--runs", folders[1])
     assert done.exit_code == 2 and "another text" in done.stderr
@@ -160,7 +175,10 @@ def test_choose_judges_by_what_ships_or_says_that_nothing_does(made, monkeypatch
     assert "not measured" in done.stdout  # no bench.json there
 
 
-@pytest.mark.parametrize(("words", "said"), [(["--trained-length", "many"], "lengths are numbers"), (["--target-length", "0"], "lengths are numbers")])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["--trained-length", "many"], "lengths are numbers"), (["--target-length", "0"], "lengths are numbers")],
+)
 def test_choose_refuses_what_is_no_length(folders, words, said):
     done = run("choose", "--runs", folders[0], *words)
     assert done.exit_code == 2 and said in done.stderr
@@ -170,7 +188,9 @@ def test_choose_asks_on_a_terminal_for_what_was_not_said(folders):
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "milepost.cli", "choose", "--runs", str(folders[0]), "--target-length", "4k"]
     env = os.environ | {"NO_COLOR": "1", "COLUMNS": "200"}
-    with subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
+    ) as process:
         os.write(ours, b"2k\ntext\ny\nn\n")
         try:
             said, asked = process.communicate(timeout=60)
@@ -179,10 +199,18 @@ def test_choose_asks_on_a_terminal_for_what_was_not_said(folders):
     os.close(ours)
     os.close(theirs)
     assert process.returncode == 0, asked
-    for question in ("Tokens that the model is trained on [4096]", "What does it read", "Must it find things far back", "Does the absolute place"):
+    for question in (
+        "Tokens that the model is trained on [4096]",
+        "What does it read",
+        "Must it find things far back",
+        "Does the absolute place",
+    ):
         assert question in asked
     assert "Tokens that it must read" not in asked
-    assert "trained at 2048, to read 4096 tokens, text, far recall matters, absolute place does not matter." in said and "assumed" not in said
+    assert (
+        "trained at 2048, to read 4096 tokens, text, far recall matters, absolute place does not matter." in said
+        and "assumed" not in said
+    )
 
 
 def test_choose_needs_no_torch(folders):
@@ -192,6 +220,8 @@ sys.modules["torch"] = sys.modules["numpy"] = None
 from milepost.cli import app
 app(["choose", "--runs", {str(folders[0])!r}, "--json"])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["ranked"]

@@ -194,7 +194,9 @@ class CastableBuffer(Encoding):
     def __init__(self, width: int):
         super().__init__()
         self.width = width
-        self.register_buffer("frequencies", 10000.0 ** -(torch.arange(width, dtype=torch.float64) / width), persistent=False)
+        self.register_buffer(
+            "frequencies", 10000.0 ** -(torch.arange(width, dtype=torch.float64) / width), persistent=False
+        )
 
     def embed(self, x, pos):
         return x + (pos[..., None] * self.frequencies).sin().to(x.dtype)
@@ -288,7 +290,13 @@ class TurnsByTheWrongNorm(Encoding):
     def query(self, q, pos):
         angle = pos.double()[..., None, :, None]
         even, odd = q[..., ::2], q[..., 1::2]
-        return torch.stack([even * angle.cos() - odd * angle.sin(), even * angle.sin() + odd * angle.cos() * 1.001], dim=-1).flatten(-2).to(q.dtype)
+        return (
+            torch.stack(
+                [even * angle.cos() - odd * angle.sin(), even * angle.sin() + odd * angle.cos() * 1.001], dim=-1
+            )
+            .flatten(-2)
+            .to(q.dtype)
+        )
 
     key = query
 

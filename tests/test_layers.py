@@ -31,7 +31,13 @@ class Decoder(nn.Module):
 
 @pytest.mark.parametrize(
     "specs",
-    [["rope"] * 3, ["learned", "nope", "nope"], ["rope", "nope", "alibi"], ["t5", "rope(base=1e6)", "rope + alibi"], ["rope(scaling=staged(trained=8))"] * 3],
+    [
+        ["rope"] * 3,
+        ["learned", "nope", "nope"],
+        ["rope", "nope", "alibi"],
+        ["t5", "rope(base=1e6)", "rope + alibi"],
+        ["rope(scaling=staged(trained=8))"] * 3,
+    ],
     ids=" | ".join,
 )
 @torch.no_grad()
@@ -42,7 +48,10 @@ def test_a_deep_model_decodes_what_it_reads(specs):
     x = torch.randn(2, 40, 16, dtype=torch.float64)
     whole = model(x, Layout.dense(40))
     caches = [KVCache(enc, capacity=4) for enc in encodings]
-    parts = [model(x[:, a:e], caches[0].next(e - a), caches) for a, e in [(0, 5), (5, 6), (6, 20), *[(t, t + 1) for t in range(20, 40)]]]
+    parts = [
+        model(x[:, a:e], caches[0].next(e - a), caches)
+        for a, e in [(0, 5), (5, 6), (6, 20), *[(t, t + 1) for t in range(20, 40)]]
+    ]
     assert (torch.cat(parts, dim=1) - whole).abs().max() < 1e-11
 
 

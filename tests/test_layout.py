@@ -23,7 +23,9 @@ def allowed(at: Layout, to: Layout, causal: bool) -> list[list[list[bool]]]:
         mine = list(zip(at.index[b % len(at.index)].tolist(), at.segment[b % len(at.index)].tolist(), strict=True))
         theirs = list(zip(to.index[b % len(to.index)].tolist(), to.segment[b % len(to.index)].tolist(), strict=True))
         near = at.window or 10**9
-        found.append([[s == t != -1 and not (causal and j > i) and abs(i - j) <= near - 1 for j, t in theirs] for i, s in mine])
+        found.append(
+            [[s == t != -1 and not (causal and j > i) and abs(i - j) <= near - 1 for j, t in theirs] for i, s in mine]
+        )
     return found
 
 
@@ -41,7 +43,9 @@ def unfold(at: Layout) -> None:
         assert reached <= at.length
         segments = at.segment[b].tolist()
         assert [s for _, s in told] == segments
-        assert [i for i, s in told if s >= 0] == [i for i, s in zip(at.index[b].tolist(), segments, strict=True) if s >= 0]
+        assert [i for i, s in told if s >= 0] == [
+            i for i, s in zip(at.index[b].tolist(), segments, strict=True) if s >= 0
+        ]
 
 
 def check(at: Layout, to: Layout | None = None) -> None:
@@ -149,14 +153,20 @@ def test_a_window_counts_the_token_itself(window):
     both = Layout.dense(6).windowed(window)
     assert torch.equal(both.mask(causal=False), at.mask(causal=False))
     assert at.windowed(None).window is None
-    for other in (Layout.packed([3, 4], window=window), Layout.padded(torch.tensor([[0, 1, 1, 1]]), window=window), Layout.decode(4, 2, window=window)):
+    for other in (
+        Layout.packed([3, 4], window=window),
+        Layout.padded(torch.tensor([[0, 1, 1, 1]]), window=window),
+        Layout.decode(4, 2, window=window),
+    ):
         assert other.window == window
         check(other)
 
 
 def test_the_window_is_that_of_the_queries():
     check(Layout.dense(3, start=4, window=2), Layout.dense(7))
-    assert Layout.dense(1, start=4, window=2).mask(Layout.dense(7, window=1)).int().tolist() == [[[[0, 0, 0, 1, 1, 0, 0]]]]
+    assert Layout.dense(1, start=4, window=2).mask(Layout.dense(7, window=1)).int().tolist() == [
+        [[[0, 0, 0, 1, 1, 0, 0]]]
+    ]
 
 
 # -- told -------------------------------------------------------------------------------------------------------------
@@ -166,7 +176,15 @@ def test_the_window_is_that_of_the_queries():
 def test_what_an_encoding_is_told_never_changes_the_mask(causal):
     at = Layout.packed([5, 4], window=3)
     before = at.mask(causal=causal)
-    remaps = [grouped(at.index, 4), interpolate(at.index, 8), randomised(9, 100, batch=2), at.index.flip(-1), torch.zeros(9), grid(3, 3), at.index[0] * 1000]
+    remaps = [
+        grouped(at.index, 4),
+        interpolate(at.index, 8),
+        randomised(9, 100, batch=2),
+        at.index.flip(-1),
+        torch.zeros(9),
+        grid(3, 3),
+        at.index[0] * 1000,
+    ]
     for pos in remaps:
         told = at.told(pos)
         assert told.remapped and torch.equal(told.mask(causal=causal), before)
@@ -201,9 +219,16 @@ def layouts(draw) -> Layout:
     if kind == "packed":
         return Layout.packed(draw(st.lists(st.integers(0, 5), max_size=4)))
     if kind == "decode":
-        return Layout.decode(torch.tensor(draw(st.lists(st.integers(0, 9), min_size=1, max_size=3))), draw(st.integers(0, 4)))
+        return Layout.decode(
+            torch.tensor(draw(st.lists(st.integers(0, 9), min_size=1, max_size=3))), draw(st.integers(0, 4))
+        )
     wide = draw(st.integers(0, 8))
-    return Layout.padded(torch.tensor(draw(st.lists(st.lists(st.booleans(), min_size=wide, max_size=wide), min_size=1, max_size=3)), dtype=torch.bool))
+    return Layout.padded(
+        torch.tensor(
+            draw(st.lists(st.lists(st.booleans(), min_size=wide, max_size=wide), min_size=1, max_size=3)),
+            dtype=torch.bool,
+        )
+    )
 
 
 @given(at=layouts(), start=st.integers(-10, 10), stop=st.integers(-10, 10))
@@ -309,7 +334,9 @@ def test_runs_join_only_where_text_and_index_go_on():
 
 def test_appending_keeps_what_each_was_told_and_the_first_window():
     both = Layout.dense(2, window=5).told(torch.tensor([10, 20])).then(Layout.decode(2))
-    assert both.pos.tolist() == [[10, 20, 2]] and both.index.tolist() == [[0, 1, 2]] and both.remapped and both.window == 5
+    assert (
+        both.pos.tolist() == [[10, 20, 2]] and both.index.tolist() == [[0, 1, 2]] and both.remapped and both.window == 5
+    )
     both = Layout.dense(2).then(Layout.decode(2).told(torch.tensor([99])))
     assert both.pos.tolist() == [[0, 1, 99]]
 
@@ -365,12 +392,18 @@ def test_moving_to_a_device_keeps_index_and_position_one_tensor():
         (lambda: Layout.dense(3).told(torch.arange(3).half()), "float16"),
         (lambda: Layout.dense(3).told(torch.tensor([0.0, float("nan"), 1.0])), "must be finite"),
         (lambda: Layout.dense(3).told(torch.arange(4)), r"L = 3, got \(1, 4\)"),
-        (lambda: Layout.decode(torch.tensor([1, 2])).told(torch.zeros(3, 1)), "pos is for a batch of 3, index for one of 2"),
+        (
+            lambda: Layout.decode(torch.tensor([1, 2])).told(torch.zeros(3, 1)),
+            "pos is for a batch of 3, index for one of 2",
+        ),
         (lambda: Layout.dense(3)[1], r"cut with a slice, such as at\[:128\]"),
         (lambda: Layout.dense(3).take(torch.tensor([0.5])), "integer places"),
         (lambda: Layout.dense(3).take(torch.tensor([True, False, True])), "integer places"),
         (lambda: Layout.dense(3).take(torch.tensor([[0]])), r"shape \(1, 1\)"),
-        (lambda: Layout(torch.zeros(1, 3).long(), torch.zeros(1, 2).long(), torch.zeros(1, 3)), "index and segment must both have shape"),
+        (
+            lambda: Layout(torch.zeros(1, 3).long(), torch.zeros(1, 2).long(), torch.zeros(1, 3)),
+            "index and segment must both have shape",
+        ),
     ],
 )
 def test_bad_input_is_refused_with_what_was_got(make, message):

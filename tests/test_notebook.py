@@ -56,11 +56,16 @@ def tags(thing):
     return found
 
 
-@pytest.mark.parametrize("name", [*NAMES, *SPACE, "rope + alibi", "self_extend(rope=rope, group=4, window=8)", "rope(scaling=dynamic(trained=32))"])
+@pytest.mark.parametrize(
+    "name",
+    [*NAMES, *SPACE, "rope + alibi", "self_extend(rope=rope, group=4, window=8)", "rope(scaling=dynamic(trained=32))"],
+)
 def test_an_encoding_is_its_picture_with_its_formula(name):
     enc = build(name, heads=4, head_dim=16, width=16, length=32)
     found = tags(enc)
-    assert found.seen.count("svg") == len(portrait(enc, 64).panels) >= 1 and found.seen.count("details") == len(name.split(" + "))
+    assert found.seen.count("svg") == len(portrait(enc, 64).panels) >= 1 and found.seen.count("details") == len(
+        name.split(" + ")
+    )
     assert repr(enc) in "".join(found.words)
     assert "arXiv" in "".join(found.words) or "Fleetwood" in "".join(found.words) or "Su," in "".join(found.words)
 
@@ -68,7 +73,10 @@ def test_an_encoding_is_its_picture_with_its_formula(name):
 def test_the_picture_of_an_encoding_draws_the_encoding_s_own_numbers():
     """Two slopes, two pictures; the same slopes, the same one. And torch's random numbers are left alone."""
     steep, flat = build("alibi(slopes=(0.5, 0.5))", heads=2), build("alibi(slopes=(0.1, 0.1))", heads=2)
-    paths = [re.findall(r'<path d="(M[^"]*L[^"]*)"', enc._repr_html_()) for enc in (steep, flat, build("alibi(slopes=(0.5, 0.5))", heads=2))]
+    paths = [
+        re.findall(r'<path d="(M[^"]*L[^"]*)"', enc._repr_html_())
+        for enc in (steep, flat, build("alibi(slopes=(0.5, 0.5))", heads=2))
+    ]
     assert paths[0] == paths[2] and paths[0] and all("L" in one for one in paths[0])
     assert steep._repr_html_() != flat._repr_html_()
     torch.manual_seed(1)
@@ -104,13 +112,22 @@ def test_a_spec_is_a_table_with_sources_and_the_turns_of_its_pairs():
     spec = RopeSpec.from_config(CONFIG | {"model_type": "llama"})
     found = tags(spec)
     words = " ".join(found.words)
-    assert found.seen.count("svg") == 1 and "linear(factor=2.0)" in words and "max_position_embeddings" in words and "trained length" in words
+    assert (
+        found.seen.count("svg") == 1
+        and "linear(factor=2.0)" in words
+        and "max_position_embeddings" in words
+        and "trained length" in words
+    )
     assert "no pair meets an angle" in words or "within the trained" in words
     far = tags(analyse(spec, 100_000)[0])
     assert "meet angles that they have not seen" in " ".join(far.words) and far.seen.count("circle") > 5
 
 
-@pytest.mark.parametrize("made", [Linear(4.0), Llama3(8.0, 2048), Dynamic(2048), LongRoPE((1.0, 2.0), (2.0, 4.0), 2048, length=4096)], ids=repr)
+@pytest.mark.parametrize(
+    "made",
+    [Linear(4.0), Llama3(8.0, 2048), Dynamic(2048), LongRoPE((1.0, 2.0), (2.0, 4.0), 2048, length=4096)],
+    ids=repr,
+)
 def test_a_scaling_is_what_it_keeps(made):
     found = tags(made)
     words = " ".join(found.words)
@@ -146,7 +163,9 @@ def test_results_are_plain_data_but_for_their_looks(made):
     found = Results("lab", plain)
     assert found == plain and json.loads(json.dumps(found)) == plain and pickle.loads(pickle.dumps(found)) == plain
     assert pickle.loads(pickle.dumps(found))._repr_html_() == found._repr_html_()
-    assert pretty(found) == "<lab: schema, runs, comparisons, missing, failed, provenance>" and repr(found) == repr(plain)
+    assert pretty(found) == "<lab: schema, runs, comparisons, missing, failed, provenance>" and repr(found) == repr(
+        plain
+    )
     rows = Rows("claims", [{"id": 1}])
     assert rows == [{"id": 1}] and json.dumps(rows) == '[{"id": 1}]' and pretty(rows) == "<claims: 1 rows>"
 
@@ -174,7 +193,9 @@ def test_a_sweep_gives_results_that_a_notebook_shows(tmp_path):
 def test_a_choice_is_a_table_and_how_far_each_is_behind(made):
     found = tags(choose(Wish(16, 128), made(), None, OWNED))
     words = " ".join(found.words)
-    assert found.seen.count("svg") == 1 and found.seen.count("table") == 1 and "Behind alibi" in words and OWNED in words
+    assert (
+        found.seen.count("svg") == 1 and found.seen.count("table") == 1 and "Behind alibi" in words and OWNED in words
+    )
 
 
 def test_the_picture_of_a_choice_has_what_each_loses_more_than_the_first(made):
@@ -182,22 +203,40 @@ def test_the_picture_of_a_choice_has_what_each_loses_more_than_the_first(made):
     (figure,) = choice.behind_first(found)
     first, *others = found["ranked"]
     assert list(figure.y_names) == [f"{one['place']}. {one['name']}" for one in others]
-    assert figure.lines["behind"] == pytest.approx([one["text"]["loss"] - first["text"]["loss"] for one in others]) and min(figure.lines["behind"]) > 0
-    assert all(low <= value <= high for value, (low, high) in zip(figure.lines["behind"], figure.sides["behind"], strict=True))
+    assert (
+        figure.lines["behind"] == pytest.approx([one["text"]["loss"] - first["text"]["loss"] for one in others])
+        and min(figure.lines["behind"]) > 0
+    )
+    assert all(
+        low <= value <= high for value, (low, high) in zip(figure.lines["behind"], figure.sides["behind"], strict=True)
+    )
     assert choice.behind_first({**found, "ranked": [first]}) == []
 
 
 def test_the_picture_of_a_run_has_the_means_of_its_seeds_at_each_length(made):
     data = made(encodings=("learned", "rope"), strategies=("yarn",), seeds=(0, 1), lengths=(16, 32))
     figure = lab_any.by_length(data)
-    assert figure.x == [16, 32] and [mark.at for mark in figure.marks] == [16] and list(figure.lines) == ["learned", "rope", "rope, yarn"]
+    assert (
+        figure.x == [16, 32]
+        and [mark.at for mark in figure.marks] == [16]
+        and list(figure.lines) == ["learned", "rope", "rope, yarn"]
+    )
     for name, strategy in (("rope", "none"), ("rope, yarn", "yarn")):
-        rows = [run["loss_by_length"] for run in data["runs"] if (run["encoding"], run["strategy"]) == ("rope", strategy)]
-        assert len(rows) == 2 and figure.lines[name] == pytest.approx([fmean(one[at]["loss"] for one in rows) for at in (0, 1)])
+        rows = [
+            run["loss_by_length"] for run in data["runs"] if (run["encoding"], run["strategy"]) == ("rope", strategy)
+        ]
+        assert len(rows) == 2 and figure.lines[name] == pytest.approx(
+            [fmean(one[at]["loss"] for one in rows) for at in (0, 1)]
+        )
     assert figure.lines["learned"][1] is None  # its table ends
 
 
 def test_claims_are_verdicts_with_their_pictures():
     found = tags(judge(["rope-sign", "rope-norm"]))
     words = " ".join(found.words)
-    assert found.seen.count("svg") == 2 and "rope-sign: fails" in words and "rope-norm: holds" in words and "Of 2 claims: 1 holds, 1 fails." in words
+    assert (
+        found.seen.count("svg") == 2
+        and "rope-sign: fails" in words
+        and "rope-norm: holds" in words
+        and "Of 2 claims: 1 holds, 1 fails." in words
+    )

@@ -85,7 +85,10 @@ def codes_are_rows_first() -> None:
 def cells_are_counted_row_by_row_after_the_class_token() -> None:
     enc = Grid(width=2, sides=(3, 5), prefix=1)
     for row, column, at in ((0, 0, 1), (0, 4, 5), (1, 0, 6), (2, 3, 14), (-1, 0, 0)):
-        assert enc.embed(torch.zeros(1, 1, 2), spot((row, column)))[0, 0].tolist() == enc.table[at].tolist(), (row, column)
+        assert enc.embed(torch.zeros(1, 1, 2), spot((row, column)))[0, 0].tolist() == enc.table[at].tolist(), (
+            row,
+            column,
+        )
 
 
 def a_cell_past_its_row_is_refused() -> None:
@@ -93,7 +96,9 @@ def a_cell_past_its_row_is_refused() -> None:
 
 
 def bias_at(enc: Encoding, i: tuple[int, int], j: tuple[int, int]) -> float:
-    return enc.bias(torch.zeros(1, 1, dtype=torch.long), torch.tensor(i)[:, None, None], torch.tensor(j)[:, None, None]).item()
+    return enc.bias(
+        torch.zeros(1, 1, dtype=torch.long), torch.tensor(i)[:, None, None], torch.tensor(j)[:, None, None]
+    ).item()
 
 
 def swin_reads_query_minus_key_rows_slowest() -> None:
@@ -120,7 +125,9 @@ def alibi_2d_is_minus_slope_times_the_straight_line() -> None:
 
 def tables_are_resampled_between_middles_of_cells() -> None:
     row = torch.arange(4.0, dtype=torch.float64)[:, None]
-    two = resize_table(torch.cat([torch.tensor([[9.0]]), row]), source=(1, 4), target=(1, 8), prefix=1, mode="bilinear")[:, 0].tolist()
+    two = resize_table(
+        torch.cat([torch.tensor([[9.0]]), row]), source=(1, 4), target=(1, 8), prefix=1, mode="bilinear"
+    )[:, 0].tolist()
     assert two == [9.0, 0.0, 0.25, 0.75, 1.25, 1.75, 2.25, 2.75, 3.0]
 
 
@@ -141,7 +148,15 @@ def a_grid_that_is_no_square_keeps_its_rows() -> None:
 
 
 RESIZE, DEAL, MANY = resize_table, milepost.encodings.mrope.dealt, milepost.positions.multimodal
-TURN, MIX, CHECK, ROW, ANSWER, PLANE, CELL = Axial.turn, Mixed.turn, Encoding.check, Swin.row, SwinV2.answers, ALiBi2D.bias, Grid.embed
+TURN, MIX, CHECK, ROW, ANSWER, PLANE, CELL = (
+    Axial.turn,
+    Mixed.turn,
+    Encoding.check,
+    Swin.row,
+    SwinV2.answers,
+    ALiBi2D.bias,
+    Grid.embed,
+)
 INTERPOLATE, CODE, ANGLES = F.interpolate, SinusoidalND.code, milepost.encodings.mrope.cos_sin_axes
 
 
@@ -151,7 +166,9 @@ def resized(wrong: Callable[..., Tensor]) -> Callable[[pytest.MonkeyPatch], None
 
 
 def by_factor(image: Tensor, size: tuple[int, ...], **how: object) -> Tensor:
-    return INTERPOLATE(image, scale_factor=tuple(new / old for new, old in zip(size, image.shape[2:], strict=True)), **how)
+    return INTERPOLATE(
+        image, scale_factor=tuple(new / old for new, old in zip(size, image.shape[2:], strict=True)), **how
+    )
 
 
 def only_by_count(table: Tensor, *, source: tuple[int, int], target: tuple[int, int], **how: object) -> Tensor:
@@ -201,10 +218,23 @@ def corners(*sides: int, reach: float = 1.0) -> Tensor:
 
 MISTAKES = (
     Mistake(
-        "Axial exchanges rows and columns", "V6", axial_turns_rows_first_each_with_its_own_spectrum, put(Axial, "turn", lambda s, x, p: TURN(s, x, p.flip(0)))
+        "Axial exchanges rows and columns",
+        "V6",
+        axial_turns_rows_first_each_with_its_own_spectrum,
+        put(Axial, "turn", lambda s, x, p: TURN(s, x, p.flip(0))),
     ),
-    Mistake("Axial gives rows the fast half of one spectrum", "N2", axial_turns_rows_first_each_with_its_own_spectrum, after_init(Axial, one_spectrum)),
-    Mistake("Axial turns keys the other way", "N4", law("shift", "axial"), put(Axial, "key", lambda self, k, pos: TURN(self, k, -pos))),
+    Mistake(
+        "Axial gives rows the fast half of one spectrum",
+        "N2",
+        axial_turns_rows_first_each_with_its_own_spectrum,
+        after_init(Axial, one_spectrum),
+    ),
+    Mistake(
+        "Axial turns keys the other way",
+        "N4",
+        law("shift", "axial"),
+        put(Axial, "key", lambda self, k, pos: TURN(self, k, -pos)),
+    ),
     Mistake(
         "Axial counts places in memory",
         "N6",
@@ -217,7 +247,12 @@ MISTAKES = (
         every_head_mixes_the_axes_by_itself,
         put(Mixed, "turn", by_the_first_head),
     ),
-    Mistake("Mixed exchanges rows and columns", "V6", every_head_mixes_the_axes_by_itself, put(Mixed, "turn", lambda s, x, p: MIX(s, x, p.flip(0)))),
+    Mistake(
+        "Mixed exchanges rows and columns",
+        "V6",
+        every_head_mixes_the_axes_by_itself,
+        put(Mixed, "turn", lambda s, x, p: MIX(s, x, p.flip(0))),
+    ),
     Mistake(
         "M-RoPE deals its pairs out in turn where they are chunked",
         "N2",
@@ -236,16 +271,54 @@ MISTAKES = (
         sections_must_add_up,
         lambda patch: patch.setattr(milepost.encodings.mrope, "sum", lambda given: 64, raising=False),
     ),
-    Mistake("M-RoPE's text has a frame alone", "N1", text_alone_is_rope, put(milepost.encodings.mrope, "cos_sin_axes", frames_alone)),
-    Mistake("An image advances by its tokens", "N3", an_image_advances_by_its_longer_side, put(milepost.positions, "multimodal", by_tokens)),
-    Mistake("Normalised places go from corner to corner", "formula", patches_are_placed_by_their_middles, put(milepost.positions, "normalised", corners)),
     Mistake(
-        "Codes are columns first", "V6", codes_are_rows_first, put(SinusoidalND, "code", lambda self, pos, dtype=torch.float64: CODE(self, pos.flip(0), dtype))
+        "M-RoPE's text has a frame alone",
+        "N1",
+        text_alone_is_rope,
+        put(milepost.encodings.mrope, "cos_sin_axes", frames_alone),
     ),
-    Mistake("Cells are counted column by column", "V6", cells_are_counted_row_by_row_after_the_class_token, put(Grid, "embed", by_columns)),
-    Mistake("The class token has the last row", "V4", cells_are_counted_row_by_row_after_the_class_token, put(Grid, "embed", class_token_last)),
-    Mistake("A cell past its row is in the next one", "V3", a_cell_past_its_row_is_refused, put(Encoding, "check", lambda self, where: None)),
-    Mistake("Swin reads key minus query", "formula", swin_reads_query_minus_key_rows_slowest, put(Swin, "row", lambda self, i, j: ROW(self, j, i))),
+    Mistake(
+        "An image advances by its tokens",
+        "N3",
+        an_image_advances_by_its_longer_side,
+        put(milepost.positions, "multimodal", by_tokens),
+    ),
+    Mistake(
+        "Normalised places go from corner to corner",
+        "formula",
+        patches_are_placed_by_their_middles,
+        put(milepost.positions, "normalised", corners),
+    ),
+    Mistake(
+        "Codes are columns first",
+        "V6",
+        codes_are_rows_first,
+        put(SinusoidalND, "code", lambda self, pos, dtype=torch.float64: CODE(self, pos.flip(0), dtype)),
+    ),
+    Mistake(
+        "Cells are counted column by column",
+        "V6",
+        cells_are_counted_row_by_row_after_the_class_token,
+        put(Grid, "embed", by_columns),
+    ),
+    Mistake(
+        "The class token has the last row",
+        "V4",
+        cells_are_counted_row_by_row_after_the_class_token,
+        put(Grid, "embed", class_token_last),
+    ),
+    Mistake(
+        "A cell past its row is in the next one",
+        "V3",
+        a_cell_past_its_row_is_refused,
+        put(Encoding, "check", lambda self, where: None),
+    ),
+    Mistake(
+        "Swin reads key minus query",
+        "formula",
+        swin_reads_query_minus_key_rows_slowest,
+        put(Swin, "row", lambda self, i, j: ROW(self, j, i)),
+    ),
     Mistake(
         "Swin counts columns slowest",
         "V6",
@@ -276,8 +349,15 @@ MISTAKES = (
         alibi_2d_is_minus_slope_times_the_straight_line,
         put(ALiBi2D, "bias", lambda self, h, i, j: -PLANE(self, h, i, j)),
     ),
-    Mistake("A table is resized by a factor", "V1", tables_come_out_at_the_size_that_was_asked, put(F, "interpolate", by_factor)),
-    Mistake("As many cells are not resampled", "V2", another_shape_of_as_many_cells_is_resampled, resized(only_by_count)),
+    Mistake(
+        "A table is resized by a factor",
+        "V1",
+        tables_come_out_at_the_size_that_was_asked,
+        put(F, "interpolate", by_factor),
+    ),
+    Mistake(
+        "As many cells are not resampled", "V2", another_shape_of_as_many_cells_is_resampled, resized(only_by_count)
+    ),
     Mistake("Every table is read as a square", "V3", a_grid_that_is_no_square_keeps_its_rows, resized(squared)),
     Mistake(
         "Rows and columns are exchanged in a resize",
@@ -293,7 +373,9 @@ MISTAKES = (
     ),
 )
 
-NAMED = pytest.mark.parametrize("mistake", MISTAKES, ids=[f"{m.name} [{m.fault}] by {m.check.__name__}" for m in MISTAKES])
+NAMED = pytest.mark.parametrize(
+    "mistake", MISTAKES, ids=[f"{m.name} [{m.fault}] by {m.check.__name__}" for m in MISTAKES]
+)
 
 
 @NAMED

@@ -27,7 +27,9 @@ def test_what_shaw_adds_is_its_row_times_the_query(only):
     if "lines" in panels:
         for line in panels["lines"].lines.values():
             first = line[1]  # one token back: the query's first channel over sqrt(D)
-            assert line == pytest.approx([0.0, first, 2 * first, 3 * first, 3 * first, 3 * first], abs=1e-5) and first != 0
+            assert (
+                line == pytest.approx([0.0, first, 2 * first, 3 * first, 3 * first, 3 * first], abs=1e-5) and first != 0
+            )
         assert len({line[1] for line in panels["lines"].lines.values()}) == 4  # four queries
     if "heat" in panels:
         for i, row in enumerate(panels["heat"].z):
@@ -47,10 +49,14 @@ def test_scores_are_scaled_as_logits_are():
 def test_a_random_vector_is_as_like_itself_as_one_of_ones_whatever_its_size(size):
     lines = portrait(build("rope", head_dim=size), 64, "lines").panels[0].lines
     apart = [a - b for a, b in zip(*lines.values(), strict=True)]
-    assert 0 < max(map(abs, apart)) < 5 * math.sqrt(2 / (256 * 64))  # a mean of 16384 squares of normal numbers, times cosines
+    assert (
+        0 < max(map(abs, apart)) < 5 * math.sqrt(2 / (256 * 64))
+    )  # a mean of 16384 squares of normal numbers, times cosines
 
 
-@pytest.mark.parametrize("name", ["axial", "mixed", "grid(sides=(5, 7))", "alibi_2d", "sinusoidal_nd", "swin(sides=(5, 7))"])
+@pytest.mark.parametrize(
+    "name", ["axial", "mixed", "grid(sides=(5, 7))", "alibi_2d", "sinusoidal_nd", "swin(sides=(5, 7))"]
+)
 def test_the_relations_of_one_place_are_a_row_of_all(name):
     enc = build(name, heads=2, head_dim=16, width=16)
     pos = grid(5, 7)

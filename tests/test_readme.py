@@ -19,11 +19,19 @@ SNIPPETS = [body for language, body in FENCES if language == "python"]
 
 def commands(text):
     """The lines of plain fences that call milepost, in their order."""
-    return [line.split("#")[0].strip() for language, body in FENCE.findall(text) if not language for line in body.splitlines() if line.startswith("milepost ")]
+    return [
+        line.split("#")[0].strip()
+        for language, body in FENCE.findall(text)
+        if not language
+        for line in body.splitlines()
+        if line.startswith("milepost ")
+    ]
 
 
 COMMANDS = commands(README)
-PAGES = {name: (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("checkpoints.md", "migration.md", "space.md")}
+PAGES = {
+    name: (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("checkpoints.md", "migration.md", "space.md")
+}
 SMALLEST = {
     "milepost bench rope": "--heads 2 --length 64 --head-dim 16 --rounds 1",
     "milepost bench attention": "--lengths 128 --rounds 1 --heads 2 --head-dim 16 --schemes rope,alibi,t5 --pass forward",
@@ -49,7 +57,9 @@ def test_there_are_snippets_and_commands():
 
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=lambda s: s.splitlines()[1][:40])
 def test_a_snippet_runs(snippet, tmp_path):
-    done = subprocess.run([sys.executable, "-c", snippet], capture_output=True, text=True, cwd=tmp_path, timeout=300, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", snippet], capture_output=True, text=True, cwd=tmp_path, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]
 
 
@@ -68,7 +78,9 @@ def test_the_snippets_of_a_page_run(here, name):
     snippets = [body for language, body in FENCE.findall(PAGES[name]) if language == "python"]
     assert snippets
     for snippet in snippets:
-        done = subprocess.run([sys.executable, "-c", snippet], capture_output=True, text=True, cwd=here, timeout=300, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", snippet], capture_output=True, text=True, cwd=here, timeout=300, check=False
+        )
         assert done.returncode == 0, done.stderr[-2000:]
 
 

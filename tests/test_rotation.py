@@ -17,7 +17,9 @@ def _seed() -> None:
     torch.manual_seed(20)
 
 
-def tables(batch: int, length: int, pairs: int, dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def tables(
+    batch: int, length: int, pairs: int, dtype: torch.dtype = torch.float64
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     angle = torch.rand(batch, 1, length, pairs, dtype=torch.float64) * 6
     return angle, angle.cos().to(dtype), angle.sin().to(dtype)
 
@@ -54,9 +56,13 @@ def test_pairs_turn_like_complex_numbers_and_the_rest_stays_bit_equal(pairing, h
 def test_the_formula_for_compilers_gives_the_kernels_numbers(pairing):
     _, cos, sin = tables(2, 4, 3)
     x = torch.randn(2, 3, 4, 10, dtype=torch.float64)
-    torch.testing.assert_close(_formula(x, cos, sin, 8, pairing), rotate(x, cos, sin, 8, pairing), rtol=0, atol=4 * EPS * x.abs().max().item())
+    torch.testing.assert_close(
+        _formula(x, cos, sin, 8, pairing), rotate(x, cos, sin, 8, pairing), rtol=0, atol=4 * EPS * x.abs().max().item()
+    )
     through_a_transform = torch.func.vmap(lambda row: rotate(row[None], cos[:1], sin[:1], 8, pairing)[0])(x)
-    torch.testing.assert_close(through_a_transform, rotate(x, cos[:1], sin[:1], 8, pairing), rtol=0, atol=4 * EPS * x.abs().max().item())
+    torch.testing.assert_close(
+        through_a_transform, rotate(x, cos[:1], sin[:1], 8, pairing), rtol=0, atol=4 * EPS * x.abs().max().item()
+    )
 
 
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
@@ -102,7 +108,12 @@ def test_the_permutation_carries_one_pairing_into_the_other_and_back(size):
     _, cos, sin = tables(1, 3, size // 2)
     x = torch.randn(1, 2, 3, size, dtype=torch.float64)
     half = rotate(x, cos, sin, size, "half")
-    torch.testing.assert_close(rotate(x[..., there], cos, sin, size, "interleaved"), half[..., there], rtol=0, atol=4 * EPS * x.abs().max().item())
+    torch.testing.assert_close(
+        rotate(x[..., there], cos, sin, size, "interleaved"),
+        half[..., there],
+        rtol=0,
+        atol=4 * EPS * x.abs().max().item(),
+    )
     if size > 2:
         assert (rotate(x, cos, sin, size, "interleaved") - half).abs().max() > 0.01
 
@@ -118,7 +129,12 @@ def test_a_geometric_spectrum_falls_from_one_towards_its_base():
     spectrum = geometric(8, base=10000.0)
     assert spectrum.frequencies == pytest.approx((1, 0.1, 0.01, 0.001), rel=4 * EPS)
     assert geometric(8, base=10000.0, pairs=2).frequencies == pytest.approx((1, 0.1, 0, 0), rel=4 * EPS)
-    assert geometric(8, pairs=1).wavelengths == (pytest.approx(6.283185307179586, rel=EPS), float("inf"), float("inf"), float("inf"))
+    assert geometric(8, pairs=1).wavelengths == (
+        pytest.approx(6.283185307179586, rel=EPS),
+        float("inf"),
+        float("inf"),
+        float("inf"),
+    )
     with torch.device("meta"):
         assert spectrum.tensor().device.type == "cpu"
 
@@ -127,7 +143,9 @@ def test_tables_are_float64_inside_and_cast_last():
     pos, w = torch.tensor([[0, 257], [131071, 1048575]]), geometric(6).tensor()
     cos, sin = cos_sin(pos, w, torch.float64)
     assert cos.shape == (2, 2, 3) and cos.dtype == torch.float64
-    assert cos[1, :, 0].tolist() == pytest.approx([-0.817983499387949081, 0.788042239528927469], abs=2 * EPS)  # frequency 1: the angle is exact
+    assert cos[1, :, 0].tolist() == pytest.approx(
+        [-0.817983499387949081, 0.788042239528927469], abs=2 * EPS
+    )  # frequency 1: the angle is exact
     assert sin[1, :, 0].tolist() == pytest.approx([-0.575241683754789371, -0.615621173058750884], abs=2 * EPS)
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         c, s = cos_sin(pos, w, dtype)

@@ -32,7 +32,10 @@ def test_the_middle_is_zero_and_sizes_do_not_matter_to_normalised_places():
 def test_tokens_before_the_patches_stand_above_them_or_at_zero():
     pos = prefixed(grid(2, 2), 3)
     assert pos[:, 0].tolist() == [[-1, -1, -1, 0, 0, 1, 1], [0, 1, 2, 0, 1, 0, 1]]
-    assert prefixed(centred(2, 2), 1, place="zero")[:, 0].tolist() == [[0.0, -0.5, -0.5, 0.5, 0.5], [0.0, -0.5, 0.5, -0.5, 0.5]]
+    assert prefixed(centred(2, 2), 1, place="zero")[:, 0].tolist() == [
+        [0.0, -0.5, -0.5, 0.5, 0.5],
+        [0.0, -0.5, 0.5, -0.5, 0.5],
+    ]
     two = prefixed(grid(2, 2).expand(-1, 3, -1), 1)
     assert two.shape == (2, 3, 5) and two.dtype == torch.int64
 
@@ -53,7 +56,18 @@ def test_bad_places_are_refused():
 
 
 @pytest.mark.parametrize(
-    "spec", ["axial", "mixed", "mrope", "sinusoidal_nd", "grid(sides=(5, 9))", "swin(sides=(5, 9))", "swin_v2", "alibi_2d", "axial(axes=4)"]
+    "spec",
+    [
+        "axial",
+        "mixed",
+        "mrope",
+        "sinusoidal_nd",
+        "grid(sides=(5, 9))",
+        "swin(sides=(5, 9))",
+        "swin_v2",
+        "alibi_2d",
+        "axial(axes=4)",
+    ],
 )
 def test_a_portrait_shows_every_place_on_a_plane_beside_the_middle(spec):
     enc = build(spec, heads=2, head_dim=16, width=16)

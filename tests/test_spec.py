@@ -57,20 +57,39 @@ def deberta(draw):
     buckets = draw(st.none() | st.integers(2, 32).map(lambda n: 2 * n))
     span = (buckets or 2) + draw(st.integers(2, 100))
     terms = draw(st.sampled_from([(True, True), (True, False), (False, True)]))
-    return {"heads": draw(st.integers(1, 4)), "head_dim": draw(even), "buckets": buckets, "span": span, "c2p": terms[0], "p2c": terms[1]}
+    return {
+        "heads": draw(st.integers(1, 4)),
+        "head_dim": draw(even),
+        "buckets": buckets,
+        "span": span,
+        "c2p": terms[0],
+        "p2c": terms[1],
+    }
 
 
 @st.composite
 def axial(draw):
     split = tuple(draw(st.lists(st.integers(1, 4).map(lambda n: 2 * n), min_size=1, max_size=4)))
     bases = draw(base | st.tuples(*[base] * len(split)))
-    return {"head_dim": sum(split) + draw(st.integers(0, 3)), "axes": len(split), "base": bases, "split": split, "pairing": draw(pairing)}
+    return {
+        "head_dim": sum(split) + draw(st.integers(0, 3)),
+        "axes": len(split),
+        "base": bases,
+        "split": split,
+        "pairing": draw(pairing),
+    }
 
 
 @st.composite
 def mixed(draw):
     axes = draw(st.integers(2, 4))
-    return {"heads": draw(heads), "head_dim": 2 * axes * draw(st.integers(1, 4)), "axes": axes, "base": draw(base), "pairing": draw(pairing)}
+    return {
+        "heads": draw(heads),
+        "head_dim": 2 * axes * draw(st.integers(1, 4)),
+        "axes": axes,
+        "base": draw(base),
+        "pairing": draw(pairing),
+    }
 
 
 @st.composite
@@ -78,43 +97,73 @@ def mrope(draw):
     sections = tuple(sorted(draw(st.lists(st.integers(1, 6), min_size=3, max_size=3)), reverse=True))
     rotary = 2 * sum(sections)
     order = draw(st.sampled_from(["chunked", "interleaved"])) if sections[0] == sections[2] else "chunked"
-    return {"head_dim": rotary + draw(st.integers(0, 3)), "sections": sections, "order": order, "base": draw(base), "rotary": rotary}
+    return {
+        "head_dim": rotary + draw(st.integers(0, 3)),
+        "sections": sections,
+        "order": order,
+        "base": draw(base),
+        "rotary": rotary,
+    }
 
 
 pairing = st.sampled_from(["half", "interleaved"])
 sides = st.lists(st.integers(1, 6), min_size=2, max_size=3).map(tuple)
 ARGUMENTS = {
     "grid": st.fixed_dictionaries(
-        {"width": several, "sides": sides, "prefix": st.integers(0, 2), "bare": st.integers(0, 2), "how": st.sampled_from(["cells", "sum"])}
+        {
+            "width": several,
+            "sides": sides,
+            "prefix": st.integers(0, 2),
+            "bare": st.integers(0, 2),
+            "how": st.sampled_from(["cells", "sum"]),
+        }
     ),
     "sinusoidal_nd": st.fixed_dictionaries(
-        {"width": st.integers(1, 5).map(lambda n: 12 * n), "axes": st.integers(1, 3), "base": base, "order": st.sampled_from(["interleaved", "halves"])}
+        {
+            "width": st.integers(1, 5).map(lambda n: 12 * n),
+            "axes": st.integers(1, 3),
+            "base": base,
+            "order": st.sampled_from(["interleaved", "halves"]),
+        }
     ),
     "axial": axial(),
     "mixed": mixed(),
     "mrope": mrope(),
     "swin": st.fixed_dictionaries({"heads": heads, "sides": sides}),
-    "swin_v2": st.fixed_dictionaries({"heads": heads, "trained": sides.map(lambda s: tuple(n + 1 for n in s)), "hidden": several}),
+    "swin_v2": st.fixed_dictionaries(
+        {"heads": heads, "trained": sides.map(lambda s: tuple(n + 1 for n in s)), "hidden": several}
+    ),
     "alibi_2d": st.fixed_dictionaries({"heads": heads, "distance": st.sampled_from(["euclidean", "manhattan"])}),
     "nope": st.just({}),
     "integer": st.fixed_dictionaries({"over": st.none() | positive | st.integers(1, 10**6) | st.just("length")}),
     "binary": st.fixed_dictionaries({"width": several}),
     "sinusoidal": st.fixed_dictionaries(
-        {"width": even, "base": base, "order": st.sampled_from(["interleaved", "halves"]), "how": st.sampled_from(["add", "concat"])}
+        {
+            "width": even,
+            "base": base,
+            "order": st.sampled_from(["interleaved", "halves"]),
+            "how": st.sampled_from(["add", "concat"]),
+        }
     ),
     "learned": st.fixed_dictionaries({"length": several, "width": several, "offset": st.integers(0, 3)}),
     "rope": rope(),
-    "xpos": st.fixed_dictionaries({"head_dim": even, "base": base, "scale_base": positive, "pairing": st.sampled_from(["half", "interleaved"])}),
+    "xpos": st.fixed_dictionaries(
+        {"head_dim": even, "base": base, "scale_base": positive, "pairing": st.sampled_from(["half", "interleaved"])}
+    ),
     "logn": st.fixed_dictionaries({"length": st.integers(2, 10**9)}),
     "alibi": alibi(),
     "t5": t5(),
     "kerple": st.fixed_dictionaries({"heads": heads, "kind": st.sampled_from(["log", "power"]), "shared": flag}),
     "sandwich": st.fixed_dictionaries({"heads": heads, "size": even, "base": base}),
-    "fire": st.fixed_dictionaries({"heads": heads, "hidden": several, "threshold": positive, "c": positive, "shared": flag}),
+    "fire": st.fixed_dictionaries(
+        {"heads": heads, "hidden": several, "threshold": positive, "c": positive, "shared": flag}
+    ),
     "shaw": st.fixed_dictionaries({"heads": heads, "head_dim": even, "clip": several, "values": flag, "shared": flag}),
     "transformer_xl": st.fixed_dictionaries({"heads": heads, "head_dim": several, "width": even, "base": base}),
     "deberta": deberta(),
-    "cope": st.fixed_dictionaries({"heads": heads, "head_dim": several, "positions": st.integers(2, 40), "shared": flag}),
+    "cope": st.fixed_dictionaries(
+        {"heads": heads, "head_dim": several, "positions": st.integers(2, 40), "shared": flag}
+    ),
 }
 anyone = st.sampled_from(sorted(ARGUMENTS)).flatmap(lambda name: st.tuples(st.just(name), ARGUMENTS[name]))
 
@@ -126,7 +175,12 @@ def written(name: str, given: dict[str, object]) -> str:
 def equal(a: Encoding, b: Encoding) -> bool:
     """The same class with the same arguments and shapes."""
     shapes = [{name: tuple(t.shape) for name, t in e.state_dict().items()} for e in (a, b)]
-    return type(a) is type(b) and repr(a) == repr(b) and shapes[0] == shapes[1] and (isinstance(a, Sum) or a.spec_arguments() == b.spec_arguments())
+    return (
+        type(a) is type(b)
+        and repr(a) == repr(b)
+        and shapes[0] == shapes[1]
+        and (isinstance(a, Sum) or a.spec_arguments() == b.spec_arguments())
+    )
 
 
 # -- there and back -----------------------------------------------------------------------------------------------
@@ -151,7 +205,9 @@ def test_repr_builds_the_same_encoding_again(name):
 
 
 scaled = st.sampled_from(["dynamic", "staged"]).flatmap(
-    lambda name: st.tuples(st.just(name), st.fixed_dictionaries({"trained": st.integers(1, 10**6), "factor": st.floats(1, 64)}))
+    lambda name: st.tuples(
+        st.just(name), st.fixed_dictionaries({"trained": st.integers(1, 10**6), "factor": st.floats(1, 64)})
+    )
 )
 
 
@@ -174,7 +230,10 @@ def test_a_misspelt_or_wrong_scaling_is_told():
 
 mapped = st.one_of(
     st.tuples(st.just("self_extend"), st.fixed_dictionaries({"group": several, "window": several})),
-    st.tuples(st.just("rerope"), st.fixed_dictionaries({"window": several, "leak": st.none() | st.floats(1, 64) | st.integers(1, 64)})),
+    st.tuples(
+        st.just("rerope"),
+        st.fixed_dictionaries({"window": several, "leak": st.none() | st.floats(1, 64) | st.integers(1, 64)}),
+    ),
     st.tuples(st.just("dual_chunk"), st.fixed_dictionaries({"chunk": st.integers(41, 80), "local": several})),
     st.tuples(st.just("streaming"), st.fixed_dictionaries({"sinks": st.integers(0, 8), "window": several})),
 )
@@ -198,7 +257,10 @@ def test_sizes_reach_the_encoding_inside_and_its_bare_name_will_do():
 
 
 def test_sides_reach_what_is_made_for_a_grid_and_nothing_else():
-    assert repr(build("grid + axial", width=16, head_dim=8, sides=(3, 5))) == "grid(width=16, sides=(3, 5)) + axial(head_dim=8)"
+    assert (
+        repr(build("grid + axial", width=16, head_dim=8, sides=(3, 5)))
+        == "grid(width=16, sides=(3, 5)) + axial(head_dim=8)"
+    )
     assert repr(build("swin(sides=(2, 2))", heads=4, sides=(3, 5))) == "swin(heads=4, sides=(2, 2))"
     for sides in (3, (0, 2), "ab"):
         with pytest.raises(ValueError, match=r"^sides (of grid )?must be "):
@@ -218,7 +280,13 @@ def test_sums_go_there_and_back_or_say_what_does_not_agree(one, two):
     assert equal(both, build(repr(both)))
 
 
-@given(st.sampled_from(sorted(NAMES)), st.integers(1, 8), st.integers(1, 8).map(lambda n: 2 * n), st.integers(1, 8).map(lambda n: 2 * n), st.integers(2, 64))
+@given(
+    st.sampled_from(sorted(NAMES)),
+    st.integers(1, 8),
+    st.integers(1, 8).map(lambda n: 2 * n),
+    st.integers(1, 8).map(lambda n: 2 * n),
+    st.integers(2, 64),
+)
 @QUICK
 def test_sizes_fill_what_the_text_leaves_open(name, heads, head_dim, width, length):
     sizes = {"heads": heads, "head_dim": head_dim, "width": width, "length": length}
@@ -466,7 +534,10 @@ def held(text: str, **sizes: int) -> None:
         assert len(repr(made)) > LONGEST or equal(made, build(repr(made)))
     assert time.process_time() - start < 1
     assert os.getcwd() == folder
-    assert all(name.startswith(("milepost.encodings.", "milepost.maps.", "milepost.scaling.")) for name in set(sys.modules) - modules)
+    assert all(
+        name.startswith(("milepost.encodings.", "milepost.maps.", "milepost.scaling."))
+        for name in set(sys.modules) - modules
+    )
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -532,7 +603,13 @@ def test_any_scramble_of_our_own_words_builds_or_raises_a_value_error(text):
 
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-3, 50) | st.floats() | st.text(max_size=4) | st.binary(max_size=4) | st.complex_numbers(max_magnitude=9),
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 50)
+    | st.floats()
+    | st.text(max_size=4)
+    | st.binary(max_size=4)
+    | st.complex_numbers(max_magnitude=9),
     lambda inner: st.lists(inner, max_size=4) | st.lists(inner, max_size=4).map(tuple),
     max_leaves=5,
 )
@@ -541,7 +618,11 @@ VALUES = st.recursive(
 @pytest.mark.parametrize("name", [name for name in NAMES | SPACE if name != "nope"])
 @pytest.mark.filterwarnings("ignore::SyntaxWarning", "ignore::DeprecationWarning")
 def test_any_plain_value_for_any_argument_builds_or_raises_a_value_error(name):
-    words = list(find_class(name)(**{w: v for w, v in SIZES.items() if w in find_class(name).__init__.__annotations__}).__class__.__init__.__annotations__)
+    words = list(
+        find_class(name)(
+            **{w: v for w, v in SIZES.items() if w in find_class(name).__init__.__annotations__}
+        ).__class__.__init__.__annotations__
+    )
 
     @settings(QUICK, max_examples=60)
     @given(st.sampled_from([word for word in words if word != "return"]), VALUES)
@@ -585,7 +666,14 @@ for text in json.load(sys.stdin):
 @pytest.fixture(scope="module")
 def answers():
     """What build answers to each huge text, tried in a process of its own that can't take all memory."""
-    done = subprocess.run([sys.executable, "-c", TRY_THEM], input=json.dumps(HUGE), capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", TRY_THEM],
+        input=json.dumps(HUGE),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-500:]
     return dict(zip(HUGE, map(json.loads, done.stdout.splitlines()), strict=True))
 
@@ -603,7 +691,11 @@ def test_a_text_is_at_most_so_long():
 
 def test_nothing_is_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for text in ("rope(base=open('made', 'w'))", "__import__('os').system('touch made')", "rope(scaling=__import__('os').mkdir('made'))"):
+    for text in (
+        "rope(base=open('made', 'w'))",
+        "__import__('os').system('touch made')",
+        "rope(scaling=__import__('os').mkdir('made'))",
+    ):
         sentence(text, head_dim=8)
     assert not list(tmp_path.iterdir())
 

@@ -37,13 +37,21 @@ def main() -> None:
         model = Decoder(SHAPE, encoding).start(RECIPE.seed)
         losses = train(model, from_text(text.train, RECIPE), RECIPE)["losses"]
         about = {"loss_first": losses[0], "loss_last": sum(losses[-LAST:]) / LAST, "steps_averaged": LAST}
-        said = provenance(what="tools/explore_models.py", recipe=asdict(RECIPE), text=text.describe(), parameters=model.count(), stored="float16")
+        said = provenance(
+            what="tools/explore_models.py",
+            recipe=asdict(RECIPE),
+            text=text.describe(),
+            parameters=model.count(),
+            stored="float16",
+        )
         with tempfile.TemporaryDirectory() as folder:
             saved.save(model.half(), folder, **about, provenance=said)
             (FOLDER / encoding).mkdir(parents=True, exist_ok=True)
             for name in ("model.safetensors", "model.json"):
                 shutil.copyfile(Path(folder) / name, FOLDER / encoding / name)
-        print(f"{encoding}: loss {about['loss_first']:.3f} at first, {about['loss_last']:.3f} over the last {LAST} steps")
+        print(
+            f"{encoding}: loss {about['loss_first']:.3f} at first, {about['loss_last']:.3f} over the last {LAST} steps"
+        )
 
 
 if __name__ == "__main__":

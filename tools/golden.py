@@ -146,7 +146,14 @@ def some_pairs(before: list[mpf], after: list[list[mpf]]) -> list[int]:
         share = [mp.nstr(a / b, 20) for a, b in zip(scaled, before, strict=True)]
         steps = [i for i in range(1, n) if share[i] != share[i - 1]]
         if steps:
-            chosen |= {steps[0] - 1, steps[0], (steps[0] + steps[-1]) // 2, steps[-1] - 1, steps[-1], min(n - 1, steps[-1] + 1)}
+            chosen |= {
+                steps[0] - 1,
+                steps[0],
+                (steps[0] + steps[-1]) // 2,
+                steps[-1] - 1,
+                steps[-1],
+                min(n - 1, steps[-1] + 1),
+            }
     return sorted(chosen)
 
 
@@ -157,15 +164,26 @@ def written_kind(kind: dict[str, Any]) -> dict[str, Any]:
     made = [table(kind, length) for length in lengths]
     pairs = some_pairs(plain(kind["rotary"], kind["base"]), [w for w, _ in made])
     positions = sorted({*POSITIONS, L - 1, L, L + 1, 4 * L})
-    out = {name: kind[name] for name in ("kind", "layers", "head_dim", "rotary", "pairing", "base", "rope_type", "trained")}
+    out = {
+        name: kind[name] for name in ("kind", "layers", "head_dim", "rotary", "pairing", "base", "rope_type", "trained")
+    }
     for name in ("sections", "sections_interleaved"):
         if kind[name]:
             out[name] = kind[name]
     out["pairs"] = pairs
     out["tables"] = []
     for length, (w, temperature) in zip(lengths, made, strict=True):
-        rows = [{"position": p, "cos": [float(mp.cos(p * w[i])) for i in pairs], "sin": [float(mp.sin(p * w[i])) for i in pairs]} for p in positions]
-        out["tables"].append({"length": length, "inv_freq": [float(v) for v in w], "temperature": float(temperature), "cos_sin": rows})
+        rows = [
+            {
+                "position": p,
+                "cos": [float(mp.cos(p * w[i])) for i in pairs],
+                "sin": [float(mp.sin(p * w[i])) for i in pairs],
+            }
+            for p in positions
+        ]
+        out["tables"].append(
+            {"length": length, "inv_freq": [float(v) for v in w], "temperature": float(temperature), "cos_sin": rows}
+        )
     return out
 
 
@@ -185,7 +203,11 @@ def files() -> dict[str, str]:
     made = {}
     for model in MODELS:
         still = model["without_rotation"]
-        whole = {"schema": 1, **{k: v for k, v in model.items() if k != "kinds" and v is not None}, "without_rotation": still}
+        whole = {
+            "schema": 1,
+            **{k: v for k, v in model.items() if k != "kinds" and v is not None},
+            "without_rotation": still,
+        }
         made[model["name"] + ".json"] = text({**whole, "kinds": [written_kind(kind) for kind in model["kinds"]]}) + "\n"
     return made
 
@@ -202,9 +224,27 @@ PART = "; in part checked with copies in public test code"
 KNOWN = "; written down as known, no public copy was at hand to check it with"
 
 
-def model(name: str, what: str, source: str, config: dict[str, Any], *kinds: dict[str, Any], still: list[int] | None = None, note: str | None = None) -> None:
+def model(
+    name: str,
+    what: str,
+    source: str,
+    config: dict[str, Any],
+    *kinds: dict[str, Any],
+    still: list[int] | None = None,
+    note: str | None = None,
+) -> None:
     """Add a model. ``still``: the layers that do not turn."""
-    MODELS.append({"name": name, "model": what, "source": source, "note": note, "config": config, "without_rotation": still or [], "kinds": list(kinds)})
+    MODELS.append(
+        {
+            "name": name,
+            "model": what,
+            "source": source,
+            "note": note,
+            "config": config,
+            "without_rotation": still or [],
+            "kinds": list(kinds),
+        }
+    )
 
 
 def kind(
@@ -259,7 +299,13 @@ model(
     {"model_type": "llama", **shape, "max_position_embeddings": 8192, "rope_scaling": None, "rope_theta": 500000.0},
     kind(32, 128, 5e5, 8192),
 )  # fmt: skip
-said = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192, "rope_type": "llama3"}
+said = {
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+    "rope_type": "llama3",
+}
 model(
     "llama-3.1-8b", "Llama 3.1 8B", HUB.format("meta-llama/Llama-3.1-8B-Instruct") + TT,
     {"model_type": "llama", **shape, "max_position_embeddings": 131072, "rope_scaling": said, "rope_theta": 500000.0},
@@ -273,7 +319,13 @@ model(
     },
     kind(80, 128, 5e5, 8192, "llama3", said),
 )  # fmt: skip
-said = {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192, "rope_type": "llama3"}
+said = {
+    "factor": 32.0,
+    "high_freq_factor": 4.0,
+    "low_freq_factor": 1.0,
+    "original_max_position_embeddings": 8192,
+    "rope_type": "llama3",
+}
 model(
     "llama-3.2-1b", "Llama 3.2 1B", HUB.format("meta-llama/Llama-3.2-1B-Instruct") + TT,
     {
@@ -282,7 +334,13 @@ model(
     },
     kind(16, 64, 5e5, 8192, "llama3", said),
 )  # fmt: skip
-said = {"factor": 16.0, "high_freq_factor": 1.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192, "rope_type": "llama3"}
+said = {
+    "factor": 16.0,
+    "high_freq_factor": 1.0,
+    "low_freq_factor": 1.0,
+    "original_max_position_embeddings": 8192,
+    "rope_type": "llama3",
+}
 model(
     "llama-4-scout", "Llama 4 Scout 17B-16E, its text model: every fourth layer does not turn", HUB.format("meta-llama/Llama-4-Scout-17B-16E-Instruct") + AIC,
     {
@@ -387,7 +445,9 @@ model(
     {"model_type": "qwen3", **shape8, "max_position_embeddings": 40960, "rope_scaling": said, "rope_theta": 1000000, "use_sliding_window": False},
     kind(36, 128, 1e6, 32768, "yarn", said),
 )  # fmt: skip
-sectioned = "Positions here are those of text, where the axes are equal. Sections say which axis each pair takes for images."
+sectioned = (
+    "Positions here are those of text, where the axes are equal. Sections say which axis each pair takes for images."
+)
 said = {"type": "mrope", "mrope_section": [16, 24, 24]}
 model(
     "qwen2-vl-7b", "Qwen2-VL 7B: M-RoPE, sections one after the other", HUB.format("Qwen/Qwen2-VL-7B-Instruct") + PART,
@@ -408,7 +468,13 @@ model(
     kind(36, 128, 5e6, 262144, sections=[24, 20, 20], sections_interleaved=True),
     note=sectioned,
 )  # fmt: skip
-said = {"mrope_interleaved": True, "mrope_section": [11, 11, 10], "rope_type": "default", "rope_theta": 10000000, "partial_rotary_factor": 0.25}
+said = {
+    "mrope_interleaved": True,
+    "mrope_section": [11, 11, 10],
+    "rope_type": "default",
+    "rope_theta": 10000000,
+    "partial_rotary_factor": 0.25,
+}
 model(
     "qwen3.5-9b", "Qwen3.5 9B: a quarter of each head turns; linear attention in three layers of four", HUB.format("Qwen/Qwen3.5-9B") + TT,
     {
@@ -567,7 +633,15 @@ model(
 
 # --- DeepSeek and its kin: the head's part that has positions is qk_rope_head_dim wide
 
-said = {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 0.707, "mscale_all_dim": 0.707, "original_max_position_embeddings": 4096, "type": "yarn"}
+said = {
+    "beta_fast": 32,
+    "beta_slow": 1,
+    "factor": 40,
+    "mscale": 0.707,
+    "mscale_all_dim": 0.707,
+    "original_max_position_embeddings": 4096,
+    "type": "yarn",
+}
 model(
     "deepseek-v2-lite", "DeepSeek-V2 Lite: YaRN 40 with mscale 0.707", HUB.format("deepseek-ai/DeepSeek-V2-Lite") + MLC,
     {
@@ -576,7 +650,15 @@ model(
     },
     kind(27, 64, 1e4, 4096, "yarn", said, pairing="interleaved", deepseek=True),
 )  # fmt: skip
-said = {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096, "type": "yarn"}
+said = {
+    "beta_fast": 32,
+    "beta_slow": 1,
+    "factor": 40,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+    "original_max_position_embeddings": 4096,
+    "type": "yarn",
+}
 model(
     "deepseek-v3", "DeepSeek-V3: YaRN 40", HUB.format("deepseek-ai/DeepSeek-V3") + COPY,
     {
@@ -585,7 +667,15 @@ model(
     },
     kind(61, 64, 1e4, 4096, "yarn", said, pairing="interleaved", deepseek=True),
 )  # fmt: skip
-said = {"beta_fast": 1.0, "beta_slow": 1.0, "factor": 32.0, "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096, "type": "yarn"}
+said = {
+    "beta_fast": 1.0,
+    "beta_slow": 1.0,
+    "factor": 32.0,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+    "original_max_position_embeddings": 4096,
+    "type": "yarn",
+}
 model(
     "kimi-k2", "Kimi K2: YaRN 32 whose ramp is one pair wide", HUB.format("moonshotai/Kimi-K2-Instruct") + COPY,
     {
@@ -732,7 +822,14 @@ model(
     kind(others(every(4, 36, 3), 36), 128, 5e6, 65536),
     still=every(4, 36, 3),
 )  # fmt: skip
-said = {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0, "original_max_position_embeddings": 4096, "rope_type": "yarn", "truncate": False}
+said = {
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "factor": 32.0,
+    "original_max_position_embeddings": 4096,
+    "rope_type": "yarn",
+    "truncate": False,
+}
 model(
     "gpt-oss-20b", "gpt-oss 20B: YaRN 32 whose bounds are not rounded, for full and sliding layers alike",
     HUB.format("openai/gpt-oss-20b") + COPY + " and with the defaults of GptOssConfig in transformers",
@@ -763,8 +860,13 @@ def main(arguments: list[str]) -> int:
     made = files()
     there = {path.name: path for path in FOLDER.glob("*.json") if path.name != "schema.json"}
     if arguments == ["--check"]:
-        wrong = sorted((set(made) ^ set(there)) | {name for name in set(made) & set(there) if there[name].read_bytes() != made[name].encode()})
-        print("\n".join(f"{name} is not what tools/golden.py writes" for name in wrong) or f"{len(made)} files are right")
+        wrong = sorted(
+            (set(made) ^ set(there))
+            | {name for name in set(made) & set(there) if there[name].read_bytes() != made[name].encode()}
+        )
+        print(
+            "\n".join(f"{name} is not what tools/golden.py writes" for name in wrong) or f"{len(made)} files are right"
+        )
         return 1 if wrong else 0
     if arguments:
         print(__doc__)

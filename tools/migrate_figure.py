@@ -41,10 +41,17 @@ def main() -> None:
     """Train, migrate, tell."""
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--out", type=Path, required=True)
-    words.add_argument("--steps", type=int, default=1800, help="steps of training; the migration gets a tenth of the tokens")
+    words.add_argument(
+        "--steps", type=int, default=1800, help="steps of training; the migration gets a tenth of the tokens"
+    )
     words.add_argument("--rate", type=float, default=1e-3, help="learning rate of the migration")
     words.add_argument("--length", type=int, default=2 * SHAPE.length, help="tokens of a window of the migration")
-    words.add_argument("--batch", type=int, default=16, help="windows of a step of the migration; with fewer there are more steps, of the same tokens in all")
+    words.add_argument(
+        "--batch",
+        type=int,
+        default=16,
+        help="windows of a step of the migration; with fewer there are more steps, of the same tokens in all",
+    )
     words.add_argument("--anneal", action="store_true")
     words.add_argument("--to", default="rope")
     words.add_argument("--docs", action="store_true", help="write the numbers and report.md to docs/migration")
@@ -61,9 +68,22 @@ def main() -> None:
         resume=(given.out / f".{name}.tune").exists(), tell=print,
     )  # fmt: skip
     tokens = {"trained": given.steps * ROWS * SHAPE.length, "migration": steps * given.batch * length}
-    print(json.dumps({"tokens": tokens, "share": done.share, "inside": done.inside, "past": done.past, "recovered": done.recovered}, indent=1))
+    print(
+        json.dumps(
+            {
+                "tokens": tokens,
+                "share": done.share,
+                "inside": done.inside,
+                "past": done.past,
+                "recovered": done.recovered,
+            },
+            indent=1,
+        )
+    )
     if given.docs:
-        told = json.loads((Path(done.out) / "milepost" / "migration.json").read_text(encoding="utf-8").replace(f"{given.out}/", ""))
+        told = json.loads(
+            (Path(done.out) / "milepost" / "migration.json").read_text(encoding="utf-8").replace(f"{given.out}/", "")
+        )
         told["provenance"]["protocol"]["tokens"] = tokens
         write_json(DOCS / "migration.json", told)  # without the names of folders on this machine
         write(DOCS / "report.md", markdown(told))
@@ -92,7 +112,9 @@ def halves(path: Path, text: corpus.Corpus, steps: int) -> Path:
     Both are pieces from all over their texts: the first files alone would be another text than the one that the model was trained on.
     """
     unseen = np.concatenate(text.test)
-    size = min(len(unseen), len(text.train), max(steps * ROWS * SHAPE.length // TENTH, 64 * SHAPE.length)) // PIECE * PIECE
+    size = (
+        min(len(unseen), len(text.train), max(steps * ROWS * SHAPE.length // TENTH, 64 * SHAPE.length)) // PIECE * PIECE
+    )
     np.save(path, np.concatenate([spread(text.train, size), spread(unseen, size)]).astype(np.int64))
     return path
 

@@ -41,16 +41,34 @@ def bench_attention(
     for length in lengths:
         for kind in passes:
             rows += _group(length, kind, schemes, heads, head_dim, rounds, ours_only, device, tell)
-    protocol = {"heads": heads, "head_dim": head_dim, "rounds": rounds, "dtype": "float32", "causal": True, "device": device}
+    protocol = {
+        "heads": heads,
+        "head_dim": head_dim,
+        "rounds": rounds,
+        "dtype": "float32",
+        "causal": True,
+        "device": device,
+    }
     return {"rows": rows, "provenance": provenance(**protocol, threads=torch.get_num_threads())}
 
 
 def _group(
-    length: int, kind: str, schemes: Sequence[str], heads: int, head_dim: int, rounds: int, ours_only: bool, device: str, tell: Callable[[str], None]
+    length: int,
+    kind: str,
+    schemes: Sequence[str],
+    heads: int,
+    head_dim: int,
+    rounds: int,
+    ours_only: bool,
+    device: str,
+    tell: Callable[[str], None],
 ) -> list[dict[str, Any]]:
     """One length and pass: each scheme's contestants take turns with the baseline."""
     generator = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(1, heads, length, head_dim, generator=generator).to(device).requires_grad_(kind == "training") for _ in range(3))
+    q, k, v = (
+        torch.randn(1, heads, length, head_dim, generator=generator).to(device).requires_grad_(kind == "training")
+        for _ in range(3)
+    )
     few = max(2, rounds * 4096 // length) if length > 4096 and rounds else rounds
     plain = peak_mb(_step(baseline, None, kind, q, k, v), device)
     rows = [_row("nope", "torch sdpa", kind, length, 1.0, None, plain, "what ratios and memory are measured against")]
@@ -72,21 +90,44 @@ def _group(
                     raise
                 found[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:120]}"
                 del runs[name]
-        rows += _rows(scheme, kind, length, found, peaks, plain, _timed(runs, few, kind, q, k, v, device, partial(_say, tell, f"{scheme} {kind} {length}")))
+        rows += _rows(
+            scheme,
+            kind,
+            length,
+            found,
+            peaks,
+            plain,
+            _timed(runs, few, kind, q, k, v, device, partial(_say, tell, f"{scheme} {kind} {length}")),
+        )
     return rows
 
 
 def _timed(
-    runs: dict[str, Callable[[], Any]], rounds: int, kind: str, q: Tensor, k: Tensor, v: Tensor, device: str, tell: Callable[[str], None]
+    runs: dict[str, Callable[[], Any]],
+    rounds: int,
+    kind: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    device: str,
+    tell: Callable[[str], None],
 ) -> dict[str, float]:
     """Seconds of each run, and of the baseline as "none"; nothing where only memory is measured (no rounds)."""
     if not rounds:
         return {}
-    return best_seconds({"none": _step(baseline, None, kind, q, k, v), **runs}, rounds, device=device, warm=True, tell=tell)
+    return best_seconds(
+        {"none": _step(baseline, None, kind, q, k, v), **runs}, rounds, device=device, warm=True, tell=tell
+    )
 
 
 def _rows(
-    scheme: str, kind: str, length: int, found: dict[str, Run | str], peaks: dict[str, float | None], plain: float | None, seconds: dict[str, float]
+    scheme: str,
+    kind: str,
+    length: int,
+    found: dict[str, Run | str],
+    peaks: dict[str, float | None],
+    plain: float | None,
+    seconds: dict[str, float],
 ) -> list[dict[str, Any]]:
     rows = []
     for name, given in found.items():
@@ -119,12 +160,33 @@ def _step(run: Run, enc: Encoding | None, kind: str, q: Tensor, k: Tensor, v: Te
     return training if kind == "training" else forward
 
 
-def _row(scheme: str, name: str, kind: str, length: int, ratio: float | None, seconds: float | None, peak: float | None, note: str) -> dict[str, Any]:
-    return {"scheme": scheme, "implementation": name, "pass": kind, "length": length, "ratio": ratio, "seconds": seconds, "peak_mb": peak, "note": note}
+def _row(
+    scheme: str,
+    name: str,
+    kind: str,
+    length: int,
+    ratio: float | None,
+    seconds: float | None,
+    peak: float | None,
+    note: str,
+) -> dict[str, Any]:
+    return {
+        "scheme": scheme,
+        "implementation": name,
+        "pass": kind,
+        "length": length,
+        "ratio": ratio,
+        "seconds": seconds,
+        "peak_mb": peak,
+        "note": note,
+    }
 
 
 def bench_memory(
-    length: int = 65536, head_dim: int = 64, schemes: Sequence[str] = ("alibi", "t5"), tell: Callable[[str], None] = lambda text: None
+    length: int = 65536,
+    head_dim: int = 64,
+    schemes: Sequence[str] = ("alibi", "t5"),
+    tell: Callable[[str], None] = lambda text: None,
 ) -> list[dict[str, Any]]:
     """The peak of one forward pass of one head over a very long text, beyond the process's size at its start."""
     rows = []

@@ -101,7 +101,12 @@ def transformers_eager(enc: Encoding, length: int, device: str) -> Run:
 def x_transformers_own(enc: Encoding, length: int, device: str) -> Run:
     """x-transformers' attention with its own bias modules."""
     from x_transformers.attend import Attend
-    from x_transformers.x_transformers import AlibiPositionalBias, RelativePositionBias, RotaryEmbedding, apply_rotary_pos_emb
+    from x_transformers.x_transformers import (
+        AlibiPositionalBias,
+        RelativePositionBias,
+        RotaryEmbedding,
+        apply_rotary_pos_emb,
+    )
 
     name = type(enc).spec_name()
     heads = enc.heads or 8
@@ -114,7 +119,11 @@ def x_transformers_own(enc: Encoding, length: int, device: str) -> Run:
 
         return turned
     core = Attend(causal=True, flash=True)
-    peer = AlibiPositionalBias(heads, heads) if name == "alibi" else RelativePositionBias(scale=8.0, causal=True, heads=heads).to(device)
+    peer = (
+        AlibiPositionalBias(heads, heads)
+        if name == "alibi"
+        else RelativePositionBias(scale=8.0, causal=True, heads=heads).to(device)
+    )
 
     def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return core(q, k, v, attn_bias=peer(length, length))[0]  # type: ignore[no-any-return]
@@ -151,10 +160,20 @@ def contestants(enc: Encoding, length: int, training: bool, device: str = "cpu")
     if name != "rope":
         found["materialised"] = too_large or materialised(enc, length, device)
     if name in ("rope", "alibi", "t5"):
-        found["transformers eager"] = too_large or (transformers_eager(enc, length, device) if find_spec("transformers") else "not installed")
+        found["transformers eager"] = too_large or (
+            transformers_eager(enc, length, device) if find_spec("transformers") else "not installed"
+        )
         by_bias = too_large if name != "rope" else None
-        found["x-transformers"] = by_bias or (x_transformers_own(enc, length, device) if find_spec("x_transformers") else "not installed")
+        found["x-transformers"] = by_bias or (
+            x_transformers_own(enc, length, device) if find_spec("x_transformers") else "not installed"
+        )
     if name in TOEPLITZ:
-        why_not = "it has no backward on the CPU" if training else "not measured at this length on a CPU" if length > 8192 else None
+        why_not = (
+            "it has no backward on the CPU"
+            if training
+            else "not measured at this length on a CPU"
+            if length > 8192
+            else None
+        )
         found["FlexAttention compiled"] = why_not if why_not and device == "cpu" else flex_compiled(enc, length, device)
     return found

@@ -36,7 +36,10 @@ def bench_decode(
             pairs: list[tuple[float, float]] = []
             for turn in range(rounds):
                 tell(f"{scheme}: round {turn + 1} of {rounds}")
-                makers = {"none": Plain(length, tokens, heads, head_dim, device), "milepost": Ours(enc, length, tokens, heads, head_dim, device)}
+                makers = {
+                    "none": Plain(length, tokens, heads, head_dim, device),
+                    "milepost": Ours(enc, length, tokens, heads, head_dim, device),
+                }
                 spent = _interleaved(makers, tokens, device)
                 pairs += list(zip(spent["none"], spent["milepost"], strict=True))[2:]  # the first tokens fill tables
             ratio = statistics.median(ours / none for none, ours in pairs)
@@ -44,7 +47,10 @@ def bench_decode(
         if staged:
             rows.append(_staged(length, heads, head_dim, device, tell))
     sizes = {"heads": heads, "head_dim": head_dim, "length": length, "tokens": tokens, "dtype": "float32"}
-    return {"rows": rows, "provenance": provenance(**sizes, rounds=rounds, device=device, threads=torch.get_num_threads())}
+    return {
+        "rows": rows,
+        "provenance": provenance(**sizes, rounds=rounds, device=device, threads=torch.get_num_threads()),
+    }
 
 
 def _staged(length: int, heads: int, head_dim: int, device: str, tell: Callable[[str], None]) -> dict[str, Any]:
@@ -53,7 +59,10 @@ def _staged(length: int, heads: int, head_dim: int, device: str, tell: Callable[
     start, tokens = length // 2 - margin, length // 2 + 2 * margin
     enc = build(f"rope(scaling=staged(trained={length // 4}))", head_dim=head_dim)
     tell(f"staged: a decode of {tokens} tokens from {start}, across {length // 2} and {length}")
-    makers = {"none": Plain(start, tokens, heads, head_dim, device), "milepost": Ours(enc, start, tokens, heads, head_dim, device)}
+    makers = {
+        "none": Plain(start, tokens, heads, head_dim, device),
+        "milepost": Ours(enc, start, tokens, heads, head_dim, device),
+    }
     spent = _interleaved(makers, tokens, device)
     return _row("rope staged", length, sum(spent["milepost"]) / sum(spent["none"]), sum(spent["milepost"]) / tokens)
 

@@ -38,9 +38,17 @@ def bench_evaluate(
     edges = buckets(max(lengths), size.length)
     ways: dict[str, Callable[[], Any]] = {
         "one long pass": lambda: by_position(model, text, edges),
-        "sliding windows, once for each length": lambda: [sliding(model, row, n, n // 2) for n in lengths for row in text],
+        "sliding windows, once for each length": lambda: [
+            sliding(model, row, n, n // 2) for n in lengths for row in text
+        ],
     }
     seconds = best_seconds(ways, rounds, tell=tell)
     rows = [{"way": name, "seconds": best, "ratio": best / seconds["one long pass"]} for name, best in seconds.items()]
-    sizes = {"profile": profile, "encoding": encoding, "lengths": lengths, "tokens": int(text.size), "stride": "half the length"}
+    sizes = {
+        "profile": profile,
+        "encoding": encoding,
+        "lengths": lengths,
+        "tokens": int(text.size),
+        "stride": "half the length",
+    }
     return {"rows": rows, "provenance": provenance(**sizes, rounds=rounds, threads=torch.get_num_threads())}

@@ -28,13 +28,17 @@ def parts(tell: Tell) -> dict[str, Callable[[], list[dict[str, Any]]]]:
         "decode-16384": lambda: list(bench_decode(tell=tell)["rows"]),
         "training-4096": lambda: list(attention((4096,), PLAIN, passes=("training",), rounds=2)["rows"]),
         "forward-16384": lambda: list(attention((16384,), PLAIN, passes=("forward",))["rows"]),
-        "training-memory-16384": lambda: list(attention((16384,), TOEPLITZ, passes=("training",), rounds=0, ours_only=True)["rows"]),
+        "training-memory-16384": lambda: list(
+            attention((16384,), TOEPLITZ, passes=("training",), rounds=0, ours_only=True)["rows"]
+        ),
         "memory-65536": lambda: list(bench_memory(tell=tell)),
         "content-4096": lambda: list(attention((4096,), CONTENT, passes=("forward",), rounds=2)["rows"]),
     }
 
 
-def bench_everything(known: dict[str, Any] | None = None, again: Sequence[str] = (), tell: Tell = lambda text: None) -> Iterator[dict[str, Any]]:
+def bench_everything(
+    known: dict[str, Any] | None = None, again: Sequence[str] = (), tell: Tell = lambda text: None
+) -> Iterator[dict[str, Any]]:
     """What is known after each part: ``parts`` by name, each with ``rows`` and ``provenance``; ``rope`` and ``rows`` are these put together.
 
     Parts that ``known`` holds are kept, but for those named in ``again``.
@@ -58,4 +62,9 @@ def together(held: dict[str, Any], order: Sequence[str]) -> dict[str, Any]:
     found = {name: held[name] for name in order if name in held}
     rows = [row for name, part in found.items() if name != "rotation" for row in part["rows"]]
     first = next(iter(found.values()))
-    return {"rope": found["rotation"]["rows"] if "rotation" in found else [], "rows": rows, "parts": found, "provenance": first["provenance"]}
+    return {
+        "rope": found["rotation"]["rows"] if "rotation" in found else [],
+        "rows": rows,
+        "parts": found,
+        "provenance": first["provenance"],
+    }

@@ -18,14 +18,23 @@ from milepost.measure.results import provenance
 
 
 def bench_rope(
-    heads: int = 32, length: int = 4096, head_dim: int = 128, *, rounds: int = 7, device: str = "cpu", tell: Callable[[str], None] = lambda text: None
+    heads: int = 32,
+    length: int = 4096,
+    head_dim: int = 128,
+    *,
+    rounds: int = 7,
+    device: str = "cpu",
+    tell: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Rows of ``implementation``, ``mode`` (eager | compiled), ``seconds``, ``ratio`` (to cloning q and k) and ``times_ours``."""
     check_sizes(device, rounds=rounds, heads=heads, length=length, head_dim=head_dim)
     ours = RoPE(head_dim=head_dim)
     q, k = (torch.randn(1, heads, length, head_dim, device=device) for _ in range(2))
     pos = torch.arange(length, device=device)
-    runs: dict[str, Callable[[], Any]] = {"clone": lambda: (q.clone(), k.clone()), "milepost": lambda: (ours.query(q, pos), ours.key(k, pos))}
+    runs: dict[str, Callable[[], Any]] = {
+        "clone": lambda: (q.clone(), k.clone()),
+        "milepost": lambda: (ours.query(q, pos), ours.key(k, pos)),
+    }
     runs |= {name: make(q, k, pos) for name, make in PEERS.items() if _installed(name)}
     missing = [name for name in PEERS if not _installed(name)]
     compiled = torch.compile(lambda q, k, pos: (ours.query(q, pos), ours.key(k, pos)), dynamic=True)
@@ -86,4 +95,8 @@ def _angles(q: Tensor, pos: Tensor) -> tuple[Tensor, Tensor]:
     return angle.cos().to(q.dtype), angle.sin().to(q.dtype)
 
 
-PEERS = {"transformers": _transformers, "x-transformers": _x_transformers, "rotary-embedding-torch": _rotary_embedding_torch}
+PEERS = {
+    "transformers": _transformers,
+    "x-transformers": _x_transformers,
+    "rotary-embedding-torch": _rotary_embedding_torch,
+}

@@ -17,7 +17,11 @@ SCHEMES = ("alibi", "rope", "t5", "kerple")
 
 
 def bench_train(
-    profile: str = "standard", schemes: Sequence[str] = SCHEMES, *, rounds: int = 7, tell: Callable[[str], None] = lambda text: None
+    profile: str = "standard",
+    schemes: Sequence[str] = SCHEMES,
+    *,
+    rounds: int = 7,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Rows of ``encoding``, ``tokens_per_s`` and ``ratio``: throughput over that of nope, forward, backward and optimiser, one step each in turn."""
     size = find_profile(profile)
@@ -26,7 +30,10 @@ def bench_train(
     tokens = size.rows * size.length
     runs = {name: _stepper(shape, name, size.rows) for name in ("nope", *schemes)}
     seconds = best_seconds(runs, rounds, tell=tell)
-    rows = [{"encoding": name, "tokens_per_s": tokens / best, "ratio": seconds["nope"] / best} for name, best in seconds.items()]
+    rows = [
+        {"encoding": name, "tokens_per_s": tokens / best, "ratio": seconds["nope"] / best}
+        for name, best in seconds.items()
+    ]
     sizes = {"profile": profile, "rows": size.rows, "length": size.length, "width": size.width, "layers": size.layers}
     return {"rows": rows, "provenance": provenance(**sizes, rounds=rounds, threads=torch.get_num_threads())}
 

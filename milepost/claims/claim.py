@@ -92,7 +92,9 @@ class Claim:
         return self.parts[-1]
 
 
-def points(title: str, y_title: str, numbers: Mapping[str, Number], mark: float | None = None, *, log_y: bool = False) -> Figure:
+def points(
+    title: str, y_title: str, numbers: Mapping[str, Number], mark: float | None = None, *, log_y: bool = False
+) -> Figure:
     """A picture of numbers with their intervals, one beside another."""
     names, values = list(numbers), list(numbers.values())
     sides = [one.sides for one in values]

@@ -46,7 +46,11 @@ def chosen(ids: Sequence[str], *, exact: bool = False) -> list[Claim]:
     for name in ids:
         if name not in known:
             raise ValueError(f"there is no claim {name!r}{nearest(name, known)}; the claims are {', '.join(known)}")
-    wanted = [known[name] for name in dict.fromkeys(ids)] if ids else [one for one in known.values() if not exact or one.kind == "exact" or one.exact_decides]
+    wanted = (
+        [known[name] for name in dict.fromkeys(ids)]
+        if ids
+        else [one for one in known.values() if not exact or one.kind == "exact" or one.exact_decides]
+    )
     lacking = [one.id for one in wanted if exact and one.exact is None]
     if lacking:
         raise ValueError(f"--exact runs exact experiments alone, and {', '.join(lacking)} has none; leave --exact out")
@@ -67,7 +71,9 @@ def judge(
     if (model is None) != (text is None):
         raise ValueError("a checkpoint is measured on a text: give both --model and --text, or neither")
     if seeds and (exact or out is None):
-        raise ValueError("--seeds says which models are trained: give --out, the folder for them, and leave --exact out")
+        raise ValueError(
+            "--seeds says which models are trained: give --out, the folder for them, and leave --exact out"
+        )
     if len(seeds) > max(T):
         raise ValueError(f"intervals are known for at most {max(T)} seeds, got {len(seeds)}: name fewer")
     wanted = chosen(ids, exact=exact)
@@ -90,7 +96,9 @@ def rows(
 def document(judged: list[Row], **protocol: Any) -> dict[str, Any]:
     """The rows with where they come from: what `report.claims` draws."""
     about = provenance(
-        what="claims", intervals="95%, of shares within 0 and 1; a clause is clear when its whole interval lies on one side of the threshold", **protocol
+        what="claims",
+        intervals="95%, of shares within 0 and 1; a clause is clear when its whole interval lies on one side of the threshold",
+        **protocol,
     )
     return {"schema": SCHEMA, "groups": GROUPS, "rows": judged, "provenance": about}
 
@@ -100,19 +108,32 @@ def _sources(
     text: str | Path | None, seeds: Sequence[int], tell: Tell,
 ) -> tuple[Lab | None, Real | None, dict[str, str]]:  # fmt: skip
     """The trained models and the checkpoint that the claims need; and for what there is not, why."""
-    why = {"trained": "it needs small models, and no folder was given to train them in: give --out", "checkpoint": "it needs --model and --text"}
+    why = {
+        "trained": "it needs small models, and no folder was given to train them in: give --out",
+        "checkpoint": "it needs --model and --text",
+    }
     if exact:
         return None, None, dict.fromkeys(why, "only exact experiments were asked for")
     lab = real = None
     if model is not None and text is not None and any(claim.checkpoint is not None for claim in wanted):
         from milepost.claims.real import Real
 
-        real = Real(model, text, tell, None if out is None else Path(out))  # first: what is wrong with it is said before hours of training
+        real = Real(
+            model, text, tell, None if out is None else Path(out)
+        )  # first: what is wrong with it is said before hours of training
     asked = [claim for claim in wanted if claim.trained is not None]
     if asked:
         from milepost.claims.trained import gather
 
-        lab = gather(asked, profile, None if out is None else Path(out) / "lab", resume=resume, workers=workers, tell=tell, seeds=seeds)
+        lab = gather(
+            asked,
+            profile,
+            None if out is None else Path(out) / "lab",
+            resume=resume,
+            workers=workers,
+            tell=tell,
+            seeds=seeds,
+        )
     return lab, real, why
 
 
@@ -143,7 +164,9 @@ def _row(claim: Claim, parts: Sequence[str], lab: Lab | None, real: Real | None,
         }
         for clause in claim.rule
     ]  # fmt: skip
-    told = [f"{clause.words.rstrip(',')}: {numbers[clause.number]}" for clause in claim.rule if clause.number in numbers]
+    told = [
+        f"{clause.words.rstrip(',')}: {numbers[clause.number]}" for clause in claim.rule if clause.number in numbers
+    ]
     evidence = ". ".join(_capital(text) for text in (*told, *notes, *lacking)) + "."
     return {
         "id": claim.id, "group": group_of(claim), "kind": claim.kind, "statement": claim.statement, "statement_zh": claim.chinese, "source": claim.source,

@@ -52,7 +52,14 @@ def plans(profile: str, claims: Iterable[Claim], seeds: Sequence[int] = ()) -> d
         if sweep == "text":
             found[sweep] = make(profile, encodings=encodings, strategy_names=STRATEGIES, seeds=seeds)
         elif sweep == "tuned":
-            found[sweep] = make(profile, encodings=encodings, strategy_names=TUNED, lengths="1x,2x,4x,8x,16x", tune=TUNE_STEPS[profile], seeds=seeds)
+            found[sweep] = make(
+                profile,
+                encodings=encodings,
+                strategy_names=TUNED,
+                lengths="1x,2x,4x,8x,16x",
+                tune=TUNE_STEPS[profile],
+                seeds=seeds,
+            )
         elif sweep.startswith("heads-"):
             plan = make(ONE_SIZE, encodings=encodings, strategy_names=(), seeds=seeds)
             found[sweep] = replace(plan, shape=replace(plan.shape, heads=int(sweep.removeprefix("heads-"))))
@@ -67,8 +74,16 @@ def plans(profile: str, claims: Iterable[Claim], seeds: Sequence[int] = ()) -> d
 
 def images(profile: str, claims: Iterable[Claim], seeds: Sequence[int] = ()) -> ImagePlan | None:
     """The plan of the models of images; None where scikit-learn's images are not there."""
-    encodings = tuple(dict.fromkeys(name for claim in claims for need in claim.needs if need.sweep == IMAGE for name in need.encodings))
-    return None if find_spec("sklearn") is None else make_images(profile, encodings=encodings, strategy_names=("linear",), sizes=SIZES, seeds=seeds)
+    encodings = tuple(
+        dict.fromkeys(
+            name for claim in claims for need in claim.needs if need.sweep == IMAGE for name in need.encodings
+        )
+    )
+    return (
+        None
+        if find_spec("sklearn") is None
+        else make_images(profile, encodings=encodings, strategy_names=("linear",), sizes=SIZES, seeds=seeds)
+    )
 
 
 def spelled(encoding: str, width: int) -> str:

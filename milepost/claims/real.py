@@ -34,19 +34,35 @@ Numbers = np.ndarray[Any, Any]
 class Real:
     """One model and one text; losses are measured when they are first asked for."""
 
-    def __init__(self, model: str | Path, text: str | Path, tell: Callable[[str, float], None] = lambda what, share: None, out: Path | None = None):
+    def __init__(
+        self,
+        model: str | Path,
+        text: str | Path,
+        tell: Callable[[str, float], None] = lambda what, share: None,
+        out: Path | None = None,
+    ):
         self.subject, self.tell = load(model), tell
         spec, trained = self.subject.spec, self.subject.trained
         if spec is None or trained is None:
-            raise ValueError(f"claims about stretching want a rotary model that says its trained length; {self.subject.name} is none: give another --model")
+            raise ValueError(
+                f"claims about stretching want a rotary model that says its trained length; {self.subject.name} is none: give another --model"
+            )
         self.spec, self.trained, self.target = replace(spec, trained=trained), trained, TIMES * trained
         read = read_text(text, self.subject)
         self.begin = read.begin
         self.windows, self.groups = read.windows(self.target, WINDOWS)
-        self.about = {"model": self.subject.name, "positions": repr(self.spec), "text": read.digest, "windows": len(self.windows), "begin": self.begin}
+        self.about = {
+            "model": self.subject.name,
+            "positions": repr(self.spec),
+            "text": read.digest,
+            "windows": len(self.windows),
+            "begin": self.begin,
+        }
         self.file = None if out is None else out / FILE
         self.held: dict[tuple[str, int], list[float]] = self._kept()
-        self.subject.prove(by_layer(self.spec, len(self.subject.inspection.layers)))  # what is put in the place of its rotation is it, unstretched
+        self.subject.prove(
+            by_layer(self.spec, len(self.subject.inspection.layers))
+        )  # what is put in the place of its rotation is it, unstretched
 
     def _stretched(self, method: str) -> RopeSpec:
         made = self.spec.extended(self.target, method.split(",", maxsplit=1)[0])  # type: ignore[arg-type]
@@ -61,12 +77,24 @@ class Real:
         for number in range(len(done), len(self.windows)):
             self.tell(f"{self.subject.name}, {method}, {length} tokens", number / len(self.windows))
             with nullcontext() if method == "none" else self.subject.turned(by_layer(self._stretched(method), layers)):
-                found = float(same_targets(self.subject, self.windows[number][None], length, max(1, self.trained // 2), begin=self.begin).mean())
+                found = float(
+                    same_targets(
+                        self.subject, self.windows[number][None], length, max(1, self.trained // 2), begin=self.begin
+                    ).mean()
+                )
             if not np.isfinite(found):
                 raise NotMeasured(f"a loss of {self.subject.name} with {method} at {length} tokens is no number")
             done.append(found)
             if self.file is not None:
-                write_json(self.file, {**self.about, "losses": [{"method": name, "length": n, "by_window": some} for (name, n), some in self.held.items()]})
+                write_json(
+                    self.file,
+                    {
+                        **self.about,
+                        "losses": [
+                            {"method": name, "length": n, "by_window": some} for (name, n), some in self.held.items()
+                        ],
+                    },
+                )
         return np.array(done)
 
     def _kept(self) -> dict[tuple[str, int], list[float]]:
@@ -74,7 +102,9 @@ class Real:
         if self.file is None or not self.file.exists():
             return {}
         told = json.loads(self.file.read_text(encoding="utf-8"))
-        other = [f"{name} {told.get(name)!r}, not {value!r}" for name, value in self.about.items() if told.get(name) != value]
+        other = [
+            f"{name} {told.get(name)!r}, not {value!r}" for name, value in self.about.items() if told.get(name) != value
+        ]
         if other:
             raise ValueError(f"{self.file} was measured with {'; '.join(other)}: name another --out")
         return {(one["method"], one["length"]): one["by_window"] for one in told["losses"]}

@@ -83,7 +83,9 @@ class Clause:
         low, high = found[self.number].sides
         if not low <= high:  # no numbers
             return None
-        below, above = (high <= self.bound, low > self.bound) if self.side == "at most" else (high < self.bound, low >= self.bound)
+        below, above = (
+            (high <= self.bound, low > self.bound) if self.side == "at most" else (high < self.bound, low >= self.bound)
+        )
         if not below and not above:
             return None
         return below if self.side == "at most" else above
@@ -112,7 +114,9 @@ Rule = tuple[Clause, ...]
 
 def verdict(rule: Rule, found: Mapping[str, Number]) -> str:
     """One of the four words."""
-    said = {role: [clause.says(found) for clause in rule if clause.role == role] for role in ("control", "core", "limit")}
+    said = {
+        role: [clause.says(found) for clause in rule if clause.role == role] for role in ("control", "core", "limit")
+    }
     if not all(said["control"]):
         return "not decided here"
     if False in said["core"]:

@@ -29,13 +29,21 @@ SHARE, LEAD = (0.0, 1.0), (-1.0, 1.0)
 """Between what a share lies, and by how much one can be ahead of another."""
 
 
-def both(values: Sequence[float], low: float | None, high: float | None, over: str, ends: tuple[float, float] = (-math.inf, math.inf)) -> Number:
+def both(
+    values: Sequence[float],
+    low: float | None,
+    high: float | None,
+    over: str,
+    ends: tuple[float, float] = (-math.inf, math.inf),
+) -> Number:
     """The mean of the seeds' values, with the wider of its two intervals; ``low`` and ``high`` are that over texts. It can't lie outside of ``ends``."""
     value, n = fmean(values), len(values)
     seeds = "one seed" if n == 1 else f"{n} seeds"
     around = 0.0 if n == 1 else T[n] * stdev(values) / math.sqrt(n)
     low, high = (value if side is None else side for side in (low, high))
-    return Number(value, max(ends[0], min(low, value - around)), min(ends[1], max(high, value + around)), f"{seeds}, {over}")
+    return Number(
+        value, max(ends[0], min(low, value - around)), min(ends[1], max(high, value + around)), f"{seeds}, {over}"
+    )
 
 
 def shares(values: Sequence[float], trials: int, over: str) -> Number:
@@ -47,7 +55,11 @@ def shares(values: Sequence[float], trials: int, over: str) -> Number:
 def losses(runs: Sequence[Run], length: int, field: str = "loss_by_window") -> np.ndarray[Any, Any]:
     """Losses (seeds x windows) at a length."""
     found = [run.get(field, {}).get(str(length)) for run in runs]
-    lost = [f"{run['encoding']}, {run['strategy']}, seed {run['seed']}" for run, one in zip(runs, found, strict=True) if one is None]
+    lost = [
+        f"{run['encoding']}, {run['strategy']}, seed {run['seed']}"
+        for run, one in zip(runs, found, strict=True)
+        if one is None
+    ]
     if lost:
         raise NotMeasured(f"there is no loss at {length} tokens for {lost[0]}")
     return np.array(found)

@@ -52,7 +52,15 @@ class Lab:
         self, profile: str, plans: dict[str, Plan], out: Path | None, old: dict[str, Any] | None, failed: dict[str, str], tell: Tell,
         image: ImagePlan | None = None,
     ):  # fmt: skip
-        self.profile, self.plans, self.out, self.old, self.failed, self.tell, self.image = profile, plans, out, old, failed, tell, image
+        self.profile, self.plans, self.out, self.old, self.failed, self.tell, self.image = (
+            profile,
+            plans,
+            out,
+            old,
+            failed,
+            tell,
+            image,
+        )
 
     def runs(self, need: Need, encoding: str, strategy: str = "none") -> list[Run]:
         """The runs of one encoding, one for each seed."""
@@ -82,7 +90,9 @@ class Lab:
         """What to know of where the numbers come from."""
         if self.old is None or not any(is_old(need, self.old) for need in needs):
             return ()
-        return (f"judged by the lab's results of {self.old['provenance']['date'][:10]}, which come with the package and are older than this rule",)
+        return (
+            f"judged by the lab's results of {self.old['provenance']['date'][:10]}, which come with the package and are older than this rule",
+        )
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -111,7 +121,9 @@ class Lab:
     def _result(self, need: Need, trial: Trial) -> dict[str, Any]:
         file = self.home(need.sweep) / "trials" / trial.key / "result.json"
         if not file.exists():
-            raise NotMeasured(f"{trial.encoding}, {trial.data}, seed {trial.seed}: {self.failed.get(trial.key, 'it was not trained')}")
+            raise NotMeasured(
+                f"{trial.encoding}, {trial.data}, seed {trial.seed}: {self.failed.get(trial.key, 'it was not trained')}"
+            )
         result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         return result
 
@@ -138,7 +150,9 @@ def gather(
     return Lab(profile, known, out, old, failed, tell, image)
 
 
-def _train(plan: P, sweep: str, needs: list[Need], home: Path, resume: bool, workers: int | None, tell: Tell) -> tuple[P, dict[str, str]]:
+def _train(
+    plan: P, sweep: str, needs: list[Need], home: Path, resume: bool, workers: int | None, tell: Tell
+) -> tuple[P, dict[str, str]]:
     """The trials of one sweep that are needed and not there yet: the plan as the folder has it; and what could not be trained, and why."""
     asked = {(spelled(name, plan.shape.width), need.data) for need in needs for name in need.encodings}
     wanted = [trial for trial in plan.trials() if (trial.encoding, trial.data) in asked]
@@ -154,7 +168,10 @@ def _train(plan: P, sweep: str, needs: list[Need], home: Path, resume: bool, wor
 
         def told(trial: Trial, news: dict[str, Any]) -> None:
             steps[trial.key] = news.get("step", steps[trial.key])
-            tell(f"{sweep}: {trial.encoding}, {trial.data}, seed {trial.seed}", sum(steps.values()) / (plan.steps * len(wanted)))
+            tell(
+                f"{sweep}: {trial.encoding}, {trial.data}, seed {trial.seed}",
+                sum(steps.values()) / (plan.steps * len(wanted)),
+            )
 
         running: Any = processes.run_all(plan, todo, home, workers, told)
         with closing(running):

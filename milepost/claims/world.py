@@ -37,13 +37,19 @@ class Stack:
         self.enc = Encoding() if enc is None else enc
         shapes = {"qkv": (3, WIDTH, WIDTH), "out": (WIDTH, WIDTH), "up": (WIDTH, 4 * WIDTH), "down": (4 * WIDTH, WIDTH)}
         self.weights = [
-            {name: drawn(*shape, seed=seed + 100 * layer + number) / shape[-2] ** 0.5 for number, (name, shape) in enumerate(shapes.items())}
+            {
+                name: drawn(*shape, seed=seed + 100 * layer + number) / shape[-2] ** 0.5
+                for number, (name, shape) in enumerate(shapes.items())
+            }
             for layer in range(layers)
         ]
 
     def project(self, x: Tensor, layer: int, at: Layout) -> tuple[Tensor, Tensor, Tensor]:
         """q, k, v (B H L D) of one layer, positions put in."""
-        q, k, v = (part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in F.layer_norm(x, (WIDTH,)) @ self.weights[layer]["qkv"][:, None])
+        q, k, v = (
+            part.unflatten(-1, (HEADS, -1)).transpose(1, 2)
+            for part in F.layer_norm(x, (WIDTH,)) @ self.weights[layer]["qkv"][:, None]
+        )
         return self.enc.query(q, at.pos), self.enc.key(k, at.pos), v
 
     def states(self, x: Tensor, at: Layout | None = None, *, causal: bool) -> list[Tensor]:

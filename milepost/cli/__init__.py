@@ -6,7 +6,21 @@ from typing import Annotated
 
 import typer
 
-from milepost.cli import bench, checkpoints, choose, claims, diagnose, encodings, explore, extend, lab, migrate, recommend, resize, ropes
+from milepost.cli import (
+    bench,
+    checkpoints,
+    choose,
+    claims,
+    diagnose,
+    encodings,
+    explore,
+    extend,
+    lab,
+    migrate,
+    recommend,
+    resize,
+    ropes,
+)
 
 COMMANDS = {
     "list": encodings.list_command,
@@ -47,7 +61,11 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-bench_app = typer.Typer(help="Speed and memory, side by side with peers in one run, as ratios.", no_args_is_help=True, rich_markup_mode="markdown")
+bench_app = typer.Typer(
+    help="Speed and memory, side by side with peers in one run, as ratios.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
 for name, command in COMMANDS.items():
     app.command(name)(command)
 for name, command in BENCH.items():

@@ -7,7 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
-from milepost.cli.shared import Device, HeadDim, Heads, Json, Length, Rounds, aside, print_json, read_lengths, teaching, telling
+from milepost.cli.shared import (
+    Device,
+    HeadDim,
+    Heads,
+    Json,
+    Length,
+    Rounds,
+    aside,
+    print_json,
+    read_lengths,
+    teaching,
+    telling,
+)
 
 
 @teaching
@@ -40,7 +52,9 @@ def bench_rope_command(
 def bench_attention_command(
     lengths: Annotated[str, typer.Option(help="Lengths, such as 4096,16384 or 4k,16k.")] = "4k,16k",
     schemes: Annotated[str, typer.Option(help="Schemes, separated by commas; all if left out.")] = "",
-    passes: Annotated[str, typer.Option("--pass", help="forward, training, or both separated by a comma.")] = "forward,training",
+    passes: Annotated[
+        str, typer.Option("--pass", help="forward, training, or both separated by a comma.")
+    ] = "forward,training",
     ours_only: Annotated[bool, typer.Option("--ours-only", help="Leave the peers out.")] = False,
     rounds: Rounds = 5,
     heads: Heads = 8,
@@ -63,7 +77,15 @@ def bench_attention_command(
         raise ValueError(f"rounds must be at least 1, got {rounds}")
     with telling() as tell:
         result = bench_attention(
-            read_lengths(lengths), chosen, passes=kinds, heads=heads, head_dim=head_dim, rounds=rounds, ours_only=ours_only, device=device, tell=tell
+            read_lengths(lengths),
+            chosen,
+            passes=kinds,
+            heads=heads,
+            head_dim=head_dim,
+            rounds=rounds,
+            ours_only=ours_only,
+            device=device,
+            tell=tell,
         )
     _show_bench(result, as_json)
 
@@ -72,7 +94,9 @@ def bench_attention_command(
 def bench_decode_command(
     length: Length = 16384,
     tokens: Annotated[int, typer.Option(help="Tokens to decode in a round.")] = 48,
-    staged: Annotated[bool, typer.Option("--staged/--no-staged", help="Also a long decode across two stages of staged dynamic NTK.")] = True,
+    staged: Annotated[
+        bool, typer.Option("--staged/--no-staged", help="Also a long decode across two stages of staged dynamic NTK.")
+    ] = True,
     rounds: Rounds = 5,
     heads: Heads = 8,
     head_dim: HeadDim = 64,
@@ -86,14 +110,25 @@ def bench_decode_command(
     from milepost.bench.decode import bench_decode
 
     with telling() as tell:
-        result = bench_decode(length, tokens=tokens, staged=staged, rounds=rounds, heads=heads, head_dim=head_dim, device=device, tell=tell)
+        result = bench_decode(
+            length,
+            tokens=tokens,
+            staged=staged,
+            rounds=rounds,
+            heads=heads,
+            head_dim=head_dim,
+            device=device,
+            tell=tell,
+        )
     _show_bench(result, as_json)
 
 
 @teaching
 def bench_all_command(
     out: Annotated[Path, typer.Option(help="Folder for bench.json, bench.md and the figures.")] = Path("docs/bench"),
-    resume: Annotated[bool, typer.Option("--resume", help="Keep the parts that bench.json holds, and do those that are missing.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Keep the parts that bench.json holds, and do those that are missing.")
+    ] = False,
     again: Annotated[list[str] | None, typer.Option("--again", help="With --resume: do this part again.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -164,7 +199,10 @@ def _show_rows(result: dict[str, Any], as_json: bool, columns: dict[str, str]) -
     if as_json:
         print_json(result["rows"])
         return
-    rows = [[f"{row[name]:,.2f}" if isinstance(row[name], float) else str(row[name]) for name in columns] for row in result["rows"]]
+    rows = [
+        [f"{row[name]:,.2f}" if isinstance(row[name], float) else str(row[name]) for name in columns]
+        for row in result["rows"]
+    ]
     Console().print(tables.plain(list(columns.values()), rows))
 
 

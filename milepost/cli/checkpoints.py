@@ -12,11 +12,25 @@ from milepost.cli.shared import Device, Json, answer, aside, read_length, teachi
 
 @teaching
 def inspect_command(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A folder, config.json, a GGUF file, a lab run's folder, or a name on the Hub.")],
-    target_length: Annotated[str | None, typer.Option("--target-length", "--ctx-size", help="Tokens to serve, such as 131072 or 128k.")] = None,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="A folder, config.json, a GGUF file, a lab run's folder, or a name on the Hub."
+        ),
+    ],
+    target_length: Annotated[
+        str | None, typer.Option("--target-length", "--ctx-size", help="Tokens to serve, such as 131072 or 128k.")
+    ] = None,
     weights: Annotated[bool, typer.Option("--weights", help="Also read the tensors that hold positions.")] = False,
-    out: Annotated[Path | None, typer.Option(help="A folder to write: report.html, report.md and inspection.json. It must not exist, or be empty.")] = None,
-    allow_unknown: Annotated[bool, typer.Option("--allow-unknown", help="Pass over keys that are unknown or contradictory, and say so.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder to write: report.html, report.md and inspection.json. It must not exist, or be empty."
+        ),
+    ] = None,
+    allow_unknown: Annotated[
+        bool, typer.Option("--allow-unknown", help="Pass over keys that are unknown or contradictory, and say so.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Where position enters a checkpoint, layer by layer: scheme, base, scaling, slopes, buckets, tables, windows; and its lengths.
@@ -32,7 +46,9 @@ def inspect_command(
 
     if out is not None:
         check_folder(out, model)
-    found = inspect(model, target_length=read_length(target_length, "--target-length"), weights=weights, allow_unknown=allow_unknown)
+    found = inspect(
+        model, target_length=read_length(target_length, "--target-length"), weights=weights, allow_unknown=allow_unknown
+    )
     data = found.to_json() | {"provenance": provenance(what="inspect", weights=weights, target_length=found.target)}
     if out is not None:
         aside().print(f"open {report.save(data, out)}", soft_wrap=True)
@@ -41,10 +57,19 @@ def inspect_command(
 
 @teaching
 def verify_command(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A folder with config.json and *.safetensors, or a name on the Hub.")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A folder with config.json and *.safetensors, or a name on the Hub.")
+    ],
     device: Device = "cpu",
-    dtype: Annotated[Literal["float32", "bfloat16", "float16", "float64"], typer.Option(help="What the weights are loaded as.")] = "float32",
-    out: Annotated[Path | None, typer.Option(help="A folder to write: report.html, report.md and verification.json. It must not exist, or be empty.")] = None,
+    dtype: Annotated[
+        Literal["float32", "bfloat16", "float16", "float64"], typer.Option(help="What the weights are loaded as.")
+    ] = "float32",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder to write: report.html, report.md and verification.json. It must not exist, or be empty."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Does a model, loaded and run, do with positions what its config asks for? Exit 1 when a check fails.

@@ -19,12 +19,23 @@ TRAINED, TIMES = 4096, 4
 
 @teaching
 def choose_command(
-    trained_length: Annotated[str | None, typer.Option("--trained-length", help="Tokens that the model is trained on, such as 4096 or 4k.")] = None,
-    target_length: Annotated[str | None, typer.Option("--target-length", "--ctx-size", help="Tokens that it must read, such as 32k.")] = None,
+    trained_length: Annotated[
+        str | None, typer.Option("--trained-length", help="Tokens that the model is trained on, such as 4096 or 4k.")
+    ] = None,
+    target_length: Annotated[
+        str | None, typer.Option("--target-length", "--ctx-size", help="Tokens that it must read, such as 32k.")
+    ] = None,
     modality: Annotated[Literal["text", "image", "audio"] | None, typer.Option(help="What it reads.")] = None,
-    far_recall: Annotated[bool | None, typer.Option("--far-recall/--no-far-recall", help="Must it find things far back?")] = None,
-    absolute: Annotated[bool | None, typer.Option("--absolute/--no-absolute", help="Does the absolute place of a token matter?")] = None,
-    runs: Annotated[list[Path] | None, typer.Option("--runs", help="A folder of `milepost lab` to judge by; may be given several times.")] = None,
+    far_recall: Annotated[
+        bool | None, typer.Option("--far-recall/--no-far-recall", help="Must it find things far back?")
+    ] = None,
+    absolute: Annotated[
+        bool | None, typer.Option("--absolute/--no-absolute", help="Does the absolute place of a token matter?")
+    ] = None,
+    runs: Annotated[
+        list[Path] | None,
+        typer.Option("--runs", help="A folder of `milepost lab` to judge by; may be given several times."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Which encoding for which lengths, ranked by what was measured, with the evidence and the cost of each.
@@ -62,7 +73,12 @@ def _evidence(folders: list[Path]) -> tuple[dict[str, Any], str]:
 
 
 def _wish(
-    trained_text: str | None, target_text: str | None, modality: str | None, far_recall: bool | None, absolute: bool | None, ask: bool
+    trained_text: str | None,
+    target_text: str | None,
+    modality: str | None,
+    far_recall: bool | None,
+    absolute: bool | None,
+    ask: bool,
 ) -> tuple[Wish, dict[str, Any]]:
     """What is wanted: said, asked for, or assumed. The second part is what was assumed."""
     from milepost.lab.choose import Wish
@@ -73,7 +89,11 @@ def _wish(
         if value is not None:
             return value
         if ask:
-            return typer.confirm(question, default=default, err=True) if isinstance(default, bool) else typer.prompt(question, default=str(default), err=True)
+            return (
+                typer.confirm(question, default=default, err=True)
+                if isinstance(default, bool)
+                else typer.prompt(question, default=str(default), err=True)
+            )
         assumed[name] = default
         return default
 
@@ -102,7 +122,12 @@ def _tell(found: dict[str, Any]) -> None:
         "far_recall": f"far recall {'matters' if wish['far_recall'] else 'does not matter'}",
         "absolute": f"absolute place {'matters' if wish['absolute'] else 'does not matter'}",
     }  # fmt: skip
-    console.print("Wanted: " + ", ".join(text + (" (assumed)" if name in found["assumed"] else "") for name, text in said.items()) + ".", markup=False)
+    console.print(
+        "Wanted: "
+        + ", ".join(text + (" (assumed)" if name in found["assumed"] else "") for name, text in said.items())
+        + ".",
+        markup=False,
+    )
     console.print(choice.evidence(found), markup=False)
     console.print(tables.plain(*choice.table(found)))
     for line in choice.words(found):

@@ -12,16 +12,33 @@ from milepost.cli.shared import Json, aside, measuring, print_json, teaching
 
 @teaching
 def claims_command(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Claims, such as rope-sign; all of them if left out.")] = None,
-    exact: Annotated[bool, typer.Option("--exact", help="Exact experiments alone: all of them within a minute.")] = False,
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Claims, such as rope-sign; all of them if left out.")
+    ] = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Exact experiments alone: all of them within a minute.")
+    ] = False,
     profile: Annotated[
-        Literal["quick", "standard"], typer.Option(help="Size of the trained experiments: about half an hour, or many hours, on two cores.")
+        Literal["quick", "standard"],
+        typer.Option(help="Size of the trained experiments: about half an hour, or many hours, on two cores."),
     ] = "quick",
-    out: Annotated[Path | None, typer.Option(help="Folder for claims.json, claims.html and the models that are trained.")] = None,
-    model: Annotated[str | None, typer.Option(help="A checkpoint on which claims about scaling are decided too: a folder, or a name on the Hub.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for claims.json, claims.html and the models that are trained.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="A checkpoint on which claims about scaling are decided too: a folder, or a name on the Hub."
+        ),
+    ] = None,
     text: Annotated[Path | None, typer.Option(help="The text that the checkpoint reads: a file or a folder.")] = None,
     workers: Annotated[int | None, typer.Option(help="Trainings side by side; one for each core if left out.")] = None,
-    seeds: Annotated[str, typer.Option(help="How many seeds are trained, or which, separated by commas; those of the profile if left out.")] = "",
+    seeds: Annotated[
+        str,
+        typer.Option(
+            help="How many seeds are trained, or which, separated by commas; those of the profile if left out."
+        ),
+    ] = "",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a folder whose trainings were stopped.")] = False,
     as_json: Json = False,
 ) -> None:

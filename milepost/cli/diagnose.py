@@ -12,14 +12,36 @@ from milepost.cli.shared import Device, Json, answer, aside, measuring, read_len
 
 @teaching
 def diagnose_command(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A folder with config.json and *.safetensors, a GGUF file, a lab model, or a name on the Hub.")],
-    text: Annotated[Path, typer.Option(help="What to read: a text file, a folder of text files, or a .npy file of token ids.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A folder with config.json and *.safetensors, a GGUF file, a lab model, or a name on the Hub.",
+        ),
+    ],
+    text: Annotated[
+        Path, typer.Option(help="What to read: a text file, a folder of text files, or a .npy file of token ids.")
+    ],
     lengths: Annotated[str, typer.Option(help="Lengths to test, such as 1k,2k,4k; k is 1024.")],
-    windows: Annotated[int, typer.Option(help="Windows of the longest length that are read, at least 2: more give closer intervals, and take longer.")] = 6,
+    windows: Annotated[
+        int,
+        typer.Option(
+            help="Windows of the longest length that are read, at least 2: more give closer intervals, and take longer."
+        ),
+    ] = 6,
     device: Device = "cpu",
-    dtype: Annotated[Literal["float32", "bfloat16", "float16", "float64"], typer.Option(help="What the weights are loaded as.")] = "float32",
-    tokenizer: Annotated[str | None, typer.Option(help="tokenizer.json, a folder, or bytes, in place of the model's own.")] = None,
-    out: Annotated[Path | None, typer.Option(help="A folder to write: report.html, report.md and diagnosis.json. It must not exist, or be empty.")] = None,
+    dtype: Annotated[
+        Literal["float32", "bfloat16", "float16", "float64"], typer.Option(help="What the weights are loaded as.")
+    ] = "float32",
+    tokenizer: Annotated[
+        str | None, typer.Option(help="tokenizer.json, a folder, or bytes, in place of the model's own.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder to write: report.html, report.md and diagnosis.json. It must not exist, or be empty."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Where does a model break on a text, how sharply, and why? A verdict in words, from what was measured.
@@ -37,7 +59,9 @@ def diagnose_command(
     if out is not None:
         check_folder(out, model)
     with measuring() as tell:
-        data = diagnose(model, text, wanted, windows=windows, device=device, dtype=dtype, tokenizer=tokenizer, tell=tell).to_json()
+        data = diagnose(
+            model, text, wanted, windows=windows, device=device, dtype=dtype, tokenizer=tokenizer, tell=tell
+        ).to_json()
     if out is not None:
         aside().print(f"open {report.save(data, out)}", soft_wrap=True)
     answer(data, report.terminal, as_json)

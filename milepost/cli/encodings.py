@@ -20,7 +20,12 @@ OVER_ROPE = (
     "streaming(rope=rope, window=8)",
 )
 """Position maps over a RoPE, with windows that show in a short text."""
-Specs = Annotated[list[str] | None, typer.Argument(help='Names or specs, such as `rope`, `"alibi(heads=12)"`, `"rope + alibi"`, or `package.module:Class`.')]
+Specs = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help='Names or specs, such as `rope`, `"alibi(heads=12)"`, `"rope + alibi"`, or `package.module:Class`.'
+    ),
+]
 
 
 def _build(spec: str, **sizes: int) -> Encoding:
@@ -41,7 +46,10 @@ def _all_or(specs: list[str] | None, everything: bool) -> list[str]:
 
 
 @teaching
-def list_command(names: Annotated[list[str] | None, typer.Argument(help="Encodings to set side by side.")] = None, as_json: Json = False) -> None:
+def list_command(
+    names: Annotated[list[str] | None, typer.Argument(help="Encodings to set side by side.")] = None,
+    as_json: Json = False,
+) -> None:
     """Every encoding: where it acts, its properties, parameters and reference.
 
     With names, these side by side.
@@ -58,7 +66,9 @@ def list_command(names: Annotated[list[str] | None, typer.Argument(help="Encodin
     for name in names or []:
         if name not in known:
             close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-            raise ValueError(f"unknown encoding {name!r}{f' (did you mean {close[0]!r}?)' if close else ''}; known: {', '.join(known)}")
+            raise ValueError(
+                f"unknown encoding {name!r}{f' (did you mean {close[0]!r}?)' if close else ''}; known: {', '.join(known)}"
+            )
     chosen = [page(name) for name in names] if names else [*pages(), *map(page, MAPS)]
     if as_json:
         print_json([p.row() for p in chosen])
@@ -73,7 +83,9 @@ def list_command(names: Annotated[list[str] | None, typer.Argument(help="Encodin
 @teaching
 def show_command(
     encodings: Specs = None,
-    out: Annotated[Path, typer.Option(help="File to write: .html, or .png / .svg where a Chrome or Chromium is installed.")] = Path("encoding.html"),
+    out: Annotated[
+        Path, typer.Option(help="File to write: .html, or .png / .svg where a Chrome or Chromium is installed.")
+    ] = Path("encoding.html"),
     everything: Annotated[bool, typer.Option("--all", help="Every encoding, on one page.")] = False,
     heads: Heads = 8,
     head_dim: HeadDim = 64,
@@ -144,11 +156,20 @@ def check_command(
             found.append((repr(enc), verdicts))
     broken = [name for name, verdicts in found if any(v.passed is False for v in verdicts)]
     if as_json:
-        print_json([{"encoding": name, "ok": name not in broken, "laws": [v.row() for v in verdicts]} for name, verdicts in found])
+        print_json(
+            [
+                {"encoding": name, "ok": name not in broken, "laws": [v.row() for v in verdicts]}
+                for name, verdicts in found
+            ]
+        )
     else:
         console = Console()
         for name, verdicts in found:
-            console.print(tables.laws(name, verdicts) if len(found) < 4 or name in broken else tables.laws_in_a_line(name, verdicts))
+            console.print(
+                tables.laws(name, verdicts)
+                if len(found) < 4 or name in broken
+                else tables.laws_in_a_line(name, verdicts)
+            )
     if broken:
         aside().print(f"{len(broken)} of {len(found)} broke a law: {', '.join(broken)}", soft_wrap=True)
         raise typer.Exit(1)

@@ -11,11 +11,24 @@ from milepost.cli.shared import Json, aside, print_json, teaching
 
 @teaching
 def explore_command(
-    view: Annotated[str, typer.Option(help="Where to begin: code, distance, clocks, slopes, buckets, scalings, plane, attention or permute.")] = "code",
-    encoding: Annotated[list[str] | None, typer.Option("--encoding", help="A spec, such as `rope(base=500000.0)`; twice for two side by side.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="A setting of the view, such as `target=32768`; as often as needed.")] = None,
+    view: Annotated[
+        str,
+        typer.Option(
+            help="Where to begin: code, distance, clocks, slopes, buckets, scalings, plane, attention or permute."
+        ),
+    ] = "code",
+    encoding: Annotated[
+        list[str] | None,
+        typer.Option("--encoding", help="A spec, such as `rope(base=500000.0)`; twice for two side by side."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A setting of the view, such as `target=32768`; as often as needed."),
+    ] = None,
     language: Annotated[str, typer.Option("--lang", help="en or zh.")] = "en",
-    port: Annotated[int, typer.Option(help="Where to serve; the next free port where it is busy.", min=1, max=65535)] = 8713,
+    port: Annotated[
+        int, typer.Option(help="Where to serve; the next free port where it is busy.", min=1, max=65535)
+    ] = 8713,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
     share: Annotated[bool, typer.Option("--share", help="Serve to other machines too, not to this one alone.")] = False,
     as_json: Json = False,
@@ -37,7 +50,12 @@ def explore_command(
     if as_json:
         print_json(asked[0] if len(asked) == 1 else asked)
         return
-    _serve({"view": view, **dict(zip("ab", (one["spec"] for one in asked), strict=False)), **values, "lang": language}, port, not no_open, share)
+    _serve(
+        {"view": view, **dict(zip("ab", (one["spec"] for one in asked), strict=False)), **values, "lang": language},
+        port,
+        not no_open,
+        share,
+    )
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -60,7 +78,11 @@ def _serve(state: dict[str, str], port: int, browse: bool, share: bool) -> None:
     if said:
         words.print(said, soft_wrap=True)
     if share:
-        words.print("--share: everybody who can reach this machine can open the page; it asks for no password", style="bold red", soft_wrap=True)
+        words.print(
+            "--share: everybody who can reach this machine can open the page; it asks for no password",
+            style="bold red",
+            soft_wrap=True,
+        )
     address = f"{server.address}?{urlencode(state)}"
     words.print(f"milepost explore: {address}\nCtrl-C ends it", soft_wrap=True, highlight=False)
     if browse and not webbrowser.open(address):

@@ -12,22 +12,38 @@ from milepost.cli.shared import Device, Json, answer, aside, print_json, read_le
 
 @teaching
 def extend_command(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A folder with config.json and *.safetensors, or a name on the Hub.")],
-    target_length: Annotated[str, typer.Option("--target-length", "--ctx-size", help="Tokens to serve, such as 131072 or 128k.")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A folder with config.json and *.safetensors, or a name on the Hub.")
+    ],
+    target_length: Annotated[
+        str, typer.Option("--target-length", "--ctx-size", help="Tokens to serve, such as 131072 or 128k.")
+    ],
     out: Annotated[Path, typer.Option(help="The folder to write; it must not exist, or be empty.")],
     method: Annotated[
         Literal["auto", "base", "linear", "ntk", "ntk_by_parts", "dynamic", "yarn", "llama3"],
         typer.Option("--method", "--rope-scaling", help="auto measures all of them on --text, and takes the best."),
     ] = "auto",
-    text: Annotated[Path | None, typer.Option(help="A text file, a folder of them, or a .npy file of token ids: to measure, choose and tune on.")] = None,
-    tune: Annotated[int | None, typer.Option(metavar="STEPS", help="Train so many steps at the new length, on one half of --text.")] = None,
-    tune_length: Annotated[str | None, typer.Option("--tune-length", help="Tokens of a training window, where the target is too long.")] = None,
+    text: Annotated[
+        Path | None,
+        typer.Option(
+            help="A text file, a folder of them, or a .npy file of token ids: to measure, choose and tune on."
+        ),
+    ] = None,
+    tune: Annotated[
+        int | None, typer.Option(metavar="STEPS", help="Train so many steps at the new length, on one half of --text.")
+    ] = None,
+    tune_length: Annotated[
+        str | None, typer.Option("--tune-length", help="Tokens of a training window, where the target is too long.")
+    ] = None,
     rate: Annotated[float, typer.Option(help="Learning rate of --tune, after warm-up.")] = 2e-5,
     seed: Annotated[int, typer.Option(help="Decides the order of the training text.")] = 0,
     link: Annotated[bool, typer.Option("--link", help="Hard-link the weights instead of copying them.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a --tune that was killed.")] = False,
     device: Device = "cpu",
-    dtype: Annotated[Literal["float32", "bfloat16", "float16", "float64"], typer.Option(help="What weights are loaded as, to verify and measure.")] = "float32",
+    dtype: Annotated[
+        Literal["float32", "bfloat16", "float16", "float64"],
+        typer.Option(help="What weights are loaded as, to verify and measure."),
+    ] = "float32",
     as_json: Json = False,
 ) -> None:
     """Write a checkpoint that other tools load, for longer texts; the source is only read.

@@ -22,25 +22,55 @@ WIDE = 120
 
 @teaching
 def lab_command(
-    out: Annotated[Path, typer.Option(help="Folder for models, results.json and the report; it must not hold another run.")] = Path("runs/lab"),
-    modality: Annotated[Modality, typer.Option(help="text; images; or made signals of three axes (video) or four (eeg).")] = "text",
-    profile: Annotated[Literal["tiny", "quick", "standard", "full"], typer.Option(help="One word for the sizes of model, data and training.")] = "quick",
-    encodings: Annotated[str, typer.Option(help="Names or specs, separated by commas; `package.module:Class` for your own.")] = "",
+    out: Annotated[
+        Path, typer.Option(help="Folder for models, results.json and the report; it must not hold another run.")
+    ] = Path("runs/lab"),
+    modality: Annotated[
+        Modality, typer.Option(help="text; images; or made signals of three axes (video) or four (eeg).")
+    ] = "text",
+    profile: Annotated[
+        Literal["tiny", "quick", "standard", "full"],
+        typer.Option(help="One word for the sizes of model, data and training."),
+    ] = "quick",
+    encodings: Annotated[
+        str, typer.Option(help="Names or specs, separated by commas; `package.module:Class` for your own.")
+    ] = "",
     strategies: Annotated[
-        str | None, typer.Option(help="At test time. RoPE on text: none, base, linear, ntk, dynamic, yarn, self-extend, rerope; images: none, linear.")
+        str | None,
+        typer.Option(
+            help="At test time. RoPE on text: none, base, linear, ntk, dynamic, yarn, self-extend, rerope; images: none, linear."
+        ),
     ] = None,
     lengths: Annotated[
-        str | None, typer.Option(help="To test: times the trained length (or size of an image), or numbers.  [default: 1x,2x,4x,8x; images: 0.5x to 2x]")
+        str | None,
+        typer.Option(
+            help="To test: times the trained length (or size of an image), or numbers.  [default: 1x,2x,4x,8x; images: 0.5x to 2x]"
+        ),
     ] = None,
     train_length: Annotated[
-        str | None, typer.Option("--train-length", help="Tokens (or pixels of an image's shorter side) to train on, in place of the profile's.")
+        str | None,
+        typer.Option(
+            "--train-length",
+            help="Tokens (or pixels of an image's shorter side) to train on, in place of the profile's.",
+        ),
     ] = None,
     seeds: Annotated[str, typer.Option(help="How many seeds, or which, separated by commas.")] = "",
-    tasks: Annotated[str | None, typer.Option(help="Tasks beside text: copy, previous, recall, index, counting, who, antecedent, or all.")] = None,
-    text: Annotated[str | None, typer.Option(help="A file or folder to read, in place of the sources of Python's standard library.")] = None,
-    images: Annotated[str | None, typer.Option(help="A folder with a sub-folder for each class, in place of scikit-learn's digits.")] = None,
-    tokenizer: Annotated[str | None, typer.Option(help="Of text: bytes, or a tokenizer.json file.  [default: bytes]")] = None,
-    tune: Annotated[int | None, typer.Option(help="On text, also train each strategy for so many steps at the longest length.")] = None,
+    tasks: Annotated[
+        str | None,
+        typer.Option(help="Tasks beside text: copy, previous, recall, index, counting, who, antecedent, or all."),
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option(help="A file or folder to read, in place of the sources of Python's standard library.")
+    ] = None,
+    images: Annotated[
+        str | None, typer.Option(help="A folder with a sub-folder for each class, in place of scikit-learn's digits.")
+    ] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Of text: bytes, or a tokenizer.json file.  [default: bytes]")
+    ] = None,
+    tune: Annotated[
+        int | None, typer.Option(help="On text, also train each strategy for so many steps at the longest length.")
+    ] = None,
     engine: Annotated[Literal["local", "ray"], typer.Option(help="Processes on this machine, or Ray tasks.")] = "local",
     workers: Annotated[int | None, typer.Option(help="Trainings side by side; one for each core if left out.")] = None,
     address: Annotated[str | None, typer.Option(help="Of a Ray cluster whose nodes share the output folder.")] = None,
@@ -99,7 +129,10 @@ def _progress(trials: int, steps: int) -> Iterator[Any]:
     if not words.is_terminal:
         yield (
             lambda trial, news: (
-                words.print(f"{trial.encoding}, seed {trial.seed}, {trial.data}: trained, loss {news['loss']:.3f}", soft_wrap=True)
+                words.print(
+                    f"{trial.encoding}, seed {trial.seed}, {trial.data}: trained, loss {news['loss']:.3f}",
+                    soft_wrap=True,
+                )
                 if news.get("step") == news.get("of") and "step" in news
                 else None
             )
@@ -115,10 +148,14 @@ def _progress(trials: int, steps: int) -> Iterator[Any]:
 
         def tell(trial: Trial, news: dict[str, Any]) -> None:
             if trial.key not in bars:
-                bars[trial.key] = progress.add_task(f"{trial.encoding[:32]} {trial.seed} {trial.data}", total=steps, said="")
+                bars[trial.key] = progress.add_task(
+                    f"{trial.encoding[:32]} {trial.seed} {trial.data}", total=steps, said=""
+                )
             bar = bars[trial.key]
             if "step" in news:
-                progress.update(bar, completed=news["step"], said=f"loss {news['loss']:.3f}, {news['tokens_per_s']:,.0f} tokens/s")
+                progress.update(
+                    bar, completed=news["step"], said=f"loss {news['loss']:.3f}, {news['tokens_per_s']:,.0f} tokens/s"
+                )
                 done[trial.key] = news["step"]
                 progress.update(whole, completed=sum(done.values()))
                 if news["step"] == news["of"]:

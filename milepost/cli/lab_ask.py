@@ -20,7 +20,9 @@ def plan_of(modality: str, profile: str, given: dict[str, Any]) -> Asked:
     kind = "video" if modality == "eeg" else modality
     for name in UNUSED[kind]:
         if given[name] is not None:
-            raise ValueError(f"--modality {modality} has no use for --{name.replace('_', '-')}: {WORDS[kind]} nothing like it; leave it out")
+            raise ValueError(
+                f"--modality {modality} has no use for --{name.replace('_', '-')}: {WORDS[kind]} nothing like it; leave it out"
+            )
     encodings, seeds = words(given["encodings"]), read_seeds(given["seeds"])
     if modality == "text":
         return _text(profile, encodings, seeds, given)

@@ -12,15 +12,35 @@ from milepost.cli.shared import Device, Json, answer, aside, read_length, teachi
 
 @teaching
 def migrate_command(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="GPT-2, OPT, or a Llama (to nope) in Hugging Face form; or a lab run's model.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="GPT-2, OPT, or a Llama (to nope) in Hugging Face form; or a lab run's model."
+        ),
+    ],
     to: Annotated[Literal["rope", "alibi", "nope", "longer-table"], typer.Option(help="The positions that it gets.")],
-    text: Annotated[Path, typer.Option(help="A text file, a folder of them, or a .npy file of token ids: one half to tune on, the other to measure on.")],
+    text: Annotated[
+        Path,
+        typer.Option(
+            help="A text file, a folder of them, or a .npy file of token ids: one half to tune on, the other to measure on."
+        ),
+    ],
     steps: Annotated[int, typer.Option(help="Training steps; 0 only replaces the positions.")],
     out: Annotated[Path, typer.Option(help="The folder to write; it must not exist, or be empty.")],
-    length: Annotated[str | None, typer.Option(help="Tokens to tune for; by default the old length, or twice that for a longer table.")] = None,
-    rate: Annotated[float, typer.Option(help="Learning rate after warm-up; it falls to 0 over the last fifth of the steps.")] = 1e-4,
+    length: Annotated[
+        str | None,
+        typer.Option(help="Tokens to tune for; by default the old length, or twice that for a longer table."),
+    ] = None,
+    rate: Annotated[
+        float, typer.Option(help="Learning rate after warm-up; it falls to 0 over the last fifth of the steps.")
+    ] = 1e-4,
     batch: Annotated[int, typer.Option(help="Windows of text in a step, on each process.")] = 8,
-    anneal: Annotated[bool, typer.Option("--anneal", help="Fade the old positions over the first half of the steps, while the new come in.")] = False,
+    anneal: Annotated[
+        bool,
+        typer.Option(
+            "--anneal", help="Fade the old positions over the first half of the steps, while the new come in."
+        ),
+    ] = False,
     seed: Annotated[int, typer.Option(help="Decides the order of the training text.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a migration that was killed.")] = False,
     device: Device = "cpu",

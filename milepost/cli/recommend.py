@@ -12,17 +12,39 @@ from milepost.cli.shared import Device, Json, answer, aside, measuring, read_len
 
 @teaching
 def recommend_command(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A folder with config.json and *.safetensors, a GGUF file, a lab model, or a name on the Hub.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A folder with config.json and *.safetensors, a GGUF file, a lab model, or a name on the Hub.",
+        ),
+    ],
     target_length: Annotated[str, typer.Option("--target-length", help="Tokens to serve, such as 8192 or 8k.")],
-    text: Annotated[Path, typer.Option(help="What to measure on: a text file, a folder of text files, or a .npy file of token ids.")],
-    trained_length: Annotated[str | None, typer.Option("--trained-length", help="The trained length, where the model does not say it.")] = None,
+    text: Annotated[
+        Path, typer.Option(help="What to measure on: a text file, a folder of text files, or a .npy file of token ids.")
+    ],
+    trained_length: Annotated[
+        str | None, typer.Option("--trained-length", help="The trained length, where the model does not say it.")
+    ] = None,
     windows: Annotated[
-        int | None, typer.Option(help="Windows of the target length to report on; by default enough to score 2048 tokens, from 8 to 64.")
+        int | None,
+        typer.Option(
+            help="Windows of the target length to report on; by default enough to score 2048 tokens, from 8 to 64."
+        ),
     ] = None,
     device: Device = "cpu",
-    dtype: Annotated[Literal["float32", "bfloat16", "float16", "float64"], typer.Option(help="What the weights are loaded as.")] = "float32",
-    tokenizer: Annotated[str | None, typer.Option(help="tokenizer.json, a folder, or bytes, in place of the model's own.")] = None,
-    out: Annotated[Path | None, typer.Option(help="A folder to write: report.html, report.md and recommendation.json. It must not exist, or be empty.")] = None,
+    dtype: Annotated[
+        Literal["float32", "bfloat16", "float16", "float64"], typer.Option(help="What the weights are loaded as.")
+    ] = "float32",
+    tokenizer: Annotated[
+        str | None, typer.Option(help="tokenizer.json, a folder, or bytes, in place of the model's own.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder to write: report.html, report.md and recommendation.json. It must not exist, or be empty."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """What should be set for a longer text? Every scaling and training-free map, measured on yours. Exit 1 when nothing reaches the target.
@@ -44,7 +66,15 @@ def recommend_command(
         check_folder(out, model)
     with measuring() as tell:
         found = recommend(
-            model, target_length=target, text=text, trained_length=trained, windows=windows, device=device, dtype=dtype, tokenizer=tokenizer, tell=tell
+            model,
+            target_length=target,
+            text=text,
+            trained_length=trained,
+            windows=windows,
+            device=device,
+            dtype=dtype,
+            tokenizer=tokenizer,
+            tell=tell,
         )
     data = found.to_json()
     if out is not None:

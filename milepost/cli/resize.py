@@ -23,13 +23,23 @@ def read_grid(text: str | None) -> tuple[int, int] | None:
 
 @teaching
 def resize_command(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A folder with config.json and *.safetensors, or a name on the Hub.")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A folder with config.json and *.safetensors, or a name on the Hub.")
+    ],
     out: Annotated[Path, typer.Option(help="The folder to write; it must not exist, or be empty.")],
-    grid: Annotated[str | None, typer.Option(help="Rows x columns of patches, such as 24x24: for ViT, DeiT, DINOv2.")] = None,
+    grid: Annotated[
+        str | None, typer.Option(help="Rows x columns of patches, such as 24x24: for ViT, DeiT, DINOv2.")
+    ] = None,
     length: Annotated[str | None, typer.Option(help="Tokens, such as 1024 or 1k: for BERT and its kin.")] = None,
-    mode: Annotated[Literal["bicubic", "bilinear"], typer.Option(help="How a grid is resampled; transformers does it bicubically.")] = "bicubic",
+    mode: Annotated[
+        Literal["bicubic", "bilinear"], typer.Option(help="How a grid is resampled; transformers does it bicubically.")
+    ] = "bicubic",
     antialias: Annotated[
-        bool | None, typer.Option("--antialias/--no-antialias", help="As timm does it, or not; by default as transformers does it for this model.")
+        bool | None,
+        typer.Option(
+            "--antialias/--no-antialias",
+            help="As timm does it, or not; by default as transformers does it for this model.",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -46,7 +56,15 @@ def resize_command(
 
     try:
         with telling() as tell:
-            done = resize(model, grid=read_grid(grid), length=read_length(length, "--length"), out=out, mode=mode, antialias=antialias, tell=tell)
+            done = resize(
+                model,
+                grid=read_grid(grid),
+                length=read_length(length, "--length"),
+                out=out,
+                mode=mode,
+                antialias=antialias,
+                tell=tell,
+            )
     except Refused as refusal:
         if as_json:
             print_json({"model": model, "refused": str(refusal)})

@@ -13,15 +13,33 @@ from milepost.cli.shared import Json, aside, print_json, read_length, teaching, 
 if TYPE_CHECKING:
     from milepost.rope import RopeSpec
 
-Model = Annotated[str, typer.Argument(metavar="MODEL_OR_JSON", help="A folder, config.json, params.json, a GGUF file, a name on the Hub, or JSON itself.")]
-Target = Annotated[str | None, typer.Option("--target-length", "--ctx-size", help="Tokens to serve, such as 131072 or 128k.")]
-Trained = Annotated[str | None, typer.Option("--trained-length", help="The trained length, where the config does not say it.")]
-Unknown = Annotated[bool, typer.Option("--allow-unknown", help="Pass over keys that are unknown or contradictory, and say so.")]
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL_OR_JSON",
+        help="A folder, config.json, params.json, a GGUF file, a name on the Hub, or JSON itself.",
+    ),
+]
+Target = Annotated[
+    str | None, typer.Option("--target-length", "--ctx-size", help="Tokens to serve, such as 131072 or 128k.")
+]
+Trained = Annotated[
+    str | None, typer.Option("--trained-length", help="The trained length, where the config does not say it.")
+]
+Unknown = Annotated[
+    bool, typer.Option("--allow-unknown", help="Pass over keys that are unknown or contradictory, and say so.")
+]
 Method = Annotated[
     Literal["base", "linear", "ntk", "ntk_by_parts", "dynamic", "yarn", "llama3"] | None,
-    typer.Option("--rope-scaling", help="Extend the model by this method to the target length first. It replaces a scaling that is there."),
+    typer.Option(
+        "--rope-scaling",
+        help="Extend the model by this method to the target length first. It replaces a scaling that is there.",
+    ),
 ]
-Out = Annotated[Path | None, typer.Option(help="Also draw it: a file ending in .html, or .png / .svg where a Chrome or Chromium is installed.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(help="Also draw it: a file ending in .html, or .png / .svg where a Chrome or Chromium is installed."),
+]
 
 
 @teaching
@@ -30,7 +48,9 @@ def spec_command(
     target_length: Target = None,
     trained_length: Trained = None,
     method: Method = None,
-    engine: Annotated[str | None, typer.Option(help="As this engine reads the config, instead of transformers.")] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="As this engine reads the config, instead of transformers.")
+    ] = None,
     out: Out = None,
     allow_unknown: Unknown = False,
     as_json: Json = False,
@@ -64,9 +84,17 @@ def spec_command(
 
 @teaching
 def parity_command(
-    a: Annotated[str, typer.Argument(metavar="A", help="A model, config or JSON; ENGINE:PATH for the reading of another engine than transformers.")],
+    a: Annotated[
+        str,
+        typer.Argument(
+            metavar="A",
+            help="A model, config or JSON; ENGINE:PATH for the reading of another engine than transformers.",
+        ),
+    ],
     b: Annotated[str | None, typer.Argument(metavar="B", help="The other one.")] = None,
-    engines: Annotated[str | None, typer.Option(help="Two engines that read A, in place of B, such as transformers,vllm.")] = None,
+    engines: Annotated[
+        str | None, typer.Option(help="Two engines that read A, in place of B, such as transformers,vllm.")
+    ] = None,
     out: Out = None,
     allow_unknown: Unknown = False,
     as_json: Json = False,
@@ -93,7 +121,10 @@ def parity_command(
         "same": not found,
         "a": {"name": names[0], "spec": one.to_json()},
         "b": {"name": names[1], "spec": other.to_json()},
-        "differences": [asdict(d) | {"relative": d.relative if d.relative < float("inf") else None, "sentence": d.sentence(*names)} for d in found],
+        "differences": [
+            asdict(d) | {"relative": d.relative if d.relative < float("inf") else None, "sentence": d.sentence(*names)}
+            for d in found
+        ],
     }
     if out is not None:
         aside().print(f"open {report.save_parity(result, out)}", soft_wrap=True)
@@ -110,7 +141,10 @@ def parity_command(
 @teaching
 def export_command(
     model: Model,
-    to: Annotated[str, typer.Option(help="transformers, transformers-v4, vllm, sglang, llama.cpp, mlx-lm, megatron or torchtitan.")],
+    to: Annotated[
+        str,
+        typer.Option(help="transformers, transformers-v4, vllm, sglang, llama.cpp, mlx-lm, megatron or torchtitan."),
+    ],
     target_length: Target = None,
     trained_length: Trained = None,
     method: Method = None,
@@ -126,7 +160,9 @@ def export_command(
     from milepost.rope import export
     from milepost.rope.engines.written import Refused
 
-    spec = _extended(_read(model, None, allow_unknown, trained_length), method, read_length(target_length, "--target-length"))
+    spec = _extended(
+        _read(model, None, allow_unknown, trained_length), method, read_length(target_length, "--target-length")
+    )
     try:
         written = export(spec, to)
     except Refused as refusal:
@@ -145,7 +181,9 @@ def export_command(
 @teaching
 def convert_layout_command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A folder with config.json and *.safetensors.")],
-    to: Annotated[Literal["half", "interleaved"], typer.Option(help="half: pairs (i, i + d/2); interleaved: pairs (2i, 2i + 1).")],
+    to: Annotated[
+        Literal["half", "interleaved"], typer.Option(help="half: pairs (i, i + d/2); interleaved: pairs (2i, 2i + 1).")
+    ],
     out: Annotated[Path, typer.Option(help="The folder to write; it must not exist, or be empty.")],
     as_json: Json = False,
 ) -> None:
@@ -168,7 +206,9 @@ def convert_layout_command(
         return
     proof = done.proof
     typer.echo(f"wrote {done.out}: {done.count} tensors of {done.layers} layers, {done.source} to {done.target} pairs")
-    typer.echo(f"proof by logits: {proof.difference:.2g} apart (at most {proof.tolerance:.2g}); without the conversion {proof.unconverted:.2g}")
+    typer.echo(
+        f"proof by logits: {proof.difference:.2g} apart (at most {proof.tolerance:.2g}); without the conversion {proof.unconverted:.2g}"
+    )
 
 
 def _read(model: str, engine: str | None, allow_unknown: bool, trained: str | None) -> RopeSpec:
@@ -181,14 +221,24 @@ def _read(model: str, engine: str | None, allow_unknown: bool, trained: str | No
         engine, model = prefix, rest
     inline = model.lstrip().startswith("{")
     config = parse(model, "the JSON given") if inline else model
-    spec = RopeSpec.from_config(config, allow_unknown=allow_unknown) if engine is None else as_read_by(engine, config, allow_unknown=allow_unknown)
+    spec = (
+        RopeSpec.from_config(config, allow_unknown=allow_unknown)
+        if engine is None
+        else as_read_by(engine, config, allow_unknown=allow_unknown)
+    )
     length = read_length(trained, "--trained-length")
-    return spec if length is None else replace(spec, trained=length, sources={**spec.sources, "trained": "--trained-length"})
+    return (
+        spec
+        if length is None
+        else replace(spec, trained=length, sources={**spec.sources, "trained": "--trained-length"})
+    )
 
 
 def _extended(spec: RopeSpec, method: Any, target: int | None) -> RopeSpec:
     if method is None:
         return spec
     if target is None:
-        raise ValueError("--rope-scaling extends the model to a length: say it with --target-length, such as --target-length 128k")
+        raise ValueError(
+            "--rope-scaling extends the model to a length: say it with --target-length, such as --target-length 128k"
+        )
     return spec.extended(target, method)

@@ -13,7 +13,9 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output; words and progress go to standard error.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print JSON alone on standard output; words and progress go to standard error.")
+]
 Heads = Annotated[int, typer.Option(help="Number of heads, where the spec leaves it open.")]
 HeadDim = Annotated[int, typer.Option("--head-dim", help="Head size, where the spec leaves it open.")]
 Width = Annotated[int, typer.Option(help="Embedding width, where the spec leaves it open.")]

@@ -62,7 +62,11 @@ class ALiBi(Encoding):
         self.future = tuple(future) if future is not None else None
         past = _published(heads) if self.slopes is None else self.slopes
         self.past_slopes = _column(past, heads, "slopes")
-        self.future_slopes = _column(past[::-1] if self.future is None else self.future, heads, "future") if mode == "asymmetric" else self.past_slopes
+        self.future_slopes = (
+            _column(past[::-1] if self.future is None else self.future, heads, "future")
+            if mode == "asymmetric"
+            else self.past_slopes
+        )
 
     def bias(self, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         distance = i - j

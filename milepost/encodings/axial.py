@@ -51,17 +51,30 @@ class Axial(Encoding):
         if axes < 1 or head_dim < 2:
             raise ValueError(f"axes must be at least 1 and head_dim at least 2, got axes={axes}, head_dim={head_dim}")
         if split is None and head_dim % (2 * axes):
-            raise ValueError(f"head_dim={head_dim} is not {axes} equal even parts; say with split=(...) how many channels each axis has")
+            raise ValueError(
+                f"head_dim={head_dim} is not {axes} equal even parts; say with split=(...) how many channels each axis has"
+            )
         sizes = (head_dim // axes,) * axes if split is None else split
         bases = base if isinstance(base, tuple | list) else (base,) * axes
-        if not isinstance(sizes, tuple | list) or len(sizes) != axes or any(type(n) is not int or n < 2 or n % 2 for n in sizes) or sum(sizes) > head_dim:
-            raise ValueError(f"split must be {axes} even numbers of channels, one for each axis, together at most head_dim={head_dim}; got {split!r}")
+        if (
+            not isinstance(sizes, tuple | list)
+            or len(sizes) != axes
+            or any(type(n) is not int or n < 2 or n % 2 for n in sizes)
+            or sum(sizes) > head_dim
+        ):
+            raise ValueError(
+                f"split must be {axes} even numbers of channels, one for each axis, together at most head_dim={head_dim}; got {split!r}"
+            )
         if len(bases) != axes or any(isinstance(b, bool) or not isinstance(b, int | float) for b in bases):
             raise ValueError(f"base must be one number, or {axes} of them, one for each axis; got {base!r}")
         if pairing not in ("half", "interleaved"):
-            raise ValueError(f'pairing must be "half" (i with i + size/2) or "interleaved" (2i with 2i + 1), got {pairing!r}')
+            raise ValueError(
+                f'pairing must be "half" (i with i + size/2) or "interleaved" (2i with 2i + 1), got {pairing!r}'
+            )
         if spectra not in ("each", "dealt") or (spectra == "dealt" and (len(set(sizes)) > 1 or len(set(bases)) > 1)):
-            raise ValueError(f'spectra must be "each", or "dealt" with one base and equal parts, got {spectra!r} with base={base!r}, split={split!r}')
+            raise ValueError(
+                f'spectra must be "each", or "dealt" with one base and equal parts, got {spectra!r} with base={base!r}, split={split!r}'
+            )
         self.head_dim, self.axes, self.pairing, self.spectra = head_dim, axes, pairing, spectra
         self.base = tuple(base) if isinstance(base, tuple | list) else base
         self.split = None if split is None else tuple(split)

@@ -55,7 +55,9 @@ def page(name: str) -> Page:
     """The page of an encoding or a map by its name in specs: the file's, and the class's in lower case."""
     folder = Path(__file__).parents[1] / ("encodings" if name in NAMES | SPACE else "maps")
     tree = ast.parse((folder / f"{name}.py").read_text(encoding="utf-8"))
-    body = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name.lower() == name.replace("_", ""))
+    body = next(
+        node for node in tree.body if isinstance(node, ast.ClassDef) and node.name.lower() == name.replace("_", "")
+    )
     methods = {node.name: node for node in body.body if isinstance(node, ast.FunctionDef)}
     declared = dict(DECLARED)
     for node in body.body:
@@ -64,7 +66,14 @@ def page(name: str) -> Page:
     points = tuple(hook for hook in HOOKS if hook in methods)
     declared["cacheable"] = not declared["length_dependent"]
     declared["content_dependent"] = "rescore" in points
-    return Page(name, body.name, **_docstring(ast.get_docstring(tree) or ""), points=points, properties=declared, arguments=_arguments(methods))
+    return Page(
+        name,
+        body.name,
+        **_docstring(ast.get_docstring(tree) or ""),
+        points=points,
+        properties=declared,
+        arguments=_arguments(methods),
+    )
 
 
 @cache
@@ -72,7 +81,11 @@ def told(module: str) -> dict[str, str]:
     """Title, formula and reference in the docstring of any module of ours, such as "scaling.yarn"; "" where it has none."""
     text = (Path(__file__).parents[1] / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
     found = _docstring(ast.get_docstring(ast.parse(text)) or "")
-    return {"title": str(found["title"]).splitlines()[0].rstrip("."), "formula": str(found["formula"]), "reference": str(found["reference"])}
+    return {
+        "title": str(found["title"]).splitlines()[0].rstrip("."),
+        "formula": str(found["formula"]),
+        "reference": str(found["reference"]),
+    }
 
 
 def measured(name: str) -> dict[str, str]:
@@ -115,4 +128,10 @@ def _docstring(text: str) -> dict[str, Any]:
         elif not block.startswith("    ") and not reference and re.search(r"arXiv:|\b(19|20)\d\d\b", words):
             reference = words
     dedented = "\n".join(line.removeprefix("    ") for line in formula.splitlines())
-    return {"title": blocks[0].strip().rstrip("."), "formula": dedented, "reference": reference, "departure": departure, "facts": facts}
+    return {
+        "title": blocks[0].strip().rstrip("."),
+        "formula": dedented,
+        "reference": reference,
+        "departure": departure,
+        "facts": facts,
+    }

@@ -37,7 +37,9 @@ class CoPE(Encoding):
     def __init__(self, heads: int, head_dim: int, positions: int = 64, shared: bool = True):
         super().__init__()
         if heads < 1 or head_dim < 1 or positions < 2:
-            raise ValueError(f"CoPE needs heads, head_dim >= 1 and positions >= 2, got heads={heads}, head_dim={head_dim}, positions={positions}")
+            raise ValueError(
+                f"CoPE needs heads, head_dim >= 1 and positions >= 2, got heads={heads}, head_dim={head_dim}, positions={positions}"
+            )
         self.heads, self.head_dim, self.positions, self.shared = heads, head_dim, positions, shared
         self.e = nn.Parameter(torch.randn(1 if shared else heads, positions, head_dim) * 0.02)
 

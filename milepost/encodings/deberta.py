@@ -33,15 +33,28 @@ class DeBERTa(Encoding):
 
     fractional = False
 
-    def __init__(self, heads: int, head_dim: int, buckets: int | None = 256, span: int = 512, c2p: bool = True, p2c: bool = True):
+    def __init__(
+        self, heads: int, head_dim: int, buckets: int | None = 256, span: int = 512, c2p: bool = True, p2c: bool = True
+    ):
         super().__init__()
         if heads < 1 or head_dim < 1 or span < 3:
-            raise ValueError(f"DeBERTa needs heads, head_dim >= 1 and span >= 3, got heads={heads}, head_dim={head_dim}, span={span}")
+            raise ValueError(
+                f"DeBERTa needs heads, head_dim >= 1 and span >= 3, got heads={heads}, head_dim={head_dim}, span={span}"
+            )
         if buckets is not None and not (buckets >= 4 and buckets % 2 == 0 and buckets // 2 < span - 1):
-            raise ValueError(f"buckets must be even, at least 4, and buckets/2 below span - 1 = {span - 1}; got {buckets} (None for v1)")
+            raise ValueError(
+                f"buckets must be even, at least 4, and buckets/2 below span - 1 = {span - 1}; got {buckets} (None for v1)"
+            )
         if not (c2p or p2c):
             raise ValueError("with both c2p and p2c off there is no position left; use nope")
-        self.heads, self.head_dim, self.buckets, self.span, self.c2p, self.p2c = heads, head_dim, buckets, span, c2p, p2c
+        self.heads, self.head_dim, self.buckets, self.span, self.c2p, self.p2c = (
+            heads,
+            head_dim,
+            buckets,
+            span,
+            c2p,
+            p2c,
+        )
         self.side = buckets or span
         self.share = float((1 + c2p + p2c) ** -0.5)
         if buckets is not None:
@@ -55,7 +68,9 @@ class DeBERTa(Encoding):
         distance = i - j
         if self.buckets is not None:
             far = torch.bucketize(distance.abs(), self.edges.to(distance.device), right=True)
-            distance = distance.sign() * torch.where(distance.abs() <= self.buckets // 2, distance.abs(), self.buckets // 2 + far)
+            distance = distance.sign() * torch.where(
+                distance.abs() <= self.buckets // 2, distance.abs(), self.buckets // 2 + far
+            )
         return (distance + self.side).clamp(0, 2 * self.side - 1)
 
     def rescore(self, s: Tensor, q: Tensor, k: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -73,5 +88,8 @@ def edges(buckets: int, span: int) -> tuple[int, ...]:
     power = middle - 1
     top = 2 * span  # the last bucket begins just past the span
     return tuple(
-        bisect_left(range(top), True, lo=middle + 1, key=lambda d: d**power * middle**step > (span - 1) ** step * middle**power) for step in range(middle)
+        bisect_left(
+            range(top), True, lo=middle + 1, key=lambda d: d**power * middle**step > (span - 1) ** step * middle**power
+        )
+        for step in range(middle)
     )

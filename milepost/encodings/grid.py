@@ -41,17 +41,35 @@ class Grid(Encoding):
     negative = False
     fractional = False
 
-    def __init__(self, width: int, sides: tuple[int, ...] = (14, 14), prefix: int = 0, bare: int = 0, how: Literal["cells", "sum"] = "cells"):
+    def __init__(
+        self,
+        width: int,
+        sides: tuple[int, ...] = (14, 14),
+        prefix: int = 0,
+        bare: int = 0,
+        how: Literal["cells", "sum"] = "cells",
+    ):
         super().__init__()
-        if not isinstance(sides, tuple | list) or len(sides) < 2 or any(type(n) is not int or n < 1 for n in sides) or math.prod(sides) > MOST:
-            raise ValueError(f"sides must be two whole numbers or more, such as (14, 14) for rows and columns, with at most {MOST} cells; got {sides!r}")
+        if (
+            not isinstance(sides, tuple | list)
+            or len(sides) < 2
+            or any(type(n) is not int or n < 1 for n in sides)
+            or math.prod(sides) > MOST
+        ):
+            raise ValueError(
+                f"sides must be two whole numbers or more, such as (14, 14) for rows and columns, with at most {MOST} cells; got {sides!r}"
+            )
         if width < 1 or not 0 <= prefix <= MOST or not 0 <= bare <= MOST:
-            raise ValueError(f"width must be at least 1, prefix and bare from 0 to {MOST}, got width={width}, prefix={prefix}, bare={bare}")
+            raise ValueError(
+                f"width must be at least 1, prefix and bare from 0 to {MOST}, got width={width}, prefix={prefix}, bare={bare}"
+            )
         if how not in ("cells", "sum"):
             raise ValueError(f'how must be "cells" or "sum", got {how!r}')
         self.width, self.sides, self.prefix, self.bare, self.how = width, tuple(sides), prefix, bare, how
         self.axes = len(sides)
-        self.table = nn.Parameter(torch.randn(prefix + (math.prod(sides) if how == "cells" else sum(sides)), width) * 0.02)
+        self.table = nn.Parameter(
+            torch.randn(prefix + (math.prod(sides) if how == "cells" else sum(sides)), width) * 0.02
+        )
 
     def embed(self, x: Tensor, pos: Tensor) -> Tensor:
         assert self.sides is not None
@@ -66,7 +84,11 @@ class Grid(Encoding):
         mine = [F.embedding(torch.where(before, 0, self.prefix + p), self.table) for p in places]
         code = sum(mine[1:], mine[0])
         if self.prefix:
-            code = torch.where(before[..., None], F.embedding(torch.where(before, pos[1].clamp(max=self.prefix - 1), 0), self.table), code)
+            code = torch.where(
+                before[..., None],
+                F.embedding(torch.where(before, pos[1].clamp(max=self.prefix - 1), 0), self.table),
+                code,
+            )
         if self.bare or not self.prefix:
             code = code.masked_fill((before & (pos[1] >= self.prefix))[..., None], 0.0)
         return x + code.to(x.dtype)

@@ -34,7 +34,9 @@ class Learned(Encoding):
     def __init__(self, length: int, width: int, offset: int = 0):
         super().__init__()
         if length < 1 or width < 1 or offset < 0:
-            raise ValueError(f"length and width must be at least 1 and offset at least 0, got length={length}, width={width}, offset={offset}")
+            raise ValueError(
+                f"length and width must be at least 1 and offset at least 0, got length={length}, width={width}, offset={offset}"
+            )
         self.length, self.width, self.offset = length, width, offset
         self.end = length
         self.table = nn.Parameter(torch.randn(length + offset, width) * 0.02)

@@ -41,4 +41,6 @@ class LogN(Encoding):
 
     def query(self, q: Tensor, pos: Tensor) -> Tensor:
         factor = (torch.log1p(pos.double()) / math.log(self.length)).clamp(min=1.0)
-        return q * factor[..., None, :, None].to(torch.float64 if q.dtype == torch.float64 else torch.float32).to(q.dtype)
+        return q * factor[..., None, :, None].to(torch.float64 if q.dtype == torch.float64 else torch.float32).to(
+            q.dtype
+        )

@@ -41,7 +41,9 @@ class Mixed(Encoding):
                 + ("; one axis is rope" if axes == 1 else "")
             )
         if pairing not in ("half", "interleaved"):
-            raise ValueError(f'pairing must be "half" (i with i + size/2) or "interleaved" (2i with 2i + 1), got {pairing!r}')
+            raise ValueError(
+                f'pairing must be "half" (i with i + size/2) or "interleaved" (2i with 2i + 1), got {pairing!r}'
+            )
         self.heads, self.head_dim, self.axes, self.base, self.pairing = heads, head_dim, axes, base, pairing
         fast = geometric(head_dim // axes, base).tensor()
         start = (_frames(heads, axes)[..., None] * fast).permute(1, 0, 2, 3).flatten(2)  # axis, head, pair
@@ -55,7 +57,9 @@ class Mixed(Encoding):
             raise ValueError(
                 f"{self!r} has frequencies for {self.heads} heads, got {x.shape[1]}: keys need as many heads as queries here, and no shard of them"
             )
-        angle = torch.stack([p.double()[:, None, :, None] * w[:, None] for p, w in zip(pos, self.frequencies.double(), strict=True)]).sum(0)  # B H L pairs
+        angle = torch.stack(
+            [p.double()[:, None, :, None] * w[:, None] for p, w in zip(pos, self.frequencies.double(), strict=True)]
+        ).sum(0)  # B H L pairs
         work = torch.promote_types(x.dtype, torch.float32)
         assert self.head_dim is not None
         return rotate(x, angle.cos().to(work), angle.sin().to(work), self.head_dim, self.pairing)
@@ -71,4 +75,6 @@ def _frames(heads: int, axes: int) -> Tensor:
     """A frame of unit vectors for each head, turned at random: (heads, axes, axes), a vector in each column."""
     q, r = torch.linalg.qr(torch.randn(heads, axes, axes, dtype=torch.float64, device="cpu"))
     q = q * r.diagonal(dim1=-2, dim2=-1).sign()[:, None]
-    return torch.cat([q[..., :-1], q[..., -1:] * torch.linalg.det(q)[:, None, None]], dim=-1)  # a rotation, not a mirror
+    return torch.cat(
+        [q[..., :-1], q[..., -1:] * torch.linalg.det(q)[:, None, None]], dim=-1
+    )  # a rotation, not a mirror

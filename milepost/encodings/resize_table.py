@@ -37,11 +37,15 @@ def resize_table(
     """
     for word, sides in (("source", source), ("target", target)):
         if isinstance(sides, int | str) or len(sides) not in (1, 2) or any(type(n) is not int or n < 1 for n in sides):
-            raise ValueError(f"{word} must be (rows, columns), or (rows,) for a table of one axis, whole numbers of at least 1; got {sides!r}")
+            raise ValueError(
+                f"{word} must be (rows, columns), or (rows,) for a table of one axis, whole numbers of at least 1; got {sides!r}"
+            )
     if len(source) != len(target):
         raise ValueError(f"source and target must have as many axes, got {tuple(source)} and {tuple(target)}")
     if table.dim() not in (2, 3) or (table.dim() == 3 and table.shape[0] != 1) or not table.is_floating_point():
-        raise ValueError(f"a table has floating numbers of shape (rows, C) or (1, rows, C), got {str(table.dtype)[6:]} of {tuple(table.shape)}")
+        raise ValueError(
+            f"a table has floating numbers of shape (rows, C) or (1, rows, C), got {str(table.dtype)[6:]} of {tuple(table.shape)}"
+        )
     if mode not in ("bicubic", "bilinear"):
         raise ValueError(f'mode must be "bicubic" or "bilinear", got {mode!r}')
     rows, width = table.shape[-2:]

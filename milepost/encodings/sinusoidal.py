@@ -56,7 +56,11 @@ class Sinusoidal(Encoding):
     def code(self, pos: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
         """The codes of positions: shape ``(*pos.shape, width)``."""
         cos, sin = cos_sin(pos, self.frequencies, dtype, key=self.spectrum)
-        both = torch.stack([sin, cos], dim=-1).flatten(-2) if self.order == "interleaved" else torch.cat([sin, cos], dim=-1)
+        both = (
+            torch.stack([sin, cos], dim=-1).flatten(-2)
+            if self.order == "interleaved"
+            else torch.cat([sin, cos], dim=-1)
+        )
         return both.to(dtype)
 
     def embed(self, x: Tensor, pos: Tensor) -> Tensor:

@@ -34,10 +34,14 @@ class SinusoidalND(Encoding):
 
     shift_invariant = False
 
-    def __init__(self, width: int, axes: int = 2, base: float = 10000.0, order: Literal["interleaved", "halves"] = "interleaved"):
+    def __init__(
+        self, width: int, axes: int = 2, base: float = 10000.0, order: Literal["interleaved", "halves"] = "interleaved"
+    ):
         super().__init__()
         if axes < 1 or width < 2 * axes or width % (2 * axes):
-            raise ValueError(f"every axis needs as many channels, in pairs: width must be a multiple of 2 x axes, got width={width}, axes={axes}")
+            raise ValueError(
+                f"every axis needs as many channels, in pairs: width must be a multiple of 2 x axes, got width={width}, axes={axes}"
+            )
         if order not in ("interleaved", "halves"):
             raise ValueError(f'order must be "interleaved" or "halves", got {order!r}')
         self.width, self.axes, self.base, self.order = width, axes, base, order
@@ -48,7 +52,11 @@ class SinusoidalND(Encoding):
         parts = []
         for one in pos if self.axes > 1 else [pos]:
             cos, sin = cos_sin(one, self.frequencies, dtype)
-            parts.append(torch.stack([sin, cos], dim=-1).flatten(-2) if self.order == "interleaved" else torch.cat([sin, cos], dim=-1))
+            parts.append(
+                torch.stack([sin, cos], dim=-1).flatten(-2)
+                if self.order == "interleaved"
+                else torch.cat([sin, cos], dim=-1)
+            )
         return torch.cat(parts, dim=-1).to(dtype)
 
     def embed(self, x: Tensor, pos: Tensor) -> Tensor:

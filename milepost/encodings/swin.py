@@ -39,8 +39,15 @@ class Swin(Encoding):
         super().__init__()
         if heads < 1:
             raise ValueError(f"heads must be at least 1, got {heads}")
-        if not isinstance(sides, tuple | list) or len(sides) < 2 or any(type(n) is not int or n < 1 for n in sides) or 4 * math.prod(sides) > MOST:
-            raise ValueError(f"sides must be two whole numbers or more, such as (7, 7) for rows and columns, with at most {MOST} offsets; got {sides!r}")
+        if (
+            not isinstance(sides, tuple | list)
+            or len(sides) < 2
+            or any(type(n) is not int or n < 1 for n in sides)
+            or 4 * math.prod(sides) > MOST
+        ):
+            raise ValueError(
+                f"sides must be two whole numbers or more, such as (7, 7) for rows and columns, with at most {MOST} offsets; got {sides!r}"
+            )
         self.heads, self.sides, self.axes = heads, tuple(sides), len(sides)
         self.table = nn.Parameter(torch.randn(math.prod(2 * side - 1 for side in sides), heads) * 0.02)
 

@@ -35,8 +35,14 @@ class SwinV2(Encoding):
 
     def __init__(self, heads: int, trained: tuple[int, ...] = (8, 8), hidden: int = 512):
         super().__init__()
-        if not isinstance(trained, tuple | list) or len(trained) < 2 or any(type(n) is not int or n < 2 for n in trained):
-            raise ValueError(f"trained must be two whole numbers or more, each at least 2, such as (8, 8) for rows and columns; got {trained!r}")
+        if (
+            not isinstance(trained, tuple | list)
+            or len(trained) < 2
+            or any(type(n) is not int or n < 2 for n in trained)
+        ):
+            raise ValueError(
+                f"trained must be two whole numbers or more, each at least 2, such as (8, 8) for rows and columns; got {trained!r}"
+            )
         if heads < 1 or hidden < 1:
             raise ValueError(f"heads and hidden must be at least 1, got heads={heads}, hidden={hidden}")
         self.heads, self.trained, self.hidden, self.axes = heads, tuple(trained), hidden, len(trained)
@@ -45,7 +51,9 @@ class SwinV2(Encoding):
     def answers(self, offset: Tensor) -> Tensor:
         """The network's bias for offsets (axes, n): n H."""
         dtype = torch.promote_types(self.inner.weight.dtype, torch.float32)
-        scaled = torch.stack([8 * d.double() / (side - 1) for side, d in zip(self.trained, offset, strict=True)], dim=-1)
+        scaled = torch.stack(
+            [8 * d.double() / (side - 1) for side, d in zip(self.trained, offset, strict=True)], dim=-1
+        )
         near = (scaled.sign() * torch.log2(1 + scaled.abs()) / math.log2(8)).to(dtype)
         inside = torch.relu(near @ self.inner.weight.to(dtype).T + self.inner.bias.to(dtype))
         return 16 * torch.sigmoid(inside @ self.outer.weight.to(dtype).T)
@@ -53,7 +61,11 @@ class SwinV2(Encoding):
     def bias(self, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         offset = i - j
         place = torch.arange(offset[0].numel(), device=offset.device).view(offset.shape[1:])
-        if not offset.is_floating_point() and not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is None:
+        if (
+            not offset.is_floating_point()
+            and not torch.compiler.is_compiling()
+            and torch._C._functorch.peek_interpreter_stack() is None
+        ):
             reach = offset.flatten(1).abs().amax(1).tolist() if offset.numel() else [0] * self.axes
             sides = [2 * most + 1 for most in reach]
             if math.prod(sides) < offset[0].numel():  # fewer offsets than pairs: a table of them

@@ -56,7 +56,9 @@ class XPos(Encoding):
 
     def _turn(self, x: Tensor, pos: Tensor, sign: int) -> Tensor:
         if x.dtype == torch.float16 and not torch.compiler.is_compiling() and extent(pos)[1] >= self._end(x.dtype):
-            raise ValueError(f"position {extent(pos)[1]:.12g} makes {self!r} overflow float16, which ends at {self._end(x.dtype)}; use bfloat16 or float32")
+            raise ValueError(
+                f"position {extent(pos)[1]:.12g} makes {self!r} overflow float16, which ends at {self._end(x.dtype)}; use bfloat16 or float32"
+            )
         cos, sin = (t[..., None, :, :] for t in cos_sin(pos, self.inv_freq, x.dtype, key=self.spectrum))
         turned = rotate(x.to(cos.dtype), cos, sin, x.shape[-1], self.pairing)
         scale = (sign * pos.double()[..., None] * self.rate.to(pos.device)).exp().to(cos.dtype)[..., None, :, :]

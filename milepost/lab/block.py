@@ -46,7 +46,15 @@ class Block(nn.Module):
         elif waits(self.enc):  # turned by attend, once the length is known
             y = attend(q, k, v, self.enc, at=at, causal=self.causal, backend=backend)
         else:
-            y = attend(self.enc.query(q, at.pos), self.enc.key(k, at.pos), v, self.enc, at=at, causal=self.causal, backend=backend)
+            y = attend(
+                self.enc.query(q, at.pos),
+                self.enc.key(k, at.pos),
+                v,
+                self.enc,
+                at=at,
+                causal=self.causal,
+                backend=backend,
+            )
         x = x + self.out(y.transpose(1, 2).flatten(-2))
         out: Tensor = x + self.down(F.gelu(self.up(self.norm_2(x))))
         return out
@@ -78,7 +86,9 @@ def by_layer(encodings: Sequence[Encoding], specs: Sequence[str]) -> list[Encodi
     found = list(encodings[:1])
     for number, enc in enumerate(encodings[1:], 1):
         if "embed" in enc.points and specs[number] != specs[0]:
-            raise ValueError(f"{enc!r} of layer {number} mixes position into the embedding, which is done once, before layer 0: give it to layer 0")
+            raise ValueError(
+                f"{enc!r} of layer {number} mixes position into the embedding, which is done once, before layer 0: give it to layer 0"
+            )
         found.append(inside(enc))
     return found
 
@@ -92,7 +102,13 @@ def inside(enc: Encoding) -> Encoding:
 
 
 def start(
-    model: nn.Module, seed: int, specs: Sequence[str], build: Callable[[str], Encoding], *, drawn: Mapping[str, tuple[int, int]], spread: float | None = 0.02
+    model: nn.Module,
+    seed: int,
+    specs: Sequence[str],
+    build: Callable[[str], Encoding],
+    *,
+    drawn: Mapping[str, tuple[int, int]],
+    spread: float | None = 0.02,
 ) -> None:
     """Initial weights, from the seed alone: the same for every encoding, but for those of the encoding itself.
 

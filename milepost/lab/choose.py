@@ -71,7 +71,9 @@ def choose(wish: Wish, results: dict[str, Any], bench: dict[str, Any] | None = N
             counted += [] if said else [task]
     ranked = _ranked(usable, counted)
     if wish.modality != "text":
-        notes.insert(0, f"{wish.modality}: not measured. What follows was measured on text; the order may be another there.")
+        notes.insert(
+            0, f"{wish.modality}: not measured. What follows was measured on text; the order may be another there."
+        )
     answer = {
         "wish": asdict(wish) | {"times": wish.times},
         "source": source,
@@ -100,9 +102,13 @@ def _stands_for(times: float, trained: int, lengths: list[int]) -> tuple[int, li
     length = next((n for n in known if n / trained >= max(times, 1.0) - 1e-9), known[-1])
     measured = length / trained
     if times > measured:
-        return length, [f"{times:.3g} times the trained length was not measured. The longest is {measured:.3g} times: what holds there may fail beyond."]
+        return length, [
+            f"{times:.3g} times the trained length was not measured. The longest is {measured:.3g} times: what holds there may fail beyond."
+        ]
     if measured > max(times, 1.0) + 1e-9:
-        return length, [f"{times:.3g} times the trained length was not measured; {measured:.3g} times stands in for it."]
+        return length, [
+            f"{times:.3g} times the trained length was not measured; {measured:.3g} times stands in for it."
+        ]
     return length, []
 
 
@@ -122,7 +128,13 @@ def _evidence(runs: list[Run], length: int, base: int, best: float) -> dict[str,
     if loss is not None:
         seeds = len([run for run in runs if run.get("loss_by_length")])
         change = loss / before - 1 if before else None
-        text = {"loss": loss, "at_trained": before, "change": change, "over_best_short": loss / best - 1, "seeds": seeds}
+        text = {
+            "loss": loss,
+            "at_trained": before,
+            "change": change,
+            "over_best_short": loss / best - 1,
+            "seeds": seeds,
+        }
     return {"text": text, "recall": _task(runs, "recall", length), "index": _task(runs, "index", length)}
 
 
@@ -137,7 +149,12 @@ def _task(runs: list[Run], task: str, length: int) -> dict[str, Any] | None:
         return None
     beats = fmean(row["loss"] if row.get("high") is None else row["high"] for row in rows) < rows[0]["chance"]
     over = fmean(row["loss"] / row["chance"] for row in rows)
-    return {"over_chance": over, "accuracy": fmean(row["accuracy"] for row in rows), "beats_chance": beats, "seeds": len(rows)}
+    return {
+        "over_chance": over,
+        "accuracy": fmean(row["accuracy"] for row in rows),
+        "beats_chance": beats,
+        "seeds": len(rows),
+    }
 
 
 def _task_says(task: str, usable: dict[str, dict[str, Any]]) -> str:
@@ -161,7 +178,9 @@ def _ranked(usable: dict[str, dict[str, Any]], counted: list[str]) -> list[str]:
         known = {name: values[what](one) for name, one in usable.items() if one[what] is not None}
         for name, value in known.items():
             places[name].append(1 + sum(other < value for other in known.values()))
-    return sorted(usable, key=lambda name: (len(counted) - len(places[name]), fmean(places[name]), values["text"](usable[name])))
+    return sorted(
+        usable, key=lambda name: (len(counted) - len(places[name]), fmean(places[name]), values["text"](usable[name]))
+    )
 
 
 def _behind(first: list[Run], other: list[Run], length: int) -> dict[str, float] | None:
@@ -181,12 +200,23 @@ def _behind(first: list[Run], other: list[Run], length: int) -> dict[str, float]
     return {"nats": middle, "low": middle - around, "high": middle + around}
 
 
-def _not_ranked(results: dict[str, Any], groups: dict[str, list[Run]], usable: dict[str, Any], length: int) -> list[dict[str, str]]:
+def _not_ranked(
+    results: dict[str, Any], groups: dict[str, list[Run]], usable: dict[str, Any], length: int
+) -> list[dict[str, str]]:
     found = []
     for name, runs in groups.items():
         if name not in usable:
-            ended = any(row["length"] == length and row["loss"] is None for run in runs for row in run.get("loss_by_length") or [])
-            found.append({"name": name, "why": f"its table ends before {length} tokens" if ended else f"not measured at {length} tokens"})
+            ended = any(
+                row["length"] == length and row["loss"] is None
+                for run in runs
+                for row in run.get("loss_by_length") or []
+            )
+            found.append(
+                {
+                    "name": name,
+                    "why": f"its table ends before {length} tokens" if ended else f"not measured at {length} tokens",
+                }
+            )
     for one in (*results["failed"], *results["missing"], *(run for run in results["runs"] if run.get("failed"))):
         why = one.get("why") or one.get("failed") or "not run yet"
         found.append({"name": f"{one['encoding']}, seed {one['seed']}, {one.get('data', 'text')}", "why": str(why)})
@@ -221,10 +251,18 @@ def _cost(run: Run, bench: dict[str, Any] | None, results: dict[str, Any], targe
 
 def _speed(run: Run, results: dict[str, Any]) -> float | None:
     """Training speed in the lab over that of no position, mean over seeds; trials ran side by side, so it is rough."""
-    known = [one for one in results["runs"] if one["strategy"] == "none" and one.get("train_tokens_per_s") and one.get("loss_by_length")]
+    known = [
+        one
+        for one in results["runs"]
+        if one["strategy"] == "none" and one.get("train_tokens_per_s") and one.get("loss_by_length")
+    ]
     speeds = {(one["encoding"], one.get("run"), one["seed"]): one["train_tokens_per_s"] for one in known}
     mine = (run["encoding"], run.get("run"))
-    ratios = [v / speeds["nope", mine[1], seed] for (*key, seed), v in speeds.items() if tuple(key) == mine and ("nope", mine[1], seed) in speeds]
+    ratios = [
+        v / speeds["nope", mine[1], seed]
+        for (*key, seed), v in speeds.items()
+        if tuple(key) == mine and ("nope", mine[1], seed) in speeds
+    ]
     return fmean(ratios) if ratios else None
 
 

@@ -25,7 +25,12 @@ def comparisons(runs: list[Run]) -> list[dict[str, Any]]:
     for run in texts:
         other = _against(run, texts)
         if other is not None:
-            name = {"encoding": run["encoding"], "strategy": run["strategy"], "seed": run["seed"], "against": f"{other['encoding']}, {other['strategy']}"}
+            name = {
+                "encoding": run["encoding"],
+                "strategy": run["strategy"],
+                "seed": run["seed"],
+                "against": f"{other['encoding']}, {other['strategy']}",
+            }
             found += [{**name, **row} for row in _differences(other, run, "loss_by_window")]
             found += [{**name, **row, "fixed": True} for row in _differences(other, run, "fixed_by_window")]
     return found

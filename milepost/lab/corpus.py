@@ -21,7 +21,16 @@ TESTED = 8
 """One file in so many is for testing."""
 SMALLEST = 2000
 """Bytes below which a source file is left out."""
-SKIPPED = ("site-packages", "dist-packages", "__pycache__", "idlelib", "lib2to3", "ensurepip", "turtledemo", "node_modules")
+SKIPPED = (
+    "site-packages",
+    "dist-packages",
+    "__pycache__",
+    "idlelib",
+    "lib2to3",
+    "ensurepip",
+    "turtledemo",
+    "node_modules",
+)
 
 
 @dataclass(frozen=True)
@@ -43,8 +52,18 @@ class Corpus:
 
     def describe(self) -> dict[str, Any]:
         """What a result says about its text."""
-        sizes = {"train_tokens": len(self.train), "test_tokens": sum(map(len, self.test)), "test_files": len(self.test), "binary_files_left_out": self.left_out}
-        about = {"source": self.source, "sha256": self.digest, "tokenizer": self.tokenizer, "vocabulary": self.vocabulary}
+        sizes = {
+            "train_tokens": len(self.train),
+            "test_tokens": sum(map(len, self.test)),
+            "test_files": len(self.test),
+            "binary_files_left_out": self.left_out,
+        }
+        about = {
+            "source": self.source,
+            "sha256": self.digest,
+            "tokenizer": self.tokenizer,
+            "vocabulary": self.vocabulary,
+        }
         return {**about, "bytes_per_token": self.bytes_per_token, **sizes}
 
 
@@ -63,7 +82,9 @@ def read(text: str | Path | None = None, tokenizer: str = "bytes", *, longest: i
     files, source, left_out = _files(text)
     encode, vocabulary, about = _tokenizer(tokenizer)
     names = [name for name in files if _number(name) % TESTED == 0]
-    if len(files) < 2 * TESTED or not names or len(names) == len(files):  # few files: the last part of each is for testing
+    if (
+        len(files) < 2 * TESTED or not names or len(names) == len(files)
+    ):  # few files: the last part of each is for testing
         train = [content[: len(content) * 7 // 8] for content in files.values()]
         test = {name: content[len(content) * 7 // 8 :] for name, content in files.items()}
     else:
@@ -73,13 +94,21 @@ def read(text: str | Path | None = None, tokenizer: str = "bytes", *, longest: i
     long = {name: row for name, row in tokens.items() if len(row) > longest}
     if not long:
         most = max(map(len, tokens.values()))
-        raise ValueError(f"{source}: the longest test text has {most} tokens, and {longest + 1} are needed to test {longest}; give more text, or test shorter")
+        raise ValueError(
+            f"{source}: the longest test text has {most} tokens, and {longest + 1} are needed to test {longest}; give more text, or test shorter"
+        )
     row = np.concatenate([encode(content) for content in train])
     if len(row) <= max(longest, trained):
-        raise ValueError(f"{source} has {len(row)} tokens to train on, and more than {max(longest, trained)} are needed; give a larger file or folder")
-    digest = hashlib.sha256(b"".join(name.encode() + b"\0" + content + b"\0" for name, content in files.items()) + about).hexdigest()
+        raise ValueError(
+            f"{source} has {len(row)} tokens to train on, and more than {max(longest, trained)} are needed; give a larger file or folder"
+        )
+    digest = hashlib.sha256(
+        b"".join(name.encode() + b"\0" + content + b"\0" for name, content in files.items()) + about
+    ).hexdigest()
     ratio = sum(len(test[name]) for name in long) / sum(map(len, long.values()))
-    return Corpus(row, tuple(long.values()), tuple(long), vocabulary, digest, source, Path(tokenizer).name, ratio, left_out)
+    return Corpus(
+        row, tuple(long.values()), tuple(long), vocabulary, digest, source, Path(tokenizer).name, ratio, left_out
+    )
 
 
 def vocabulary(tokenizer: str = "bytes") -> int:
@@ -95,7 +124,11 @@ def _files(text: str | Path | None) -> tuple[dict[str, bytes], str, int]:
     """Names and bytes of the text files, what to call them, and how many were binary."""
     if text is None:
         home = Path(sysconfig.get_paths()["stdlib"])
-        return {path.relative_to(home).as_posix(): path.read_bytes() for path in standard_library()}, "the sources of Python's standard library", 0
+        return (
+            {path.relative_to(home).as_posix(): path.read_bytes() for path in standard_library()},
+            "the sources of Python's standard library",
+            0,
+        )
     found, left_out = text_files(Path(text))
     return found, Path(text).name, left_out
 
@@ -105,7 +138,11 @@ def text_files(path: Path) -> tuple[dict[str, bytes], int]:
     try:
         if not path.exists():
             raise ValueError(f"there is no text at {path}")
-        paths = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
+        paths = (
+            [path]
+            if path.is_file()
+            else sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
+        )
         found = {p.relative_to(path).as_posix() if p != path else p.name: p.read_bytes() for p in paths}
     except OSError as error:
         raise ValueError(f"can't read {error.filename or path}: {error.strerror or error}") from None
@@ -134,7 +171,9 @@ def _tokenizer(name: str) -> tuple[Callable[[bytes], Numbers], int, bytes]:
     except Exception as error:
         raise ValueError(f"{path} is no tokenizer.json: {str(error).splitlines()[0][:120]}") from None
     return (
-        lambda content: np.array(made.encode(content.decode("utf-8", "replace"), add_special_tokens=False).ids, dtype=np.int64),
+        lambda content: np.array(
+            made.encode(content.decode("utf-8", "replace"), add_special_tokens=False).ids, dtype=np.int64
+        ),
         made.get_vocab_size(),
         path.read_bytes(),
     )
@@ -151,7 +190,11 @@ def windows(test: Sequence[Numbers], length: int, most: int) -> list[tuple[int, 
     found: list[tuple[int, Numbers]] = []
     depth = 0
     while len(found) < most:
-        more = [(n, tokens[depth * (length + 1) : (depth + 1) * (length + 1)]) for n, tokens in enumerate(test) if len(tokens) >= (depth + 1) * (length + 1)]
+        more = [
+            (n, tokens[depth * (length + 1) : (depth + 1) * (length + 1)])
+            for n, tokens in enumerate(test)
+            if len(tokens) >= (depth + 1) * (length + 1)
+        ]
         if not more:
             break
         found += more[: most - len(found)]

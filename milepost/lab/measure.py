@@ -47,7 +47,9 @@ class Texts:
     def of(plan: Plan, text: corpus.Corpus) -> Texts:
         """What a plan tests on."""
         cut = corpus.windows(text.test, plan.longest, plan.windows)
-        return Texts(np.stack([tokens for _, tokens in cut]), np.array([number for number, _ in cut]), text.bytes_per_token)
+        return Texts(
+            np.stack([tokens for _, tokens in cut]), np.array([number for number, _ in cut]), text.bytes_per_token
+        )
 
 
 def measured(plan: Plan, trial: Trial, model: Decoder, strategy: str, texts: Texts) -> Row:
@@ -59,7 +61,9 @@ def measured(plan: Plan, trial: Trial, model: Decoder, strategy: str, texts: Tex
     result = {
         "spec": repr(reader.encodings[0]),
         **_by_length(plan, texts, lambda length: served(plan, trial, model, strategy, length)),
-        "loss_by_position": [{"start": a, "end": e, **_said(lost, texts)} for (a, e), lost in zip(edges, by_place, strict=True)],
+        "loss_by_position": [
+            {"start": a, "end": e, **_said(lost, texts)} for (a, e), lost in zip(edges, by_place, strict=True)
+        ],
     }
     if strategy != "none":
         one = _by_length(plan, texts, lambda length: reader)
@@ -102,18 +106,32 @@ def _by_length(plan: Plan, texts: Texts, at: Callable[[int], Decoder]) -> Row:
         rows.append({"length": length, **_said(lost, texts)})
         if lost is not None and np.isfinite(lost).all():
             held[str(length)] = [round(float(v), 6) for v in lost.mean(1)]
-    return {"loss_by_length": rows, "loss_by_window": held, "window_files": texts.files.tolist(), "targets": plan.targets}
+    return {
+        "loss_by_length": rows,
+        "loss_by_window": held,
+        "window_files": texts.files.tolist(),
+        "targets": plan.targets,
+    }
 
 
 def _apart(plan: Plan, reader: Decoder, texts: Texts) -> list[Row]:
-    return [{"length": n, **_said(None if _ends(reader, n) else _each(disjoint, reader, texts.windows, n), texts)} for n in plan.lengths]
+    return [
+        {"length": n, **_said(None if _ends(reader, n) else _each(disjoint, reader, texts.windows, n), texts)}
+        for n in plan.lengths
+    ]
 
 
 def _over(plan: Plan, reader: Decoder, texts: Texts) -> list[Row]:
     found = []
     for n in plan.lengths:
         stride = max(1, n // 2)
-        found.append({"length": n, "stride": stride, **_said(None if _ends(reader, n) else _each(sliding, reader, texts.windows, n, stride), texts)})
+        found.append(
+            {
+                "length": n,
+                "stride": stride,
+                **_said(None if _ends(reader, n) else _each(sliding, reader, texts.windows, n, stride), texts),
+            }
+        )
     return found
 
 
@@ -142,4 +160,11 @@ def _said(lost: Numbers | None, texts: Texts) -> Row:
     one = mean(lost, texts.files)
     perplexity = math.exp(one.value) if one.value < 700 else None
     bits = one.value / math.log(2) / texts.bytes_per_token
-    return {"loss": one.value, "perplexity": perplexity, "low": one.low, "high": one.high, "bits_per_byte": bits, "tokens": one.tokens}
+    return {
+        "loss": one.value,
+        "perplexity": perplexity,
+        "low": one.low,
+        "high": one.high,
+        "bits_per_byte": bits,
+        "tokens": one.tokens,
+    }

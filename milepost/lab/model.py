@@ -57,11 +57,15 @@ class Decoder(Stacked):
         self.shape = shape
         self.specs = [encoding] * shape.layers if isinstance(encoding, str) else list(encoding)
         if len(self.specs) != shape.layers:
-            raise ValueError(f"a model of {shape.layers} layers wants one encoding, or {shape.layers}; got {len(self.specs)}")
+            raise ValueError(
+                f"a model of {shape.layers} layers wants one encoding, or {shape.layers}; got {len(self.specs)}"
+            )
         encodings = by_layer([shape.build(spec) for spec in self.specs], self.specs)
         added = encodings[0].added_width
         if added >= shape.width:
-            raise ValueError(f"{encodings[0]!r} takes {added} of the {shape.width} channels of the embedding, and leaves none")
+            raise ValueError(
+                f"{encodings[0]!r} takes {added} of the {shape.width} channels of the embedding, and leaves none"
+            )
         self.tokens = nn.Embedding(shape.vocabulary, shape.width - added)
         self.blocks = nn.ModuleList([Block(shape.width, shape.heads, enc) for enc in encodings])
         self.norm = nn.LayerNorm(shape.width)
@@ -79,16 +83,26 @@ class Decoder(Stacked):
 
     def start(self, seed: int) -> Decoder:
         """Initial weights, from the seed alone: the same for every encoding, but for those of the encoding itself."""
-        start(self, seed, self.specs, self.shape.build, drawn={"tokens.weight": (self.shape.vocabulary, self.shape.width)})
+        start(
+            self, seed, self.specs, self.shape.build, drawn={"tokens.weight": (self.shape.vocabulary, self.shape.width)}
+        )
         return self
 
-    def forward(self, ids: Tensor, at: Layout | None = None, *, caches: Sequence[KVCache] | None = None, backend: str = "auto") -> Tensor:
+    def forward(
+        self, ids: Tensor, at: Layout | None = None, *, caches: Sequence[KVCache] | None = None, backend: str = "auto"
+    ) -> Tensor:
         """Logits (B L V) of tokens (B L); ``caches`` holds one for each layer where the text goes on."""
         if caches is not None and backend != "auto":
-            raise ValueError(f"a cache chooses its own backend; leave it out, or read without caches, got backend={backend!r}")
+            raise ValueError(
+                f"a cache chooses its own backend; leave it out, or read without caches, got backend={backend!r}"
+            )
         if at is None:
             going_on = caches is not None and len(caches[0]) > 0
-            at = caches[0].next(ids.shape[1]) if caches is not None and going_on else Layout.dense(ids.shape[1], device=ids.device)
+            at = (
+                caches[0].next(ids.shape[1])
+                if caches is not None and going_on
+                else Layout.dense(ids.shape[1], device=ids.device)
+            )
         x = self._embedded(ids, at, caches is not None)
         for number, block in enumerate(self.blocks):
             x = block(x, at, None if caches is None else caches[number], backend)
@@ -99,7 +113,9 @@ class Decoder(Stacked):
         enc = self.encodings[0]
         if enc.length_dependent and "embed" in enc.points:
             if goes_on:
-                raise ValueError(f"{enc!r} embeds by the length of the whole text, which a text that goes on has not; read it without caches")
+                raise ValueError(
+                    f"{enc!r} embeds by the length of the whole text, which a text that goes on has not; read it without caches"
+                )
             enc = enc.at(int(at.index.max()) + 1)
         return enc.embed(self.tokens(ids), at.pos)
 
@@ -123,6 +139,8 @@ class Decoder(Stacked):
         other = Decoder(self.shape, encoding)
         learned = [name for name, _ in other.named_parameters() if ".enc." in name]
         if learned:
-            raise ValueError(f"{other.specs[0]} has parameters of its own ({learned[0]}), which this model has not trained")
+            raise ValueError(
+                f"{other.specs[0]} has parameters of its own ({learned[0]}), which this model has not trained"
+            )
         other.load_state_dict({name: value for name, value in self.state_dict().items() if ".enc." not in name})
         return other.to(self.device)

@@ -18,6 +18,8 @@ def begin() -> None:
 def peak_mb() -> float | None:
     """The highest resident size since `begin`."""
     try:
-        return next(int(line.split()[1]) / 1024 for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
+        return next(
+            int(line.split()[1]) / 1024 for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM:")
+        )
     except (OSError, StopIteration):
         return None

@@ -99,7 +99,9 @@ class Plan:
 
     def trials(self) -> list[Trial]:
         """Every model to train."""
-        return [Trial(enc, seed, data) for data in ("text", *self.tasks) for seed in self.seeds for enc in self.encodings]
+        return [
+            Trial(enc, seed, data) for data in ("text", *self.tasks) for seed in self.seeds for enc in self.encodings
+        ]
 
     def trial(self, key: str) -> Trial:
         """The trial of a key."""
@@ -121,7 +123,10 @@ class Plan:
 
     def weights(self) -> int:
         """About how many numbers a model has."""
-        return 12 * self.shape.layers * self.shape.width**2 + (2 * self.shape.vocabulary + self.shape.length) * self.shape.width
+        return (
+            12 * self.shape.layers * self.shape.width**2
+            + (2 * self.shape.vocabulary + self.shape.length) * self.shape.width
+        )
 
     def run(self, trial: Trial, folder: Path, tell: Tell) -> dict[str, Any]:
         """Train and measure one model."""
@@ -159,7 +164,9 @@ def make(
     size = find_profile(profile)
     for name in strategy_names:
         if name not in strategies.NAMES:
-            raise ValueError(f"unknown strategy {name!r}{nearest(name, strategies.NAMES)}; there are {', '.join(strategies.NAMES)}")
+            raise ValueError(
+                f"unknown strategy {name!r}{nearest(name, strategies.NAMES)}; there are {', '.join(strategies.NAMES)}"
+            )
     for name in tasks:
         if name not in TASKS:
             raise ValueError(f"unknown task {name!r}{nearest(name, TASKS)}; there are {', '.join(TASKS)}")
@@ -168,7 +175,9 @@ def make(
     trained = size.length if train_length is None else train_length
     if trained < SHORTEST:
         raise ValueError(f"the trained length must be at least {SHORTEST} tokens, got {trained}")
-    shape = Shape(max(256, corpus.vocabulary(tokenizer)), size.layers, size.width, size.heads, trained)  # tasks are written in bytes
+    shape = Shape(
+        max(256, corpus.vocabulary(tokenizer)), size.layers, size.width, size.heads, trained
+    )  # tasks are written in bytes
     chosen = tuple(dict.fromkeys(encodings or size.encodings))
     import_named(chosen)
     for spec in chosen:
@@ -182,7 +191,21 @@ def make(
     text = None if text is None else str(Path(text).resolve())  # trials may run elsewhere
     tokenizer = "bytes" if tokenizer == "bytes" else str(Path(tokenizer).resolve())
     named = tuple(dict.fromkeys(("none", *strategy_names)))
-    return Plan(profile, shape, size.steps, size.rows, asked, size.windows, numbers, chosen, named, tune, tuple(dict.fromkeys(tasks)), text, tokenizer)
+    return Plan(
+        profile,
+        shape,
+        size.steps,
+        size.rows,
+        asked,
+        size.windows,
+        numbers,
+        chosen,
+        named,
+        tune,
+        tuple(dict.fromkeys(tasks)),
+        text,
+        tokenizer,
+    )
 
 
 def read_lengths(text: str, trained: int) -> tuple[int, ...]:
@@ -196,6 +219,8 @@ def read_lengths(text: str, trained: int) -> tuple[int, ...]:
             value = 0.0
         value *= {"x": trained, "k": 1024, "": 1}[unit]
         if not 2 <= value <= 1 << 24 or value != int(value):
-            raise ValueError(f"lengths are numbers, or times the trained length, such as 1x,2x,8x or 64,512; got {word!r}")
+            raise ValueError(
+                f"lengths are numbers, or times the trained length, such as 1x,2x,8x or 64,512; got {word!r}"
+            )
         found.append(int(value))
     return tuple(sorted(set(found)))

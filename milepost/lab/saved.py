@@ -55,7 +55,11 @@ def _save(model: Decoder | Encoder, folder: str | Path, name: str, about: dict[s
     known = {"shape": asdict(model.shape), "encodings": model.specs}
     temporary = folder / f".model.{os.getpid()}.tmp"
     try:
-        save_file({name: value.detach().contiguous() for name, value in model.state_dict().items()}, temporary, {"milepost": json.dumps(known)})
+        save_file(
+            {name: value.detach().contiguous() for name, value in model.state_dict().items()},
+            temporary,
+            {"milepost": json.dumps(known)},
+        )
         os.replace(temporary, folder / "model.safetensors")
     finally:
         temporary.unlink(missing_ok=True)
@@ -70,17 +74,23 @@ def _read(folder: Path, name: str, shape: Callable[..., Any]) -> tuple[dict[str,
 
     try:
         about = json.loads((folder / name).read_text(encoding="utf-8"))
-        return {"shape": shape(**about["shape"]), "encodings": about["encodings"]}, load_file(folder / "model.safetensors")
+        return {"shape": shape(**about["shape"]), "encodings": about["encodings"]}, load_file(
+            folder / "model.safetensors"
+        )
     except FileNotFoundError:
         gone = name if not (folder / name).exists() else "model.safetensors"
         raise ValueError(f"{folder} holds no lab model: {gone} is not there") from None
     except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError, OSError, SafetensorError) as error:
-        raise ValueError(f"{folder} holds no whole lab model: {type(error).__name__}, {(str(error) or 'no message').splitlines()[0][:200]}") from None
+        raise ValueError(
+            f"{folder} holds no whole lab model: {type(error).__name__}, {(str(error) or 'no message').splitlines()[0][:200]}"
+        ) from None
 
 
 def _filled(model: M, weights: dict[str, Tensor], folder: Path, name: str) -> M:
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
-        raise ValueError(f"{folder}: model.safetensors is not of the model in {name}: {str(error).splitlines()[1].strip()[:200]}") from None
+        raise ValueError(
+            f"{folder}: model.safetensors is not of the model in {name}: {str(error).splitlines()[1].strip()[:200]}"
+        ) from None
     return model.eval()

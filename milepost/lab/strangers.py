@@ -25,4 +25,6 @@ def import_named(specs: Iterable[str], where: Iterable[str] = ()) -> None:
             importlib.import_module(module)
         except Exception as error:  # a stranger's module may do anything
             why = f"{type(error).__name__}: {error}"
-            raise ValueError(f"can't import {module!r} for {module}:{cls} ({why}); give the module as python would import it from here") from None
+            raise ValueError(
+                f"can't import {module!r} for {module}:{cls} ({why}); give the module as python would import it from here"
+            ) from None

@@ -48,7 +48,16 @@ def served(spec: str, strategy: str, shape: Shape, length: int) -> str:
         return repr(ReRoPE(rope, window=trained // 2))
     if strategy == "self-extend":
         return repr(_extended(rope, trained, length))
-    return repr(RoPE(rope.head_dim or 0, rope.base, rope.pairing, rope.rotary, rope.partial, _scaling(strategy, rope, trained, length)))
+    return repr(
+        RoPE(
+            rope.head_dim or 0,
+            rope.base,
+            rope.pairing,
+            rope.rotary,
+            rope.partial,
+            _scaling(strategy, rope, trained, length),
+        )
+    )
 
 
 def _scaling(strategy: str, rope: RoPE, trained: int, length: int) -> Scaling:

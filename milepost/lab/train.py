@@ -67,16 +67,24 @@ def from_text(row: Numbers, recipe: Recipe) -> Batches:
     return lambda step: (batch(row, recipe.length, recipe.rows, recipe.seed, step), None)
 
 
-def next_tokens(model: nn.Module, read: tuple[Numbers, Numbers | None], share: slice, device: torch.device) -> tuple[Tensor, int]:
+def next_tokens(
+    model: nn.Module, read: tuple[Numbers, Numbers | None], share: slice, device: torch.device
+) -> tuple[Tensor, int]:
     """Of text: the loss of every next token that counts."""
     tokens, counted = read
     ids = torch.from_numpy(tokens[share]).to(device)
-    wanted = ids[:, 1:] if counted is None else ids[:, 1:].masked_fill(~torch.from_numpy(counted[share]).to(ids.device), -100)
+    wanted = (
+        ids[:, 1:]
+        if counted is None
+        else ids[:, 1:].masked_fill(~torch.from_numpy(counted[share]).to(ids.device), -100)
+    )
     scored = tokens[:, 1:].size if counted is None else int(counted.sum())
     return F.cross_entropy(model(ids[:, :-1]).float().flatten(0, 1), wanted.flatten(), reduction="sum"), scored
 
 
-def labels(model: nn.Module, read: tuple[Numbers, Numbers | None], share: slice, device: torch.device) -> tuple[Tensor, int]:
+def labels(
+    model: nn.Module, read: tuple[Numbers, Numbers | None], share: slice, device: torch.device
+) -> tuple[Tensor, int]:
     """Of images and signals: the loss of each one's label."""
     inputs, wanted = read
     assert wanted is not None
@@ -96,9 +104,17 @@ def train(
     if recipe.rows % accelerator.num_processes:
         raise ValueError(f"{recipe.rows} rows a step can't be shared evenly by {accelerator.num_processes} processes")
     peak.begin()
-    whole = {name: p for name, p in model.named_parameters() if p.dim() > 1 and (recipe.decay_encoding or ".enc." not in name)}
+    whole = {
+        name: p
+        for name, p in model.named_parameters()
+        if p.dim() > 1 and (recipe.decay_encoding or ".enc." not in name)
+    }
     decay, rest = list(whole.values()), [p for name, p in model.named_parameters() if name not in whole]
-    optimizer = torch.optim.AdamW([{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}], lr=recipe.rate, betas=(0.9, 0.95))
+    optimizer = torch.optim.AdamW(
+        [{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}],
+        lr=recipe.rate,
+        betas=(0.9, 0.95),
+    )
     ready, optimizer = accelerator.prepare(model, optimizer)
     first, spent, losses = _resume(state, model, optimizer, accelerator.device)
     share = slice(accelerator.process_index, None, accelerator.num_processes)
@@ -108,7 +124,9 @@ def train(
         for group in optimizer.param_groups:
             group["lr"] = recipe.rate_at(step)
         summed, scored = lost(ready, batches(step), share, accelerator.device)
-        loss = summed * (accelerator.num_processes / scored)  # gradients are averaged over processes: this gives the mean over all tokens
+        loss = summed * (
+            accelerator.num_processes / scored
+        )  # gradients are averaged over processes: this gives the mean over all tokens
         value = float(accelerator.reduce(loss.detach(), "mean"))
         if not math.isfinite(value):
             raise Diverged(f"the loss at step {step} is {value}")
@@ -125,11 +143,20 @@ def train(
             _keep(state, model, optimizer, step + 1, passed, losses)
             kept = time.perf_counter()
     if first >= recipe.steps:
-        tell(recipe.steps, losses[-1], recipe.steps * recipe.rows * recipe.length / spent)  # it was killed after the last step
-    accelerator.unwrap_model(ready, keep_fp32_wrapper=False).eval()  # measured in full precision, whatever it was trained in
+        tell(
+            recipe.steps, losses[-1], recipe.steps * recipe.rows * recipe.length / spent
+        )  # it was killed after the last step
+    accelerator.unwrap_model(
+        ready, keep_fp32_wrapper=False
+    ).eval()  # measured in full precision, whatever it was trained in
     tokens_read = recipe.steps * recipe.rows * recipe.length
     spent += time.perf_counter() - begun
-    return {"tokens": tokens_read, "tokens_per_s": tokens_read / max(spent, 1e-9), "losses": losses, "peak_mb": peak.peak_mb()}
+    return {
+        "tokens": tokens_read,
+        "tokens_per_s": tokens_read / max(spent, 1e-9),
+        "losses": losses,
+        "peak_mb": peak.peak_mb(),
+    }
 
 
 def _accelerator() -> Any:
@@ -143,14 +170,22 @@ def _accelerator() -> Any:
 def _keep(state: Path, model: nn.Module, optimizer: Any, step: int, spent: float, losses: list[float]) -> None:
     temporary = state.with_name(f".{state.name}.{os.getpid()}.tmp")
     try:
-        held = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step, "spent": spent, "losses": losses}
+        held = {
+            "model": model.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "step": step,
+            "spent": spent,
+            "losses": losses,
+        }
         torch.save(held, temporary)
         os.replace(temporary, state)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _resume(state: Path | None, model: nn.Module, optimizer: Any, device: torch.device) -> tuple[int, float, list[float]]:
+def _resume(
+    state: Path | None, model: nn.Module, optimizer: Any, device: torch.device
+) -> tuple[int, float, list[float]]:
     """The step to go on from, the time spent so far, and the losses."""
     if state is None or not state.exists():
         return 0, 0.0, []

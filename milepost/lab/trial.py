@@ -35,7 +35,10 @@ def run(plan: Plan, trial: Trial, folder: Path, tell: Tell = lambda news: None) 
     try:
         learned = train(model, batches, recipe, state=folder / "state.pt", tell=news_of(recipe, tell))
     except Diverged as error:
-        return {"trial": base, "runs": [{**base, "strategy": "none", **empty, "train_tokens_per_s": None, "failed": str(error)}]}
+        return {
+            "trial": base,
+            "runs": [{**base, "strategy": "none", **empty, "train_tokens_per_s": None, "failed": str(error)}],
+        }
     if together.is_main():
         saved.save(model, folder, seed=trial.seed, steps=plan.steps, data=trial.data)
     cost = cost_of(learned)
@@ -49,14 +52,24 @@ def run(plan: Plan, trial: Trial, folder: Path, tell: Tell = lambda news: None) 
         runs.append({"strategy": name, **measured(plan, trial, model, name, texts)})
         if plan.tune and name != "none":
             tell({"tuning": name})
-            runs.append({"strategy": f"{name} tuned", **tuned(plan, trial, model, name, texts, text.train, folder / f"tune-{name}.pt")})
+            runs.append(
+                {
+                    "strategy": f"{name} tuned",
+                    **tuned(plan, trial, model, name, texts, text.train, folder / f"tune-{name}.pt"),
+                }
+            )
     return {"trial": base, "runs": [{**base, **cost, **empty, **one} for one in runs]}
 
 
 def cost_of(learned: dict[str, Any]) -> dict[str, Any]:
     """What a training took, and its loss along the way."""
     curve = [round(loss, 5) for loss in learned["losses"][:: max(1, len(learned["losses"]) // CURVE)]]
-    return {"train_tokens": learned["tokens"], "train_tokens_per_s": learned["tokens_per_s"], "peak_mb": learned["peak_mb"], "train_loss": curve}
+    return {
+        "train_tokens": learned["tokens"],
+        "train_tokens_per_s": learned["tokens_per_s"],
+        "peak_mb": learned["peak_mb"],
+        "train_loss": curve,
+    }
 
 
 def news_of(recipe: Recipe, tell: Tell) -> Callable[[int, float, float], None]:

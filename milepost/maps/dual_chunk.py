@@ -40,9 +40,13 @@ class DualChunk(Mapped):
     def __init__(self, rope: RoPE, chunk: int, local: int):
         super().__init__(rope)
         self.chunk = whole("chunk", chunk, 1, "the largest distance; 3/4 of the trained length is usual")
-        self.local = whole("local", local, 0, "tokens past an edge that keep true distances; 1/8 of the trained length is usual")
+        self.local = whole(
+            "local", local, 0, "tokens past an edge that keep true distances; 1/8 of the trained length is usual"
+        )
         if local >= chunk:
-            raise ValueError(f"local must be smaller than chunk, since chunks start every chunk - local tokens, got chunk={chunk}, local={local}")
+            raise ValueError(
+                f"local must be smaller than chunk, since chunks start every chunk - local tokens, got chunk={chunk}, local={local}"
+            )
 
     def rescore(self, s: Tensor, q: Tensor, k: Tensor, i: Tensor, j: Tensor) -> Tensor:
         (m, n), rope, c = places(i, j), self.rope, self.chunk - self.local

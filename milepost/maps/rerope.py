@@ -37,8 +37,12 @@ class ReRoPE(Mapped):
     def __init__(self, rope: RoPE, window: int = 512, leak: float | None = None):
         super().__init__(rope)
         self.window = whole("window", window, 1, "the distance from which on nothing, or little, is added")
-        if leak is not None and (isinstance(leak, bool) or not isinstance(leak, int | float) or not 1 <= leak < float("inf")):
-            raise ValueError(f"leak must be a finite number of at least 1 (far tokens that add one to the distance), or None for no leak, got {leak!r}")
+        if leak is not None and (
+            isinstance(leak, bool) or not isinstance(leak, int | float) or not 1 <= leak < float("inf")
+        ):
+            raise ValueError(
+                f"leak must be a finite number of at least 1 (far tokens that add one to the distance), or None for no leak, got {leak!r}"
+            )
         self.leak = leak
 
     def rescore(self, s: Tensor, q: Tensor, k: Tensor, i: Tensor, j: Tensor) -> Tensor:

@@ -46,7 +46,15 @@ def edges_for(length: int) -> tuple[int, ...]:
 
 @torch.no_grad()
 def statistics(
-    q: Tensor, k: Tensor, enc: Encoding, layer: int, *, first: int = 0, scale: float | None = None, window: int | None = None, queries: int | None = None
+    q: Tensor,
+    k: Tensor,
+    enc: Encoding,
+    layer: int,
+    *,
+    first: int = 0,
+    scale: float | None = None,
+    window: int | None = None,
+    queries: int | None = None,
 ) -> list[HeadStatistics]:
     """Of transformed queries (B H L D) and keys (B G L D), causal; queries before ``first`` are not counted.
 
@@ -68,7 +76,11 @@ def statistics(
         chosen = some.to(q.device)
         at, to = whole.take(chosen), whole[:e]
         by = D**-0.5 if scale is None else scale
-        p = reference(q[:, :, chosen], k[:, :, :e], v[:, :, :e], enc, at, to, causal=True, scale=by).weights.double().cpu()
+        p = (
+            reference(q[:, :, chosen], k[:, :, :e], v[:, :, :e], enc, at, to, causal=True, scale=by)
+            .weights.double()
+            .cpu()
+        )
         distance = some[:, None] - torch.arange(e)[None]
         place = torch.bucketize(distance.clamp(min=0), torch.tensor(edges), right=True) - 1
         mass = p.sum(0)  # H rows keys
@@ -78,7 +90,15 @@ def statistics(
         sink += mass[:, :, 0].sum(1)
     count = B * len(rows)
     return [
-        HeadStatistics(layer, h, edges, tuple((bins[h] / count).tolist()), float(total[h] / count), float(entropy[h] / count), float(sink[h] / count))
+        HeadStatistics(
+            layer,
+            h,
+            edges,
+            tuple((bins[h] / count).tolist()),
+            float(total[h] / count),
+            float(entropy[h] / count),
+            float(sink[h] / count),
+        )
         for h in range(H)
     ]
 

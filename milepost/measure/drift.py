@@ -47,11 +47,16 @@ def drift(last: Last, continued: Continued, ids: Tensor, said: int, exact: Last 
     whole, cached = last(ids), continued(ids, said)[:, -1]
     allowed = None
     if exact is not None:
-        rounded = max(_apart(whole, exact(ids)), torch.finfo(torch.promote_types(whole.dtype, torch.float32)).eps * float(whole.abs().max()))
+        rounded = max(
+            _apart(whole, exact(ids)),
+            torch.finfo(torch.promote_types(whole.dtype, torch.float32)).eps * float(whole.abs().max()),
+        )
         allowed = DOUBT * rounded
     before, after = (torch.log_softmax(logits.double(), -1) for logits in (whole, cached))
     divergence = float((before.exp() * (before - after)).sum(-1).max())
-    return Drift(length, said, _apart(whole, cached), max(divergence, 0.0) if divergence == divergence else divergence, allowed)
+    return Drift(
+        length, said, _apart(whole, cached), max(divergence, 0.0) if divergence == divergence else divergence, allowed
+    )
 
 
 def _apart(a: Tensor, b: Tensor) -> float:

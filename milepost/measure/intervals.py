@@ -55,7 +55,9 @@ def difference(a: Numbers, b: Numbers, files: Numbers, *, seed: int = 0) -> Mean
 def share(right: int, trials: int) -> Mean:
     """The share of right answers, with Wilson's interval; ``tokens`` is the number of trials."""
     if not 0 <= right <= trials or trials < 1:
-        raise ValueError(f"a share wants at least one trial, and no more right answers than trials; got {right} of {trials}")
+        raise ValueError(
+            f"a share wants at least one trial, and no more right answers than trials; got {right} of {trials}"
+        )
     p, wide = right / trials, Z * Z / trials
     middle, around = p + wide / 2, Z * math.sqrt(p * (1 - p) / trials + wide / (4 * trials))
     return Mean(p, max(0.0, (middle - around) / (1 + wide)), min(1.0, (middle + around) / (1 + wide)), trials)
@@ -64,10 +66,14 @@ def share(right: int, trials: int) -> Mean:
 def _by_file(losses: Numbers, files: Numbers, counts: Numbers | None) -> tuple[Numbers, Numbers]:
     """The sum and the number of losses of each file."""
     if len(losses) != len(files) or losses.size == 0:
-        raise ValueError(f"a mean wants at least one loss, and a file's name for each window; got losses of {losses.shape} and {len(files)} names")
+        raise ValueError(
+            f"a mean wants at least one loss, and a file's name for each window; got losses of {losses.shape} and {len(files)} names"
+        )
     rows = losses.reshape(len(losses), -1)
     if counts is not None and (counts.shape != files.shape or rows.shape[1] != 1 or counts.sum() < 1):
-        raise ValueError(f"counts want one sum of losses a window, got losses of {losses.shape} and counts of {counts.shape}")
+        raise ValueError(
+            f"counts want one sum of losses a window, got losses of {losses.shape} and counts of {counts.shape}"
+        )
     known, place = np.unique(files, return_inverse=True)
     sums, tokens = np.zeros(len(known)), np.zeros(len(known))
     np.add.at(sums, place, rows.sum(1))

@@ -57,7 +57,9 @@ def token_losses(model: Model, windows: Numbers, device: Device = None, *, last:
             lost = model.losses(ids)
         else:
             logits = model(ids[:, :-1])
-            lost = F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view(len(ids), -1)
+            lost = F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view(
+                len(ids), -1
+            )
         done.append(lost[:, -last:] if last is not None else lost)
     return np.concatenate([lost.cpu().numpy().astype(np.float64) for lost in done])
 
@@ -71,7 +73,9 @@ def home(model: object) -> torch.device:
     return torch.device("cpu") if parameter is None else parameter.device
 
 
-def same_targets(model: Model, windows: Numbers, length: int, targets: int, device: Device = None, *, begin: int | None = None) -> Numbers:
+def same_targets(
+    model: Model, windows: Numbers, length: int, targets: int, device: Device = None, *, begin: int | None = None
+) -> Numbers:
     """Losses (windows x targets) of the last ``targets`` tokens of each window, read with ``length`` tokens in all.
 
     ``begin`` is put in place of the first token that is read, for models that want every text to begin with it.
@@ -113,7 +117,14 @@ def buckets(length: int, trained: int, pieces: int = 4) -> list[tuple[int, int]]
     return [(a, min(a + size, length)) for a in range(0, length, size)]
 
 
-def by_position(model: Model, windows: Numbers, edges: Sequence[tuple[int, int]], *, length_dependent: bool = False, device: Device = None) -> list[Numbers]:
+def by_position(
+    model: Model,
+    windows: Numbers,
+    edges: Sequence[tuple[int, int]],
+    *,
+    length_dependent: bool = False,
+    device: Device = None,
+) -> list[Numbers]:
     """Losses (windows x tokens) at the positions of each bucket: one pass over all, or, where the length matters, one for each bucket's end."""
     if not length_dependent:
         lost = token_losses(model, windows[:, : edges[-1][1] + 1], device)

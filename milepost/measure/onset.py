@@ -56,7 +56,11 @@ def rises(lost: Sequence[Numbers], edges: Edges, groups: Numbers, trained: int) 
     """For each bucket the baseline and the paired difference to it; None where no bucket before it can be one."""
     found: list[tuple[float, Mean] | None] = []
     for number, bucket in enumerate(lost):
-        before = [one for (_, end), one in zip(edges[1:number], lost[1:number], strict=True) if end <= trained and np.isfinite(one).all()]
+        before = [
+            one
+            for (_, end), one in zip(edges[1:number], lost[1:number], strict=True)
+            if end <= trained and np.isfinite(one).all()
+        ]
         if not before:
             found.append(None)
             continue
@@ -73,7 +77,13 @@ def failing(found: Sequence[tuple[float, Mean] | None]) -> list[int]:
 
 
 def read_again(
-    score: Callable[[Numbers], Numbers], windows: Numbers, lost: Numbers, start: int, length: int, groups: Numbers, begin: int | None = None
+    score: Callable[[Numbers], Numbers],
+    windows: Numbers,
+    lost: Numbers,
+    start: int,
+    length: int,
+    groups: Numbers,
+    begin: int | None = None,
 ) -> Mean:
     """The same tokens from ``start`` on: their loss there, less their loss at the end of a text of ``length`` tokens, half of which is context."""
     count = min(lost.shape[1], length // 2)
@@ -94,7 +104,9 @@ def read_short(score: Callable[[Numbers], Numbers], windows: Numbers, length: in
     return np.concatenate(done, axis=1)
 
 
-def beyond(lost: Sequence[Numbers], edges: Edges, short: Numbers, groups: Numbers, trained: int) -> list[tuple[float, Mean] | None]:
+def beyond(
+    lost: Sequence[Numbers], edges: Edges, short: Numbers, groups: Numbers, trained: int
+) -> list[tuple[float, Mean] | None]:
     """For each bucket past the trained length the baseline and the paired difference to it, of the same tokens; None for the others."""
     baseline = float(short.mean())
     found: list[tuple[float, Mean] | None] = []
@@ -108,7 +120,13 @@ def beyond(lost: Sequence[Numbers], edges: Edges, short: Numbers, groups: Number
 
 
 def onset(
-    score: Callable[[Numbers], Numbers], windows: Numbers, lost: Sequence[Numbers], edges: Edges, groups: Numbers, trained: int, begin: int | None = None
+    score: Callable[[Numbers], Numbers],
+    windows: Numbers,
+    lost: Sequence[Numbers],
+    edges: Edges,
+    groups: Numbers,
+    trained: int,
+    begin: int | None = None,
 ) -> Onset | None:
     """The first bucket that fails; None where none does.
 
@@ -127,7 +145,13 @@ def onset(
 
 
 def _inside(
-    score: Callable[[Numbers], Numbers], windows: Numbers, lost: Sequence[Numbers], edges: Edges, groups: Numbers, trained: int, begin: int | None
+    score: Callable[[Numbers], Numbers],
+    windows: Numbers,
+    lost: Sequence[Numbers],
+    edges: Edges,
+    groups: Numbers,
+    trained: int,
+    begin: int | None,
 ) -> Onset | None:
     """The first bucket within the trained length that fails and is confirmed."""
     found, passed = rises(lost, edges, groups, trained), 0

@@ -12,7 +12,18 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-WATCHED = ("milepost", "torch", "numpy", "transformers", "x-transformers", "rotary-embedding-torch", "accelerate", "safetensors", "scikit-learn", "pillow")
+WATCHED = (
+    "milepost",
+    "torch",
+    "numpy",
+    "transformers",
+    "x-transformers",
+    "rotary-embedding-torch",
+    "accelerate",
+    "safetensors",
+    "scikit-learn",
+    "pillow",
+)
 
 
 def provenance(**protocol: Any) -> dict[str, Any]:

@@ -68,7 +68,12 @@ def laid(hay: Numbers, question: Question, length: int, depth: float) -> Numbers
 
 @torch.no_grad()
 def retrieval(
-    last: Last, hays: Numbers, ask: Callable[[int, int], Question], lengths: Sequence[int], depths: Sequence[float] = DEPTHS, device: Any = "cpu"
+    last: Last,
+    hays: Numbers,
+    ask: Callable[[int, int], Question],
+    lengths: Sequence[int],
+    depths: Sequence[float] = DEPTHS,
+    device: Any = "cpu",
 ) -> list[Cell]:
     """Every length and depth; ``ask(trial, depth number)`` gives the question of a trial, whose haystack is ``hays[trial]``."""
     found = []
@@ -78,7 +83,9 @@ def retrieval(
             for trial, hay in enumerate(hays):
                 question = ask(trial, number)
                 ids = torch.from_numpy(laid(hay, question, length, depth)[None]).to(device)
-                scores = torch.log_softmax(last(ids)[0].double(), -1)[torch.from_numpy(question.candidates).to(device)].cpu()
+                scores = torch.log_softmax(last(ids)[0].double(), -1)[
+                    torch.from_numpy(question.candidates).to(device)
+                ].cpu()
                 margin = _margin(scores, question.answer)
                 right += margin > 0
                 margins.append(margin)

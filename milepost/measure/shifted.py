@@ -38,7 +38,9 @@ class Shift:
 
 
 @torch.no_grad()
-def shifted(losses: Placed, windows: Numbers, firsts: Sequence[int], groups: Numbers, device: torch.device | str = "cpu") -> list[Shift]:
+def shifted(
+    losses: Placed, windows: Numbers, firsts: Sequence[int], groups: Numbers, device: torch.device | str = "cpu"
+) -> list[Shift]:
     """The losses of windows (windows x length + 1) placed at each of ``firsts``, against the same at 0."""
     if any(first < 0 for first in firsts):
         raise ValueError(f"a passage begins at a position of at least 0, got {min(firsts)}")
@@ -46,7 +48,10 @@ def shifted(losses: Placed, windows: Numbers, firsts: Sequence[int], groups: Num
     rows = max(1, AT_ONCE // windows.shape[1])
 
     def at(first: int) -> Numbers:
-        some = [torch.from_numpy(np.ascontiguousarray(windows[n : n + rows])).to(device) for n in range(0, len(windows), rows)]
+        some = [
+            torch.from_numpy(np.ascontiguousarray(windows[n : n + rows])).to(device)
+            for n in range(0, len(windows), rows)
+        ]
         return np.concatenate([losses(ids, first).cpu().numpy().astype(np.float64) for ids in some])
 
     home = at(0)

@@ -68,7 +68,9 @@ def as_read_by(
     page = _page(engine)
     if not hasattr(page, "read"):
         readers = ", ".join(name for name, file in ENGINES.items() if file not in ("megatron", "torchtitan"))
-        raise ValueError(f"{engine} has no config of its own to read: milepost only writes it; configs are read as by {readers}")
+        raise ValueError(
+            f"{engine} has no config of its own to read: milepost only writes it; configs are read as by {readers}"
+        )
     if engine == "llama.cpp":
         size = [] if served is None else ["-c", str(served)]
         if on is not None and not isinstance(config, Mapping | os.PathLike):
@@ -89,5 +91,9 @@ def as_read_by(
 def _page(engine: str) -> Any:
     if engine not in ENGINES:
         near = difflib.get_close_matches(str(engine).lower().replace("_", "-"), ENGINES, 1, 0.5)
-        raise ValueError(f"there is no engine {short(engine)}" + (f"; did you mean {near[0]}?" if near else "") + f" There are {', '.join(ENGINES)}")
+        raise ValueError(
+            f"there is no engine {short(engine)}"
+            + (f"; did you mean {near[0]}?" if near else "")
+            + f" There are {', '.join(ENGINES)}"
+        )
     return importlib.import_module(f"milepost.rope.engines.{ENGINES[engine]}")

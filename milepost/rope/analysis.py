@@ -76,7 +76,9 @@ class Analysis:
 def analyse(spec: RopeSpec, target: int | None = None) -> list[Analysis]:
     """Every kind of layer that turns, at ``target`` tokens (by default what the spec serves, or the trained length)."""
     if spec.trained is None and any(rope.trained is None for rope in spec.ropes().values()):
-        raise ValueError("the trained length is not known: the config has no max_position_embeddings; say it with --trained-length")
+        raise ValueError(
+            "the trained length is not known: the config has no max_position_embeddings; say it with --trained-length"
+        )
     length = target or spec.served or spec.trained or 1
     if length < 1:
         raise ValueError(f"the target length is a number of tokens, at least 1, got {length}")

@@ -52,7 +52,9 @@ class Rope:
         if self.rotary < 2 or self.rotary % 2 or self.rotary > self.head_dim:
             raise ValueError(f"the rotary size must be even, from 2 to head_dim={self.head_dim}, got {self.rotary}")
         if self.sections is not None and sum(self.sections) != self.rotary // 2:
-            raise ValueError(f"the sections of M-RoPE must add up to {self.rotary // 2} pairs, got {list(self.sections)}, which is {sum(self.sections)}")
+            raise ValueError(
+                f"the sections of M-RoPE must add up to {self.rotary // 2} pairs, got {list(self.sections)}, which is {sum(self.sections)}"
+            )
 
     def plain(self) -> Spectrum:
         """The frequencies before scaling."""
@@ -77,13 +79,25 @@ class Rope:
         """The rotation as an encoding. Its queries carry the scaling's temperature; ``softmax`` is for attend(scale=...)."""
         from milepost.encodings.rope import RoPE  # the one thing here that needs torch
 
-        return RoPE(self.head_dim, self.base, self.pairing, None if self.rotary == self.head_dim else self.rotary, "prefix", self.scaling)
+        return RoPE(
+            self.head_dim,
+            self.base,
+            self.pairing,
+            None if self.rotary == self.head_dim else self.rotary,
+            "prefix",
+            self.scaling,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, the scaling as its spec."""
         sections = None if self.sections is None else list(self.sections)
         shown = {"head_dim": self.head_dim, "base": self.base, "rotary": self.rotary, "pairing": self.pairing}
-        return {**shown, "scaling": None if self.scaling is None else repr(self.scaling), "softmax": self.softmax, "sections": sections}
+        return {
+            **shown,
+            "scaling": None if self.scaling is None else repr(self.scaling),
+            "softmax": self.softmax,
+            "sections": sections,
+        }
 
     @property
     def trained(self) -> int | None:
@@ -131,9 +145,19 @@ class RopeSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data: the kinds with their specs as text, the lengths, where each value came from, and notes."""
-        kinds = [{"kind": name, "layers": self.layers.count(name), "rope": None if rope is None else rope.to_json()} for name, rope in self.kinds]
+        kinds = [
+            {"kind": name, "layers": self.layers.count(name), "rope": None if rope is None else rope.to_json()}
+            for name, rope in self.kinds
+        ]
         lengths = {"trained": self.trained, "scaled": self.scaled, "served": self.served}
-        return {"model": self.model, **lengths, "kinds": kinds, "layers": list(self.layers), "sources": dict(self.sources), "notes": list(self.notes)}
+        return {
+            "model": self.model,
+            **lengths,
+            "kinds": kinds,
+            "layers": list(self.layers),
+            "sources": dict(self.sources),
+            "notes": list(self.notes),
+        }
 
     def _repr_html_(self) -> str:
         """How it looks in a notebook."""
@@ -163,18 +187,33 @@ class RopeSpec:
         """The length that the scaling is made for; the trained length where there is no scaling."""
         return None if self.trained is None else int(self.trained * self.main.factor)
 
-    def extended(self, length: int, method: Literal["base", "linear", "ntk", "ntk_by_parts", "dynamic", "yarn", "llama3"] = "yarn") -> RopeSpec:
+    def extended(
+        self,
+        length: int,
+        method: Literal["base", "linear", "ntk", "ntk_by_parts", "dynamic", "yarn", "llama3"] = "yarn",
+    ) -> RopeSpec:
         """The model for ``length`` tokens. What scaling it has is replaced, and the new one computed from the trained length."""
         if method not in METHODS:
             raise ValueError(f"unknown method {method!r}; there are {', '.join(METHODS)}")
         if self.trained is None:
             raise ValueError("the trained length is not known: say it with dataclasses.replace(spec, trained=...)")
         if length < self.trained:
-            raise ValueError(f"{length} tokens are fewer than the {self.trained} that the model was trained for: nothing to extend")
+            raise ValueError(
+                f"{length} tokens are fewer than the {self.trained} that the model was trained for: nothing to extend"
+            )
         window = {name for name in self.ropes() if name == "sliding_attention"} if len(self.ropes()) > 1 else set()
-        kinds = tuple((name, rope if rope is None or name in window else _stretched(rope, self.trained, length, method)) for name, rope in self.kinds)
+        kinds = tuple(
+            (name, rope if rope is None or name in window else _stretched(rope, self.trained, length, method))
+            for name, rope in self.kinds
+        )
         note = f"scaling set by extended({length}, {method!r}) from the trained length {self.trained}"
-        return replace(self, kinds=kinds, served=length, notes=(*self.notes, note), sources={**self.sources, "scaling": "extended()", "served": "extended()"})
+        return replace(
+            self,
+            kinds=kinds,
+            served=length,
+            notes=(*self.notes, note),
+            sources={**self.sources, "scaling": "extended()", "served": "extended()"},
+        )
 
 
 def _stretched(rope: Rope, trained: int, length: int, method: str) -> Rope:

@@ -32,10 +32,16 @@ class Hybrid(Scaling):
         for name in ("edges", "scalings"):
             if not isinstance(getattr(self, name), tuple):
                 raise ValueError(f"{name} of hybrid is a tuple, got {getattr(self, name)!r}")
-        if not self.edges or not all(isinstance(e, int) for e in self.edges) or any(a >= b for a, b in itertools.pairwise((0, *self.edges))):
+        if (
+            not self.edges
+            or not all(isinstance(e, int) for e in self.edges)
+            or any(a >= b for a, b in itertools.pairwise((0, *self.edges)))
+        ):
             raise ValueError(f"edges of hybrid are pair numbers above 0 that grow, got {self.edges}")
         if len(self.scalings) != len(self.edges) + 1:
-            raise ValueError(f"{len(self.edges)} edges make {len(self.edges) + 1} bands, got {len(self.scalings)} scalings")
+            raise ValueError(
+                f"{len(self.edges)} edges make {len(self.edges) + 1} bands, got {len(self.scalings)} scalings"
+            )
         if not all(s is None or isinstance(s, Scaling) for s in self.scalings):
             raise ValueError(f"scalings of hybrid are scalings, or None to keep a band, got {self.scalings}")
         if any(isinstance(s, Staged) for s in self.scalings):
@@ -57,7 +63,13 @@ class Hybrid(Scaling):
         bands = [plain if s is None else s(plain) for s in self.scalings]
         temperatures = {b.temperature for b, s in zip(bands, self.scalings, strict=True) if s is not None}
         if len(temperatures) > 1:
-            raise ValueError(f"the scalings of hybrid set different temperatures ({', '.join(f'{t:g}' for t in sorted(temperatures))}), and logits have one")
+            raise ValueError(
+                f"the scalings of hybrid set different temperatures ({', '.join(f'{t:g}' for t in sorted(temperatures))}), and logits have one"
+            )
         edges = (0, *self.edges, pairs)
-        joined = [w for band, (a, e) in zip(bands, itertools.pairwise(edges), strict=True) for w in band.frequencies[a:e]]
-        return replace(plain, frequencies=tuple(joined), temperature=temperatures.pop() if temperatures else plain.temperature)
+        joined = [
+            w for band, (a, e) in zip(bands, itertools.pairwise(edges), strict=True) for w in band.frequencies[a:e]
+        ]
+        return replace(
+            plain, frequencies=tuple(joined), temperature=temperatures.pop() if temperatures else plain.temperature
+        )

@@ -37,5 +37,7 @@ class LargerBase(Scaling):
     def needed(length: int, *, trained: int, base: float = 10000.0) -> float:
         """The base at which ``length`` tokens turn as many pairs full circle as ``trained`` tokens do at ``base``."""
         if not 2 * math.pi < trained <= length < float("inf"):
-            raise ValueError(f"the base for a length wants 7 <= trained <= length, got trained={trained}, length={length}")
+            raise ValueError(
+                f"the base for a length wants 7 <= trained <= length, got trained={trained}, length={length}"
+            )
         return float(base ** (math.log(length / (2 * math.pi)) / math.log(trained / (2 * math.pi))))

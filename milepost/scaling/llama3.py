@@ -33,10 +33,15 @@ class Llama3(Scaling):
         self.check_factor("factor", self.factor)
         self.check_length("trained", self.trained)
         if not 0 < self.low_freq_factor <= self.high_freq_factor < float("inf"):
-            raise ValueError(f"llama3 wants 0 < low_freq_factor <= high_freq_factor, got {self.low_freq_factor} and {self.high_freq_factor}")
+            raise ValueError(
+                f"llama3 wants 0 < low_freq_factor <= high_freq_factor, got {self.low_freq_factor} and {self.high_freq_factor}"
+            )
 
     def __call__(self, plain: Spectrum) -> Spectrum:
         if self.factor == 1:
             return plain
         kept = over_turns(plain, self.trained, self.high_freq_factor, self.low_freq_factor)
-        return replace(plain, frequencies=tuple((1 - t) * w / self.factor + t * w for t, w in zip(kept, plain.frequencies, strict=True)))
+        return replace(
+            plain,
+            frequencies=tuple((1 - t) * w / self.factor + t * w for t, w in zip(kept, plain.frequencies, strict=True)),
+        )

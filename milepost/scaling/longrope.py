@@ -44,16 +44,26 @@ class LongRoPE(Scaling):
             raise ValueError(f"longrope divides by ln(trained): trained must be at least 2, got {self.trained}")
         for name in ("short", "long"):
             factors = getattr(self, name)
-            if not isinstance(factors, tuple) or not factors or not all(isinstance(f, int | float) and 0 < f < float("inf") for f in factors):
-                raise ValueError(f"{name} of longrope is a tuple of factors above 0, one for each pair, got {str(factors)[:80]}")
+            if (
+                not isinstance(factors, tuple)
+                or not factors
+                or not all(isinstance(f, int | float) and 0 < f < float("inf") for f in factors)
+            ):
+                raise ValueError(
+                    f"{name} of longrope is a tuple of factors above 0, one for each pair, got {str(factors)[:80]}"
+                )
         if len(self.short) != len(self.long):
-            raise ValueError(f"longrope wants as many short factors as long ones, got {len(self.short)} and {len(self.long)}")
+            raise ValueError(
+                f"longrope wants as many short factors as long ones, got {len(self.short)} and {len(self.long)}"
+            )
         for name in ("attention_factor", "short_m", "long_m"):
             value = getattr(self, name)
             if value is not None and not 1 / MOST <= value <= MOST:
                 raise ValueError(f"{name} of longrope must be a number from {1 / MOST:g} to {MOST:g}, got {value}")
         if self.attention_factor is not None and (self.short_m is not None or self.long_m is not None):
-            raise ValueError("longrope: attention_factor is m for both lists; short_m and long_m are for one each: give one or the other")
+            raise ValueError(
+                "longrope: attention_factor is m for both lists; short_m and long_m are for one each: give one or the other"
+            )
 
     @property
     def length_dependent(self) -> bool:  # type: ignore[override]
@@ -78,6 +88,8 @@ class LongRoPE(Scaling):
             return super().__call__(plain)
         factors = self.long if self._long() else self.short
         if len(factors) != len(plain.frequencies):
-            raise ValueError(f"longrope has {len(factors)} factors for {len(plain.frequencies)} pairs (rotary size {plain.size}); it needs one for each pair")
+            raise ValueError(
+                f"longrope has {len(factors)} factors for {len(plain.frequencies)} pairs (rotary size {plain.size}); it needs one for each pair"
+            )
         turned = tuple(w / f for w, f in zip(plain.frequencies, factors, strict=True))
         return replace(plain, frequencies=turned, temperature=plain.temperature * self.m**2)

@@ -39,7 +39,9 @@ class NTKByParts(Scaling):
         if self.form not in ("paper", "early"):
             raise ValueError(f'form must be "paper" or "early", got {self.form!r}')
         if not 0 < self.slow < self.fast < float("inf"):
-            raise ValueError(f"ntk_by_parts wants 0 < slow < fast, in turns over the trained length, got slow={self.slow}, fast={self.fast}")
+            raise ValueError(
+                f"ntk_by_parts wants 0 < slow < fast, in turns over the trained length, got slow={self.slow}, fast={self.fast}"
+            )
         if self.form == "early" and (self.fast, self.slow) != (32.0, 1.0):
             raise ValueError('form="early" has fixed bounds of its own; fast and slow are of form="paper"')
 
@@ -48,9 +50,17 @@ class NTKByParts(Scaling):
             return plain
         if self.form == "paper":
             kept = over_turns(plain, self.trained, self.fast, self.slow)
-            return replace(plain, frequencies=tuple((1 - y) * w / self.factor + y * w for y, w in zip(kept, plain.frequencies, strict=True)))
+            return replace(
+                plain,
+                frequencies=tuple(
+                    (1 - y) * w / self.factor + y * w for y, w in zip(kept, plain.frequencies, strict=True)
+                ),
+            )
         first = over_pairs(plain, self.trained, 1.25, 0.75, truncate=True, most=plain.size - 1)
         second = over_pairs(plain, self.trained, 16, 2, truncate=True, most=plain.size - 1)
         stretched = NTK(self.factor)(plain).frequencies
         inner = [(1 - y) * w / self.factor + y * n for y, w, n in zip(first, plain.frequencies, stretched, strict=True)]
-        return replace(plain, frequencies=tuple((1 - y) * m + y * w for y, m, w in zip(second, inner, plain.frequencies, strict=True)))
+        return replace(
+            plain,
+            frequencies=tuple((1 - y) * m + y * w for y, m, w in zip(second, inner, plain.frequencies, strict=True)),
+        )

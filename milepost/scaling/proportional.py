@@ -34,5 +34,9 @@ class Proportional(Scaling):
     def __call__(self, plain: Spectrum) -> Spectrum:
         live = int(self.share * plain.size // 2)
         if live < 1:
-            raise ValueError(f"a share of {self.share} of {plain.size // 2} pairs turns none of them; a model without positions is 'nope'")
-        return replace(plain, frequencies=tuple(w / self.factor if i < live else 0.0 for i, w in enumerate(plain.frequencies)))
+            raise ValueError(
+                f"a share of {self.share} of {plain.size // 2} pairs turns none of them; a model without positions is 'nope'"
+            )
+        return replace(
+            plain, frequencies=tuple(w / self.factor if i < live else 0.0 for i, w in enumerate(plain.frequencies))
+        )

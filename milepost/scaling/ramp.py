@@ -31,7 +31,9 @@ def over_turns(plain: Spectrum, trained: int, fast: float, slow: float) -> list[
     return [min(1.0, max(0.0, (trained * w / (2 * math.pi) - slow) / (fast - slow))) for w in plain.frequencies]
 
 
-def bounds(plain: Spectrum, trained: int, fast: float, slow: float, *, truncate: bool, most: float) -> tuple[float, float]:
+def bounds(
+    plain: Spectrum, trained: int, fast: float, slow: float, *, truncate: bool, most: float
+) -> tuple[float, float]:
     """The pairs between which the ramp falls, whole numbers with ``truncate``, the last at most ``most``."""
     low, high = pair_with(fast, plain, trained), pair_with(slow, plain, trained)
     if truncate:
@@ -44,6 +46,8 @@ def over_pairs(plain: Spectrum, trained: int, fast: float, slow: float, *, trunc
     low, high = bounds(plain, trained, fast, slow, truncate=truncate, most=most)
     if high < low:
         what = f"pairs {low:g} and {high:g} of {len(plain.frequencies)}"
-        raise ValueError(f"the bounds of the ramp ({fast:g} and {slow:g} turns over {trained} tokens) cross: {what}; a ramp over turns has no bounds")
+        raise ValueError(
+            f"the bounds of the ramp ({fast:g} and {slow:g} turns over {trained} tokens) cross: {what}; a ramp over turns has no bounds"
+        )
     width = high - low or 0.001  # equal bounds: a step
     return [1 - min(1.0, max(0.0, (i - low) / width)) for i in range(len(plain.frequencies))]

@@ -28,7 +28,9 @@ class Scaling:
         """Refuse a factor that would shrink the context, or is no number."""
         if not 1 <= factor < float("inf"):
             hint = f" ({factor:g} is the inverse of {1 / factor:g})" if 0 < factor < 1 else ""
-            raise ValueError(f"{name} of {self._name()} must be a finite number of at least 1, which means a longer context, got {factor}{hint}")
+            raise ValueError(
+                f"{name} of {self._name()} must be a finite number of at least 1, which means a longer context, got {factor}{hint}"
+            )
 
     def check_length(self, name: str, length: int) -> None:
         """Refuse what is no number of tokens."""
@@ -37,7 +39,11 @@ class Scaling:
 
     def _name(self) -> str:
         module = type(self).__module__
-        return module.rsplit(".", 1)[-1] if module.startswith("milepost.scaling.") else f"{module}:{type(self).__qualname__}"
+        return (
+            module.rsplit(".", 1)[-1]
+            if module.startswith("milepost.scaling.")
+            else f"{module}:{type(self).__qualname__}"
+        )
 
     def _repr_html_(self) -> str:
         """How it looks in a notebook."""

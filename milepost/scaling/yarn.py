@@ -53,11 +53,17 @@ class YaRN(Scaling):
         if self.preset not in ("transformers", "gpt-oss", "paper"):
             raise ValueError(f'preset must be "transformers", "gpt-oss" or "paper", got {self.preset!r}')
         if not 0 < self.beta_slow <= self.beta_fast < float("inf"):
-            raise ValueError(f"yarn wants 0 < beta_slow <= beta_fast, in turns over the trained length, got {self.beta_slow} and {self.beta_fast}")
+            raise ValueError(
+                f"yarn wants 0 < beta_slow <= beta_fast, in turns over the trained length, got {self.beta_slow} and {self.beta_fast}"
+            )
         if self.attention_factor is not None and self.attn_factor is not None:
-            raise ValueError(f"attention_factor={self.attention_factor} is m itself, attn_factor={self.attn_factor} multiplies the default m: give one of them")
+            raise ValueError(
+                f"attention_factor={self.attention_factor} is m itself, attn_factor={self.attn_factor} multiplies the default m: give one of them"
+            )
         if self.preset == "paper" and self.beta_slow == self.beta_fast:
-            raise ValueError(f'preset="paper" has a ramp over turns, which wants beta_slow < beta_fast, got {self.beta_slow} for both')
+            raise ValueError(
+                f'preset="paper" has a ramp over turns, which wants beta_slow < beta_fast, got {self.beta_slow} for both'
+            )
         if self.preset == "paper" and self.truncate is not None:
             raise ValueError('preset="paper" has a ramp over turns, which has no bounds to truncate')
         for name in ("attention_factor", "attn_factor"):
@@ -86,9 +92,13 @@ class YaRN(Scaling):
         truncate = ours if self.truncate is None else self.truncate
         most = plain.size - 1 if ours else plain.size / 2 - 1
         if not ours:
-            low, high = bounds(plain, self.trained, self.beta_fast, self.beta_slow, truncate=truncate, most=float("inf"))
+            low, high = bounds(
+                plain, self.trained, self.beta_fast, self.beta_slow, truncate=truncate, most=float("inf")
+            )
             if not 0 < low < high < most:
-                raise ValueError(f'preset="gpt-oss" wants bounds inside 0 .. {most:g} pairs, got {low:.4f} and {high:.4f}; use preset="transformers"')
+                raise ValueError(
+                    f'preset="gpt-oss" wants bounds inside 0 .. {most:g} pairs, got {low:.4f} and {high:.4f}; use preset="transformers"'
+                )
         return over_pairs(plain, self.trained, self.beta_fast, self.beta_slow, truncate=truncate, most=most)
 
     def __call__(self, plain: Spectrum) -> Spectrum:
@@ -96,7 +106,9 @@ class YaRN(Scaling):
         if self.factor == 1:
             return replace(plain, temperature=temperature)
         both = zip(self.kept(plain), plain.frequencies, strict=True)
-        return replace(plain, frequencies=tuple((1 - y) * w / self.factor + y * w for y, w in both), temperature=temperature)
+        return replace(
+            plain, frequencies=tuple((1 - y) * w / self.factor + y * w for y, w in both), temperature=temperature
+        )
 
 
 def mscale(factor: float, k: float = 1.0) -> float:

@@ -61,7 +61,9 @@ class Verdicts:
         return str(importlib.import_module("milepost.notebook").verdicts(self))
 
     def __str__(self) -> str:
-        return "\n".join([self.encoding, *(f"  {v.word:8}{v.law:22}{v.sentence} {v.detail}".rstrip() for v in self.verdicts)])
+        return "\n".join(
+            [self.encoding, *(f"  {v.word:8}{v.law:22}{v.sentence} {v.detail}".rstrip() for v in self.verdicts)]
+        )
 
 
 def check_encoding(enc: Encoding, laws: Sequence[Callable[[Encoding], None]] | None = None) -> Verdicts:

@@ -53,9 +53,15 @@ def _shift_by_axis(enc: Encoding) -> None:
     n, x = pos.shape[-1], layer.text(pos.shape[-1])
     still = layer(x, Layout.dense(n).told(pos), causal=enc.causal_only)
     for axis in range(enc.axes + 1):
-        for by in (1, 1000, 1048575 - n) if enc.sides is None else (1, min(side - half for side, half in zip(enc.sides, sides, strict=True))):
+        for by in (
+            (1, 1000, 1048575 - n)
+            if enc.sides is None
+            else (1, min(side - half for side, half in zip(enc.sides, sides, strict=True)))
+        ):
             step = [by * (a + 1 if enc.sides is None else 1) if axis in (a, enc.axes) else 0 for a in range(enc.axes)]
-            if enc.sides is not None and any(half - 1 + s >= side for half, s, side in zip(sides, step, enc.sides, strict=True)):
+            if enc.sides is not None and any(
+                half - 1 + s >= side for half, s, side in zip(sides, step, enc.sides, strict=True)
+            ):
                 continue
             moved = layer(x, Layout.dense(n).told(pos + torch.tensor(step)[:, None, None]), causal=enc.causal_only)
             if enc.shift_invariant:
@@ -83,7 +89,9 @@ def toeplitz(enc: Encoding) -> None:
     if enc.toeplitz and not worst <= budget(1048575):
         raise Broken(f"declared Toeplitz, yet the bias moves by {worst:.2e} when i and j move together")
     if not enc.toeplitz and not worst > 1e-6:
-        raise Broken(f"declared not Toeplitz, yet the bias moves by {worst:.1e} only when i and j move together by up to 1048535")
+        raise Broken(
+            f"declared not Toeplitz, yet the bias moves by {worst:.1e} only when i and j move together by up to 1048535"
+        )
 
 
 def order_is_seen(enc: Encoding) -> None:
@@ -125,7 +133,9 @@ def rotation(enc: Encoding) -> None:
     enc = plain_at(enc, TEXT)
     if not enc.rotation:
         raise Excused("does not declare a rotation")
-    x = torch.randn(1, enc.heads or 2, 6, enc.head_dim or 8, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    x = torch.randn(
+        1, enc.heads or 2, 6, enc.head_dim or 8, dtype=torch.float64, generator=torch.Generator().manual_seed(4)
+    )
     a, b = torch.tensor([0, 1, 255, 257, 131071, 1048575]), torch.tensor([3, 256, 1, 131071, 4, 0])
     room = min(enc.end or 1 << 22, *(enc.sides or (1 << 22,)))
     a, b = (p % max(1, room // 2) for p in (a, b))  # where a part of a sum has an end

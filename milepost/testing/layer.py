@@ -50,7 +50,9 @@ class Layer:
 
     def text(self, tokens: int, seed: int = 2) -> Tensor:
         """Random embeddings: 1 L C."""
-        return torch.randn(1, tokens, self.width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(self.dtype)
+        return torch.randn(
+            1, tokens, self.width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+        ).to(self.dtype)
 
     def project(self, x: Tensor, at: Layout) -> tuple[Tensor, Tensor, Tensor]:
         """q, k, v (B H L D) of a text, positions put in."""
@@ -131,7 +133,11 @@ def codes(enc: Encoding) -> list[Tensor]:
     for start in starts(enc, n):
         pos = dense(plain, n, start).pos
         ones = torch.ones(1, plain.heads or 2, n, plain.head_dim or 8, dtype=torch.float64)
-        found += [plain.embed(torch.ones(1, n, plain.width or 16, dtype=torch.float64), pos), plain.query(ones, pos), plain.key(ones, pos)]
+        found += [
+            plain.embed(torch.ones(1, n, plain.width or 16, dtype=torch.float64), pos),
+            plain.query(ones, pos),
+            plain.key(ones, pos),
+        ]
     return found
 
 

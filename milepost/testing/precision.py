@@ -55,7 +55,9 @@ def _same_codes(narrow: Encoding, wide: Encoding, x: Tensor, layer_shape: tuple[
             off = (rough - exact).abs()
             if not bool((off <= permitted).all()):
                 where, most = int(at.index[0, 0]), permitted.max().item()
-                raise Broken(f"{name}() at position {where} is off by {off.max().item():.2e}, rounding explains {most:.2e}")
+                raise Broken(
+                    f"{name}() at position {where} is off by {off.max().item():.2e}, rounding explains {most:.2e}"
+                )
 
 
 def refuses_half_positions(enc: Encoding) -> None:
@@ -90,7 +92,9 @@ def gradients(enc: Encoding) -> None:
     layer_module = _AsModule(layer, at)
     names = [f"enc.{name}" for name in names]
     x = layer.text(n).requires_grad_()
-    if not torch.autograd.gradcheck(run, (x, *held), raise_exception=False, fast_mode=sum(p.numel() for p in held) > 200):
+    if not torch.autograd.gradcheck(
+        run, (x, *held), raise_exception=False, fast_mode=sum(p.numel() for p in held) > 200
+    ):
         raise Broken("gradients differ from finite differences")
     if not held:
         return

@@ -19,7 +19,15 @@ def small(monkeypatch):
             ran[name] += 1
             if name == "forward-4096" and ran[name] == 1:
                 raise KeyboardInterrupt
-            row = {"scheme": "rope", "implementation": "milepost", "length": 4096, "ratio": float(ran[name]), "seconds": 1.0, "peak_mb": 1.0, "note": ""}
+            row = {
+                "scheme": "rope",
+                "implementation": "milepost",
+                "length": 4096,
+                "ratio": float(ran[name]),
+                "seconds": 1.0,
+                "peak_mb": 1.0,
+                "note": "",
+            }
             extra = {"mode": "eager", "times_ours": 1.0} if name == "rotation" else {"pass": name.split("-")[0]}
             return [{**row, **extra}]
 

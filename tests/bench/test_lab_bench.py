@@ -23,7 +23,11 @@ def test_training_throughput_is_a_ratio_to_nope():
 def test_evaluation_is_a_ratio_to_one_long_pass():
     done = run("evaluate", "--profile", "tiny", "--rounds", "1", "--json")
     one, sliding = json.loads(done.stdout)
-    assert done.exit_code == 0 and one["ratio"] == 1 and sliding["ratio"] == pytest.approx(sliding["seconds"] / one["seconds"])
+    assert (
+        done.exit_code == 0
+        and one["ratio"] == 1
+        and sliding["ratio"] == pytest.approx(sliding["seconds"] / one["seconds"])
+    )
 
 
 @pytest.mark.parametrize("command", ["train", "evaluate"])

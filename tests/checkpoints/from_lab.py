@@ -32,9 +32,20 @@ def to_neox(model: Decoder, folder: Path) -> Path:
     for n, block in enumerate(model.blocks):
         name = f"gpt_neox.layers.{n}"
         fused = block.qkv.weight.unflatten(0, (3, heads, size)).transpose(0, 1).flatten(0, 2)
-        weights |= {f"{name}.attention.query_key_value.weight": fused, f"{name}.attention.query_key_value.bias": torch.zeros(3 * shape.width)}
-        weights |= {f"{name}.attention.dense.weight": block.out.weight, f"{name}.attention.dense.bias": torch.zeros(shape.width)}
-        for ours, theirs in (("norm_1", "input_layernorm"), ("norm_2", "post_attention_layernorm"), ("up", "mlp.dense_h_to_4h"), ("down", "mlp.dense_4h_to_h")):
+        weights |= {
+            f"{name}.attention.query_key_value.weight": fused,
+            f"{name}.attention.query_key_value.bias": torch.zeros(3 * shape.width),
+        }
+        weights |= {
+            f"{name}.attention.dense.weight": block.out.weight,
+            f"{name}.attention.dense.bias": torch.zeros(shape.width),
+        }
+        for ours, theirs in (
+            ("norm_1", "input_layernorm"),
+            ("norm_2", "post_attention_layernorm"),
+            ("up", "mlp.dense_h_to_4h"),
+            ("down", "mlp.dense_4h_to_h"),
+        ):
             weights |= {f"{name}.{theirs}.{part}": getattr(getattr(block, ours), part) for part in ("weight", "bias")}
     made.load_state_dict({key: value.detach().clone() for key, value in weights.items()})
     made.save_pretrained(folder)
@@ -45,7 +56,11 @@ def byte_tokenizer(folder: Path) -> Path:
     """A tokenizer.json whose tokens are the bytes, beside a model."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]  # bytes that stand for themselves; the others are moved past 255, in order
+    plain = [
+        *range(33, 127),
+        *range(161, 173),
+        *range(174, 256),
+    ]  # bytes that stand for themselves; the others are moved past 255, in order
     moved = [byte for byte in range(256) if byte not in plain]
     order = {chr(byte): byte for byte in plain} | {chr(256 + n): byte for n, byte in enumerate(moved)}
     assert set(order) == set(pre_tokenizers.ByteLevel.alphabet())

@@ -63,4 +63,6 @@ def _order(name: str, value: Any, config: Any) -> Any:
     if not heads:
         return value
     size = value.shape[0] // heads
-    return np.ascontiguousarray(value.reshape(heads, 2, size // 2, *value.shape[1:]).swapaxes(1, 2).reshape(value.shape))
+    return np.ascontiguousarray(
+        value.reshape(heads, 2, size // 2, *value.shape[1:]).swapaxes(1, 2).reshape(value.shape)
+    )

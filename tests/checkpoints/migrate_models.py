@@ -38,7 +38,9 @@ def family(name: str, folder: Path, **more: Any) -> Path:
     draw = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in made.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=draw)) if parameter.ndim == 1 else parameter.mul_(10)
+            parameter.add_(
+                0.3 * torch.randn(parameter.shape, generator=draw)
+            ) if parameter.ndim == 1 else parameter.mul_(10)
     return saved.save(made, folder)
 
 

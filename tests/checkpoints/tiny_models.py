@@ -16,7 +16,15 @@ SMALL = {
     "vocab_size": 64, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
     "max_position_embeddings": 512, "initializer_range": 0.3, **TOKENS,
 }  # fmt: skip
-GPT = {"vocab_size": 64, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 512, "initializer_range": 0.3, **TOKENS}
+GPT = {
+    "vocab_size": 64,
+    "n_embd": 64,
+    "n_layer": 2,
+    "n_head": 4,
+    "n_positions": 512,
+    "initializer_range": 0.3,
+    **TOKENS,
+}
 
 
 def rope(kind: str, **more: Any) -> dict[str, Any]:
@@ -25,8 +33,19 @@ def rope(kind: str, **more: Any) -> dict[str, Any]:
 
 YARN = rope("yarn", factor=4.0, original_max_position_embeddings=128)
 DYNAMIC = {**rope("dynamic", factor=2.0), "max_position_embeddings": 128}
-LONG = rope("longrope", short_factor=[1.0] * 8, long_factor=[1.0 + n for n in range(8)], original_max_position_embeddings=128, factor=4.0)
-GEMMA = {"head_dim": 16, "num_hidden_layers": 3, "sliding_window": 32, "layer_types": ["sliding_attention", "sliding_attention", "full_attention"]}
+LONG = rope(
+    "longrope",
+    short_factor=[1.0] * 8,
+    long_factor=[1.0 + n for n in range(8)],
+    original_max_position_embeddings=128,
+    factor=4.0,
+)
+GEMMA = {
+    "head_dim": 16,
+    "num_hidden_layers": 3,
+    "sliding_window": 32,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+}
 
 HONEST: dict[str, dict[str, Any]] = {
     "llama": {"model_type": "llama", **SMALL, **rope("default")},

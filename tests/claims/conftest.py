@@ -41,7 +41,9 @@ def texts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("texts")
     for number in range(20):
         rng = np.random.default_rng(number)
-        (folder / f"text-{number:02}.txt").write_text(" ".join(rng.choice(["position", "token", "length", "query", "key", "value", "near", "far"], 500)))
+        (folder / f"text-{number:02}.txt").write_text(
+            " ".join(rng.choice(["position", "token", "length", "query", "key", "value", "near", "far"], 500))
+        )
     return folder
 
 

@@ -6,7 +6,11 @@ import pytest
 
 from milepost.claims.rule import VERDICTS, Number, control, core, least, limit, most, sentence, verdict
 
-RULE = (control("seen", "at least", 0.9, "what a control sees"), core("loss", "at most", 2.0, "the loss"), limit("deep", "at most", 1.0, "the deeper loss"))
+RULE = (
+    control("seen", "at least", 0.9, "what a control sees"),
+    core("loss", "at most", 2.0, "the loss"),
+    limit("deep", "at most", 1.0, "the deeper loss"),
+)
 
 
 def found(**numbers):
@@ -46,12 +50,18 @@ def test_a_limit_that_is_clearly_broken_decides_whatever_else_is_not_known():
     assert verdict(rule, found(seen=1.0, loss=1.5, deep=1.5, other=Number(1.0, 0.5, 1.5))) == "holds with a limit"
 
 
-@pytest.mark.parametrize(("low", "high", "says"), [(0.1, 0.2, True), (0.0, 0.2, True), (-0.1, 0.2, None), (-0.2, -0.1, False), (-0.2, 0.0, None)])
+@pytest.mark.parametrize(
+    ("low", "high", "says"),
+    [(0.1, 0.2, True), (0.0, 0.2, True), (-0.1, 0.2, None), (-0.2, -0.1, False), (-0.2, 0.0, None)],
+)
 def test_at_least_wants_the_whole_interval_on_one_side(low, high, says):
     assert core("gap", "at least", 0.0, "a gap").says({"gap": Number((low + high) / 2, low, high)}) is says
 
 
-@pytest.mark.parametrize(("low", "high", "says"), [(0.1, 0.2, False), (0.0, 0.2, None), (-0.1, 0.2, None), (-0.2, -0.1, True), (-0.2, 0.0, True)])
+@pytest.mark.parametrize(
+    ("low", "high", "says"),
+    [(0.1, 0.2, False), (0.0, 0.2, None), (-0.1, 0.2, None), (-0.2, -0.1, True), (-0.2, 0.0, True)],
+)
 def test_at_most_is_its_mirror(low, high, says):
     assert core("gap", "at most", 0.0, "a gap").says({"gap": Number((low + high) / 2, low, high)}) is says
 
@@ -74,6 +84,9 @@ def test_the_extreme_of_several_is_as_unsure_as_they_are():
     sure, unsure, below = Number(0.1, 0.05, 0.15, "a"), Number(0.2, -0.3, 0.7, "b"), Number(0.3, -0.6, -0.1, "c")
     assert least([sure, unsure]) == Number(0.1, -0.3, 0.15, "a") and most([sure, unsure]) == Number(0.2, 0.05, 0.7, "b")
     rule = (core("least", "at least", 0.0, "the least"),)
-    assert verdict(rule, {"least": sure}) == "holds" and verdict(rule, {"least": least([sure, unsure])}) == "not decided here"
+    assert (
+        verdict(rule, {"least": sure}) == "holds"
+        and verdict(rule, {"least": least([sure, unsure])}) == "not decided here"
+    )
     assert verdict(rule, {"least": least([sure, unsure, below])}) == "fails"
     assert least([Number(2.0), Number(1.0)]).sides == (1.0, 1.0)

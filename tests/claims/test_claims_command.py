@@ -22,14 +22,18 @@ TABLE = {
 
 
 def run(*words):
-    return CliRunner().invoke(app, ["claims", *[str(word) for word in words]], env={"NO_COLOR": "1", "COLUMNS": "200", "TERM": "dumb"})
+    return CliRunner().invoke(
+        app, ["claims", *[str(word) for word in words]], env={"NO_COLOR": "1", "COLUMNS": "200", "TERM": "dumb"}
+    )
 
 
 def test_the_whole_table_is_there_with_both_languages_and_a_source():
     known = claims()
     assert set(known) == TABLE and len(known) == 60
     for claim in known.values():
-        assert claim.statement.endswith(".") and any("一" <= letter <= "鿿" or letter == "。" for letter in claim.chinese)
+        assert claim.statement.endswith(".") and any(
+            "一" <= letter <= "鿿" or letter == "。" for letter in claim.chinese
+        )
         assert claim.source[0] == "0" and claim.experiment and any(clause.role == "core" for clause in claim.rule)
         assert claim.parts
 
@@ -41,7 +45,10 @@ def test_json_is_a_list_of_rows():
     assert [row["id"] for row in rows] == ["rope-sign", "alibi-weights-linear"]
     for row in rows:
         assert row["verdict"] in VERDICTS
-        assert all(isinstance(row[name], str) and row[name] for name in ("evidence", "rule", "statement", "statement_zh", "source", "experiment"))
+        assert all(
+            isinstance(row[name], str) and row[name]
+            for name in ("evidence", "rule", "statement", "statement_zh", "source", "experiment")
+        )
         assert row["rule"] == sentence(claims()[row["id"]].rule)
         for clause in row["clauses"]:
             assert {"role", "words", "side", "bound", "says", "measured"} <= clause.keys()
@@ -135,6 +142,15 @@ def test_help_has_an_example():
 
 
 def test_a_checkpoint_that_is_not_there_is_said_before_anything_is_trained(tmp_path):
-    words = ["claims", "pi-local", "--out", str(tmp_path / "out"), "--model", str(tmp_path / "none"), "--text", str(tmp_path / "none.txt")]
+    words = [
+        "claims",
+        "pi-local",
+        "--out",
+        str(tmp_path / "out"),
+        "--model",
+        str(tmp_path / "none"),
+        "--text",
+        str(tmp_path / "none.txt"),
+    ]
     ran = CliRunner().invoke(app, words)
     assert ran.exit_code == 2 and "there is no file or folder" in ran.stderr and not (tmp_path / "out").exists()

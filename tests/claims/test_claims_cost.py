@@ -34,13 +34,20 @@ def test_all_of_the_rule_is_measured(short, monkeypatch, name):
 )
 def test_the_order_of_latencies_decides(monkeypatch, bias, rotation, addition, engine, expected):
     found = {"bias, as a matrix": bias, "rotation": rotation, "addition": addition, "bias, with the engine": engine}
-    monkeypatch.setattr(cost, "ratios", lambda: {name: [value, value + 0.01, value - 0.01] for name, value in found.items()})
+    monkeypatch.setattr(
+        cost, "ratios", lambda: {name: [value, value + 0.01, value - 0.01] for name, value in found.items()}
+    )
     numbers = cost.latency_found().numbers
     assert verdict(claims()["latency"].rule, numbers) == expected
 
 
 def test_rounds_that_disagree_leave_it_open(monkeypatch):
-    found = {"bias, as a matrix": [8.0] * 4, "rotation": [1.0, 1.2, 1.0, 1.2], "addition": [1.1] * 4, "bias, with the engine": [1.1] * 4}
+    found = {
+        "bias, as a matrix": [8.0] * 4,
+        "rotation": [1.0, 1.2, 1.0, 1.2],
+        "addition": [1.1] * 4,
+        "bias, with the engine": [1.1] * 4,
+    }
     monkeypatch.setattr(cost, "ratios", lambda: found)
     assert verdict(claims()["latency"].rule, cost.latency_found().numbers) == "not decided here"
 
@@ -57,4 +64,7 @@ def test_a_matrix_that_grows_fourfold_and_an_engine_that_does_not():
     grown = {"addition": 2.0, "bias": 4.0, "rotation": 2.0, "engine": 2.0}
     assert verdict(rule, {name: Number(value) for name, value in grown.items()}) == "holds with a limit"
     assert verdict(rule, {name: Number(value) for name, value in {**grown, "bias": 2.0}.items()}) == "fails"
-    assert verdict(rule, {name: Number(value) for name, value in {**grown, "rotation": 1.0, "engine": 4.0}.items()}) == "holds"
+    assert (
+        verdict(rule, {name: Number(value) for name, value in {**grown, "rotation": 1.0, "engine": 4.0}.items()})
+        == "holds"
+    )

@@ -52,7 +52,10 @@ KNOWN = {
 
 def judged(name, found):
     """The verdict of a claim for numbers found by hand."""
-    return verdict(claims()[name].rule, {key: one if isinstance(one, Number) else Number(float(one)) for key, one in found.numbers.items()})
+    return verdict(
+        claims()[name].rule,
+        {key: one if isinstance(one, Number) else Number(float(one)) for key, one in found.numbers.items()},
+    )
 
 
 def test_every_exact_claim_is_decided_as_the_formulas_say(exact_rows):
@@ -173,7 +176,12 @@ def test_positions_in_the_words_are_seen_by_permutation(monkeypatch):
     plain = world.Stack.states
 
     def placed(self, x, at=None, *, causal):
-        return plain(self, x + torch.arange(x.shape[1], dtype=x.dtype)[:, None] * torch.linspace(0, 1, x.shape[2], dtype=x.dtype), at, causal=causal)
+        return plain(
+            self,
+            x + torch.arange(x.shape[1], dtype=x.dtype)[:, None] * torch.linspace(0, 1, x.shape[2], dtype=x.dtype),
+            at,
+            causal=causal,
+        )
 
     monkeypatch.setattr(world.Stack, "states", placed)
     assert judged("permutation", order.permutation_found()) == "fails"
@@ -253,13 +261,17 @@ def test_a_table_that_clamps_is_found_out(monkeypatch):
 
 
 def test_a_wrong_construction_does_not_equal_the_concatenating_model(monkeypatch):
-    monkeypatch.setattr(added.F, "pad", lambda x, sides: torch.cat([torch.zeros(len(x), sides[1], dtype=x.dtype), x], -1))
+    monkeypatch.setattr(
+        added.F, "pad", lambda x, sides: torch.cat([torch.zeros(len(x), sides[1], dtype=x.dtype), x], -1)
+    )
     assert judged("add-vs-concat", added.concat_found()) == "fails"
 
 
 def test_an_absolute_scheme_that_does_nothing_breaks_shift(monkeypatch):
     plain = relative.build
-    monkeypatch.setattr(relative, "build", lambda name, **sizes: plain("nope" if name == "sinusoidal" else name, **sizes))
+    monkeypatch.setattr(
+        relative, "build", lambda name, **sizes: plain("nope" if name == "sinusoidal" else name, **sizes)
+    )
     assert judged("shift", relative.shift_found()) == "fails"
 
 
@@ -286,6 +298,8 @@ def test_one_axis_that_is_not_turned_is_seen(monkeypatch):
 
 def test_with_one_pair_alone_all_places_alias(monkeypatch):
     plain = frequencies.geometric
-    monkeypatch.setattr(frequencies, "geometric", lambda size, base=10000.0: plain(2, base) if base == 10000.0 else plain(size, base))
+    monkeypatch.setattr(
+        frequencies, "geometric", lambda size, base=10000.0: plain(2, base) if base == 10000.0 else plain(size, base)
+    )
     monkeypatch.setattr(frequencies, "SIZE", 2)
     assert judged("phase-wrap", frequencies.wrap_found()) == "holds"

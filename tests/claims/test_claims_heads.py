@@ -26,7 +26,12 @@ def test_scores_at_a_distance_are_those_of_tokens_that_far_apart():
             query, keys = enc.query(q[..., -1:, :], torch.tensor([100])), enc.key(k, torch.full((16,), 100 - d))
             expected = (query * keys).sum(-1).mean((0, 2)) / 16**0.5
             # q and k are turned in float32 before they come here: 2^-24 of their size, for D products, and as much again for coming back
-            torch.testing.assert_close(torch.from_numpy(found[:, n]), expected, rtol=0, atol=4 * 16 * 2**-24 * float(q.abs().max() * k.abs().max()))
+            torch.testing.assert_close(
+                torch.from_numpy(found[:, n]),
+                expected,
+                rtol=0,
+                atol=4 * 16 * 2**-24 * float(q.abs().max() * k.abs().max()),
+            )
 
 
 def test_a_fall_is_above_zero_where_far_scores_are_smaller():
@@ -46,7 +51,10 @@ def test_models_with_more_heads_are_as_wide(profile):
     known = needs.plans(profile, claims().values())
     shapes = {n: known[f"heads-{n}"].shape for n in heads.BANDS}
     assert {n: shape.heads for n, shape in shapes.items()} == {n: n for n in shapes}
-    assert len({shape.width for shape in shapes.values()}) == 1 and len({Decoder(shape, "alibi").count() for shape in shapes.values()}) == 1
+    assert (
+        len({shape.width for shape in shapes.values()}) == 1
+        and len({Decoder(shape, "alibi").count() for shape in shapes.values()}) == 1
+    )
 
 
 @pytest.mark.parametrize("profile", ["quick", "standard"])

@@ -34,7 +34,10 @@ def test_a_model_is_moved_once_and_with_a_tenth_of_the_tokens(learning, tmp_path
     for file, to in zip(files, ("alibi", "rope"), strict=True):
         told = json.loads(file.read_text())
         tuned, inside = told["tuned"], {stage: one["value"] for stage, one in told["inside"].items()}
-        assert 10 * tuned["steps"] * tuned["batch"] * tuned["length"] <= STEPS * ROWS * 16 and tuned["length"] == told["old"] == 16
+        assert (
+            10 * tuned["steps"] * tuned["batch"] * tuned["length"] <= STEPS * ROWS * 16
+            and tuned["length"] == told["old"] == 16
+        )
         share = (inside["swapped"] - inside["recovered"]) / (inside["swapped"] - inside["before"])
         assert row["numbers"][to]["value"] == pytest.approx(share) and inside["swapped"] > inside["before"]
     before = [file.stat().st_mtime_ns for file in files]
@@ -48,7 +51,10 @@ def test_the_text_of_a_migration_is_training_text_and_then_test_text(small, tmp_
     text, row = plan.read(), np.load(moved._book(tmp_path / "text.npy", plan))
     first, second = np.split(row, 2)
     assert len(first) % moved.PIECE == 0 and len(first) >= moved.PIECE
-    joined = {"train": text.train.astype(np.uint8).tobytes(), "test": np.concatenate(text.test).astype(np.uint8).tobytes()}
+    joined = {
+        "train": text.train.astype(np.uint8).tobytes(),
+        "test": np.concatenate(text.test).astype(np.uint8).tobytes(),
+    }
     for half, name, other in ((first, "train", "test"), (second, "test", "train")):
         for at in range(0, len(half), moved.PIECE):
             piece = half[at : at + moved.PIECE].astype(np.uint8).tobytes()
@@ -57,12 +63,20 @@ def test_the_text_of_a_migration_is_training_text_and_then_test_text(small, tmp_
 
 def told(share, short, far, low, high):
     """What a migration says of itself, as far as it is read."""
-    rows = [{"served": "as it is", "short": {"value": short}, "difference": {"value": far - short, "low": low - short, "high": high - short}}]
+    rows = [
+        {
+            "served": "as it is",
+            "short": {"value": short},
+            "difference": {"value": far - short, "low": low - short, "high": high - short},
+        }
+    ]
     return {"to": "alibi", "share": share, "past": rows}
 
 
 def test_shares_and_rises_have_their_signs():
-    made = [told({"value": v, "low": v - 0.02, "high": v + 0.03}, 2.0, 2.0 * (1 + v / 10), 2.0, 2.4) for v in (0.9, 0.9)]
+    made = [
+        told({"value": v, "low": v - 0.02, "high": v + 0.03}, 2.0, 2.0 * (1 + v / 10), 2.0, 2.4) for v in (0.9, 0.9)
+    ]
     assert moved.share(made).value == pytest.approx(0.9) and moved.share(made).sides == pytest.approx((0.88, 0.93))
     found = moved.past(made, "as it is")
     assert found.value == pytest.approx(0.09) and found.sides == pytest.approx((0.0, 0.2))

@@ -12,7 +12,11 @@ from milepost.claims.seeds import LEAD, T, accuracy, both, gap, mean_loss, rise,
 
 
 def runs(made, encoding, strategy="none", **how):
-    return [one for one in made(**how)["runs"] if (one["encoding"], one["strategy"], one["data"]) == (encoding, strategy, "text")]
+    return [
+        one
+        for one in made(**how)["runs"]
+        if (one["encoding"], one["strategy"], one["data"]) == (encoding, strategy, "text")
+    ]
 
 
 def test_a_rise_is_a_share_of_the_loss_at_home(made):
@@ -59,20 +63,30 @@ def test_the_wider_interval_is_taken_on_each_side():
 def test_the_interval_of_a_share_ends_where_shares_do():
     values = [1.0, 1.0, 0.75]
     around = T[3] * 0.25 / 3  # the standard deviation is 0.25 / sqrt(3)
-    assert both(values, None, None, "rows").sides == pytest.approx((11 / 12 - around, 11 / 12 + around))  # of what has no bounds
+    assert both(values, None, None, "rows").sides == pytest.approx(
+        (11 / 12 - around, 11 / 12 + around)
+    )  # of what has no bounds
     assert shares(values, 300, "rows").sides == (pytest.approx(11 / 12 - around), 1.0)
     assert shares([1 - one for one in values], 300, "rows").sides == (0.0, pytest.approx(1 / 12 + around))
-    assert shares([0.5, 0.5, 0.5], 300, "rows").sides == pytest.approx((0.4438, 0.5562), abs=1e-4)  # Wilson's, which no end touches
+    assert shares([0.5, 0.5, 0.5], 300, "rows").sides == pytest.approx(
+        (0.4438, 0.5562), abs=1e-4
+    )  # Wilson's, which no end touches
     assert both([0.9, 0.1, -0.9], None, None, "images", LEAD).sides == LEAD
 
 
 def test_the_frame_counts_its_rows_and_says_how_far_the_table_is_ahead(monkeypatch):
     given = {"learned": (1.0, 1.0, 1.0), "sinusoidal": (1.0, 0.75, 0.75), "rope": (0.5, 0.5, 0.5)}
-    monkeypatch.setattr(frame, "kept", lambda home, name, make: Number(given[name.rpartition("-")[0]][int(name.rpartition("-")[2])]))
+    monkeypatch.setattr(
+        frame, "kept", lambda home, name, make: Number(given[name.rpartition("-")[0]][int(name.rpartition("-")[2])])
+    )
     found = frame.frame_found(SimpleNamespace(home=lambda name: name, seeds=(0, 1, 2), profile="quick")).numbers
-    assert found["learned"].over == "3 seeds, 288 rows" and found["learned"].sides == pytest.approx((288 / (288 + 1.959964**2), 1.0))  # Wilson's
+    assert found["learned"].over == "3 seeds, 288 rows" and found["learned"].sides == pytest.approx(
+        (288 / (288 + 1.959964**2), 1.0)
+    )  # Wilson's
     assert found["sinusoidal"].value == pytest.approx(1 / 6) and found["rope"].value == 0.5  # the table less the other
-    assert found["sinusoidal"].sides[0] == pytest.approx(found["learned"].sides[0] - 1.0)  # the other may be as good as can be
+    assert found["sinusoidal"].sides[0] == pytest.approx(
+        found["learned"].sides[0] - 1.0
+    )  # the other may be as good as can be
 
 
 def test_student_s_t_is_the_published_one():
@@ -87,7 +101,13 @@ def test_student_s_t_is_the_published_one():
 
 
 def test_accuracy_counts_rows_not_answers():
-    row = {"length": 32, "accuracy": 1.0, "rows": 96, "tokens": 700, "by_depth": [{"depth": 0.0, "accuracy": 0.25, "rows": 96}]}
+    row = {
+        "length": 32,
+        "accuracy": 1.0,
+        "rows": 96,
+        "tokens": 700,
+        "by_depth": [{"depth": 0.0, "accuracy": 0.25, "rows": 96}],
+    }
     run = {"encoding": "rope", "tasks": {"recall": [row]}}
     found = accuracy([run], "recall", 32)
     assert found.value == 1.0 and found.sides[0] == pytest.approx(96 / (96 + 1.959963984540054**2))  # Wilson, all right

@@ -37,16 +37,25 @@ def test_enough_are_decided_and_all_that_are_exact(shipped):
 
 
 def test_the_run_is_whole(shipped):
-    parts = [row["id"] for row in shipped["rows"] if "was not run: " in row["evidence"] or "not trained" in row["evidence"]]
+    parts = [
+        row["id"] for row in shipped["rows"] if "was not run: " in row["evidence"] or "not trained" in row["evidence"]
+    ]
     assert parts == [], f"of these claims models are still to be trained, or a checkpoint to be read: {parts}"
 
 
 def test_no_share_of_answers_or_heads_passes_the_whole(shipped):
-    clauses = [clause for row in shipped["rows"] for clause in row["clauses"] if re.match(r"the share of (right|near|far|trained heads)", clause["words"])]
+    clauses = [
+        clause
+        for row in shipped["rows"]
+        for clause in row["clauses"]
+        if re.match(r"the share of (right|near|far|trained heads)", clause["words"])
+    ]
     assert len(clauses) > 15
     for clause in clauses:
         least = -1.0 if "ahead" in clause["words"] or "costs more" in clause["words"] else 0.0
-        assert clause["measured"] is None or least <= clause["measured"]["low"] <= clause["measured"]["high"] <= 1.0, clause["words"]
+        assert clause["measured"] is None or least <= clause["measured"]["low"] <= clause["measured"]["high"] <= 1.0, (
+            clause["words"]
+        )
 
 
 def test_what_was_not_decided_says_why(shipped):
@@ -58,7 +67,9 @@ def test_what_was_not_decided_says_why(shipped):
 
 def test_the_models_are_younger_than_the_rules(shipped):
     about = shipped["provenance"]["protocol"]
-    assert about["profile"] == "standard" and len(about["seeds"]) == 3 and not {0, 1, 2} & set(about["seeds"])  # those of the lab's results were seen
+    assert (
+        about["profile"] == "standard" and len(about["seeds"]) == 3 and not {0, 1, 2} & set(about["seeds"])
+    )  # those of the lab's results were seen
     assert not any("older than this rule" in row["evidence"] for row in shipped["rows"])
 
 

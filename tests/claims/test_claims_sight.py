@@ -47,10 +47,15 @@ def test_a_one_dimensional_table_gets_the_better_of_its_two_ways(small, in_this_
     plain = {run["encoding"]: run for one in results for run in one["runs"] if run["strategy"] == "none"}
     half = next(one["accuracy"] for one in plain["learned"]["accuracy_by_size"] if one["size"] == [4, 4])
     assert by_size[4] >= half
-    at_home = {name: next(one["accuracy"] for one in run["accuracy_by_size"] if one["size"] == [8, 8]) for name, run in plain.items()}
+    at_home = {
+        name: next(one["accuracy"] for one in run["accuracy_by_size"] if one["size"] == [8, 8])
+        for name, run in plain.items()
+    }
     assert row["numbers"]["learned"]["value"] == pytest.approx(at_home["learned"])
     assert row["numbers"]["home"]["value"] == 0.0  # a learned table of either kind is the same model there
-    assert row["numbers"]["home, least"]["value"] == pytest.approx(min(at_home[name] for name in sight.FORMULAS) - at_home["learned"])
+    assert row["numbers"]["home, least"]["value"] == pytest.approx(
+        min(at_home[name] for name in sight.FORMULAS) - at_home["learned"]
+    )
 
 
 def test_without_images_the_reason_is_said(small, monkeypatch, tmp_path):

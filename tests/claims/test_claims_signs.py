@@ -23,13 +23,23 @@ class Planted:
         self.lost, self.right = lost or {}, right or {}
 
     def runs(self, need, encoding, strategy="none"):
-        base = {"encoding": encoding, "strategy": strategy, "seed": 0, "trained_length": HOME, "parameters": 1000 + len(encoding), "tasks": {}}
+        base = {
+            "encoding": encoding,
+            "strategy": strategy,
+            "seed": 0,
+            "trained_length": HOME,
+            "parameters": 1000 + len(encoding),
+            "tasks": {},
+        }
         if encoding in self.right:
             row = {"length": HOME, "accuracy": self.right[encoding], "rows": 400}
             return [{**base, "tasks": {need.data: [row]}}]
         home, far, *fixed = self.lost[encoding if strategy == "none" else f"{encoding}, {strategy}"]
         by = {str(HOME): home, str(2 * HOME): far, str(8 * HOME): far}
-        held = {"loss_by_window": {n: [v + 0.01 * i for i in range(WINDOWS)] for n, v in by.items()}, "window_files": list(range(WINDOWS))}
+        held = {
+            "loss_by_window": {n: [v + 0.01 * i for i in range(WINDOWS)] for n, v in by.items()},
+            "window_files": list(range(WINDOWS)),
+        }
         paid = {"fixed_by_window": {str(HOME): [fixed[0] + 0.01 * i for i in range(WINDOWS)]}} if fixed else {}
         return [{**base, **held, **paid}]
 
@@ -53,14 +63,18 @@ def test_appending_is_behind_by_what_it_loses_more_and_the_picture_has_all_three
 
 
 def test_first_codes_are_behind_by_what_they_lose_more():
-    lab = Planted({"sinusoidal": (2.0, 9.0), "integer": (1.6, 9.0), "binary": (2.2, 9.0), added_trained.NORMALISED: (2.5, 9.0)})
+    lab = Planted(
+        {"sinusoidal": (2.0, 9.0), "integer": (1.6, 9.0), "binary": (2.2, 9.0), added_trained.NORMALISED: (2.5, 9.0)}
+    )
     found = {name: one.value for name, one in added_trained.first_found(lab).numbers.items()}
     assert found == pytest.approx({"integer": -0.4, "binary": 0.2, "normalised": 0.5})
 
 
 def test_a_larger_base_is_behind_by_what_it_loses_more():
     small, middle, large = frequencies.TRIED.encodings
-    assert [float(name.partition("base=")[2].strip(")") or 1e4) for name in (small, middle, large)] == sorted([100.0, 1e4, 5e5])
+    assert [float(name.partition("base=")[2].strip(")") or 1e4) for name in (small, middle, large)] == sorted(
+        [100.0, 1e4, 5e5]
+    )
     found = frequencies.bases_found(Planted({small: (2.0, 3.0), middle: (2.5, 9.0), large: (2.2, 3.7)})).numbers
     assert {name: one.value for name, one in found.items()} == pytest.approx({"far": 0.7, "home": 0.2})
 
@@ -68,7 +82,11 @@ def test_a_larger_base_is_behind_by_what_it_loses_more():
 def test_more_heads_cover_what_the_fewest_cover_less(monkeypatch):
     class Headed(Planted):
         def models(self, need, encoding):
-            return [SimpleNamespace(shape=SimpleNamespace(length=HOME), covers=math.log2(int(need.sweep.removeprefix("heads-"))))]
+            return [
+                SimpleNamespace(
+                    shape=SimpleNamespace(length=HOME), covers=math.log2(int(need.sweep.removeprefix("heads-")))
+                )
+            ]
 
     monkeypatch.setattr(heads, "_windows", lambda lab, length: None)
     monkeypatch.setattr(heads, "_octaves", lambda model, windows: [model.covers + 0.1 * n for n in range(WINDOWS)])
@@ -79,19 +97,37 @@ def test_more_heads_cover_what_the_fewest_cover_less(monkeypatch):
 
 
 def test_choosing_asks_what_the_other_loses_more():
-    lab = Planted({"alibi": (2.2, 2.3), "rope": (2.0, 3.0), "rope, self-extend": (2.0, 2.4), "sinusoidal": (2.5, 4.0), "learned": (1.9, 9.0)})
+    lab = Planted(
+        {
+            "alibi": (2.2, 2.3),
+            "rope": (2.0, 3.0),
+            "rope, self-extend": (2.0, 2.4),
+            "sinusoidal": (2.5, 4.0),
+            "learned": (1.9, 9.0),
+        }
+    )
     found = {name: one.value for name, one in choosing.choose_found(lab).numbers.items()}
-    assert found == pytest.approx({"far, rope": 0.7, "far, sinusoidal": 1.7, "far, stretched": 0.1, "home": 0.2, "short": 0.1})
+    assert found == pytest.approx(
+        {"far, rope": 0.7, "far, sinusoidal": 1.7, "far, stretched": 0.1, "home": 0.2, "short": 0.1}
+    )
 
 
 def test_sharing_costs_what_the_shared_one_loses_more():
-    lost = {"t5": (2.0, 2.0), "t5(shared=True)": (2.3, 2.0), "kerple": (2.0, 2.0), "kerple(shared=True)": (1.9, 2.0), "alibi": (2.0, 2.0)}
+    lost = {
+        "t5": (2.0, 2.0),
+        "t5(shared=True)": (2.3, 2.0),
+        "kerple": (2.0, 2.0),
+        "kerple(shared=True)": (1.9, 2.0),
+        "alibi": (2.0, 2.0),
+    }
     found = functions.shared_found(Planted({**lost, functions.EQUAL: (2.1, 2.0)})).numbers
     assert found["most"].value == pytest.approx(0.3) and found["least"].value == pytest.approx(-0.1)
 
 
 def test_the_function_is_ahead_where_the_table_s_loss_rises_more():
-    found = functions.kinds_found(Planted({"t5": (2.0, 2.6), "shaw": (2.0, 2.4), "kerple": (2.0, 2.1), "fire": (2.0, 2.9)})).numbers
+    found = functions.kinds_found(
+        Planted({"t5": (2.0, 2.6), "shaw": (2.0, 2.4), "kerple": (2.0, 2.1), "fire": (2.0, 2.9)})
+    ).numbers
     mean = 2.0 + 0.01 * (WINDOWS - 1) / 2
     assert found["ahead"].value == pytest.approx((0.4 - 0.1) / mean)  # the better of each
     assert found["fewer"] == len("fire") - len("t5")  # the planted sizes
@@ -126,7 +162,11 @@ def test_a_temperature_gains_what_is_lost_without_it(monkeypatch):
     lab.models = lambda need, encoding: [Decoder(shape, "rope").start(0)]
     monkeypatch.setattr(scaling, "Texts", SimpleNamespace(of=lambda plan, text: texts))
     monkeypatch.setattr(
-        scaling, "same_targets", lambda reader, *rest: np.full((WINDOWS, 8), 2.0 if "attention_factor=1.0" in repr(reader.encodings[0]) else 1.5)
+        scaling,
+        "same_targets",
+        lambda reader, *rest: np.full(
+            (WINDOWS, 8), 2.0 if "attention_factor=1.0" in repr(reader.encodings[0]) else 1.5
+        ),
     )
     found = scaling.temperature_found(lab).numbers
     assert found["temperature"].value == pytest.approx(0.5) and found["gain"].value == pytest.approx(0.5)

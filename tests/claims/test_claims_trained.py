@@ -31,7 +31,9 @@ def losses(encoding, length, strategy="none"):
     return found
 
 
-@pytest.mark.parametrize(("name", "encoding"), [("alibi-flat", "alibi"), ("rope-breaks", "rope"), ("sin-extrapolates", "sinusoidal")])
+@pytest.mark.parametrize(
+    ("name", "encoding"), [("alibi-flat", "alibi"), ("rope-breaks", "rope"), ("sin-extrapolates", "sinusoidal")]
+)
 def test_rises_are_those_of_the_table(name, encoding):
     """By the table of losses, which is made apart from the windows that the claim reads."""
     row = judge([name])[0]
@@ -47,7 +49,10 @@ def test_a_verdict_moves_with_the_results(monkeypatch):
     assert judge(["alibi-flat"])[0]["verdict"] == "holds"
     assert judge(["rope-breaks"])[0]["verdict"] == "holds"
     other = shipped("lab")
-    other["runs"] = [{**run, "encoding": {"rope": "alibi", "alibi": "rope"}.get(run["encoding"], run["encoding"])} for run in other["runs"]]
+    other["runs"] = [
+        {**run, "encoding": {"rope": "alibi", "alibi": "rope"}.get(run["encoding"], run["encoding"])}
+        for run in other["runs"]
+    ]
     monkeypatch.setattr(trained, "shipped", lambda name: other)
     assert judge(["alibi-flat"])[0]["verdict"] == "fails"
     assert judge(["rope-breaks"])[0]["verdict"] == "fails"
@@ -102,10 +107,18 @@ def test_models_are_trained_once_and_go_on(small, in_this_process, tmp_path):
 def test_named_seeds_are_trained_and_nothing_older_is_read(small, in_this_process, tmp_path):
     out = tmp_path / "claims"
     row = judge(["rope-breaks"], out=out, profile="quick", seeds=[3, 5])[0]
-    seeds = sorted(run["seed"] for file in out.rglob("result.json") for run in json.loads(file.read_text())["runs"] if run["strategy"] == "none")
+    seeds = sorted(
+        run["seed"]
+        for file in out.rglob("result.json")
+        for run in json.loads(file.read_text())["runs"]
+        if run["strategy"] == "none"
+    )
     assert seeds == [3, 5] and "2 seeds" in row["evidence"] and "come with the package" not in row["evidence"]
     again = judge(["learned-fits"], out=out, resume=True, seeds=[3, 5])[0]
-    assert sorted(file.name for file in (out / "lab" / "frame").iterdir() if file.name.startswith("rope")) == ["rope-3.json", "rope-5.json"]
+    assert sorted(file.name for file in (out / "lab" / "frame").iterdir() if file.name.startswith("rope")) == [
+        "rope-3.json",
+        "rope-5.json",
+    ]
     assert again["numbers"]["learned"]["over"].startswith("2 seeds")
     with pytest.raises(ValueError, match="seeds changed since"):
         judge(["rope-breaks"], out=out, resume=True, seeds=[3, 4])
@@ -163,7 +176,10 @@ def test_stopped_pairs_do_not_turn():
     stopped = pairs.Stopped(0, 4)(rope.spectrum)
     assert stopped.frequencies[:4] == (0.0,) * 4 and stopped.frequencies[4:] == rope.spectrum.frequencies[4:]
     model = Decoder(Shape(256, 1, 32, 2, 16), "rope").start(0)
-    assert build(repr(build("rope", head_dim=16).__class__(16, scaling=pairs.Stopped(0, 4))), head_dim=16).spectrum == stopped
+    assert (
+        build(repr(build("rope", head_dim=16).__class__(16, scaling=pairs.Stopped(0, 4))), head_dim=16).spectrum
+        == stopped
+    )
     assert 0 <= pairs.answers([model], "previous", (0.0, 0.5)).value <= 1
 
 
@@ -184,7 +200,12 @@ def checkpoint(small, in_this_process, shared):
 
 
 def test_a_checkpoint_is_stretched_and_its_numbers_join_the_rule(checkpoint, texts):
-    rows = {row["id"]: row for row in judge(["pi-local", "yarn-balance", "trade", "yarn-needs-training", "ntk-64"], model=checkpoint, text=texts)}
+    rows = {
+        row["id"]: row
+        for row in judge(
+            ["pi-local", "yarn-balance", "trade", "yarn-needs-training", "ntk-64"], model=checkpoint, text=texts
+        )
+    }
     for name in ("real gain", "real cost"):
         assert rows["pi-local"]["numbers"][name]["over"].endswith("windows")
     assert "real temperature" in rows["yarn-balance"]["numbers"] and "real cost" in rows["trade"]["numbers"]
@@ -212,7 +233,14 @@ def test_a_checkpoint_as_it_is_is_the_model_itself(small, in_this_process, share
 
     from milepost.claims import real
 
-    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 16}
+    sizes = {
+        "vocab_size": 64,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "max_position_embeddings": 16,
+    }
     LlamaForCausalLM(LlamaConfig(**sizes, initializer_range=0.3)).save_pretrained(tmp_path / "llama")
     np.save(tmp_path / "ids.npy", np.random.default_rng(0).integers(3, 60, 400))
     for model, text in ((checkpoint, texts), (tmp_path / "llama", tmp_path / "ids.npy")):

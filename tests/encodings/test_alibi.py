@@ -33,7 +33,9 @@ def all_bias(enc: ALiBi) -> torch.Tensor:
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 8, 12, 14, 16, 40, 71, 112])
 def test_slopes_are_the_authors_for_any_number_of_heads(heads):
-    assert slopes(heads) == pytest.approx(published(heads), rel=(heads + 4) * EPS)  # the authors multiply up to `heads` times
+    assert slopes(heads) == pytest.approx(
+        published(heads), rel=(heads + 4) * EPS
+    )  # the authors multiply up to `heads` times
     assert tuple(ALiBi(heads).past_slopes.tolist()) == slopes(heads)
 
 
@@ -108,7 +110,9 @@ def test_the_bias_keeps_4095_and_4096_apart_whatever_the_models_dtype():
     at, to = Layout.dense(1, start=4096), Layout.dense(2)
     logits = attend(zero, both, both, enc, at=at, to=to, backend="reference", details=True).logits
     assert logits.dtype == torch.float32
-    assert torch.equal(logits[0, :, 0].double(), torch.stack([far, near], dim=-1))  # halves, quarters, ... of 4096: exact in float32
+    assert torch.equal(
+        logits[0, :, 0].double(), torch.stack([far, near], dim=-1)
+    )  # halves, quarters, ... of 4096: exact in float32
 
 
 def test_slopes_survive_every_cast_bit_for_bit():
@@ -143,7 +147,9 @@ def test_asymmetric_mode_has_slopes_of_its_own_for_keys_after_the_query():
 def test_the_row_vector_shortcut_is_right_under_a_causal_mask_and_refused_without():
     q, k, v = (torch.randn(1, 4, 9, 4, dtype=torch.float64) for _ in range(3))
     scores = q @ k.transpose(-1, -2) / 2
-    row = torch.tensor(published(4), dtype=torch.float64)[:, None, None] * torch.arange(9)  # m_h j, the same for every query
+    row = torch.tensor(published(4), dtype=torch.float64)[:, None, None] * torch.arange(
+        9
+    )  # m_h j, the same for every query
     hidden = torch.ones(9, 9).triu(1).bool()
     shortcut = torch.softmax((scores + row).masked_fill(hidden, -math.inf), dim=-1)
     weights = attend(q, k, v, ALiBi(4), backend="reference", details=True).weights

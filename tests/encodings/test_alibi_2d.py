@@ -12,7 +12,9 @@ PLACES = [(0, 0), (0, 1), (3, 4), (255, 257), (4096, 1), (131071, 1048575), (-2,
 
 
 @pytest.mark.parametrize("distance", ["euclidean", "manhattan"])
-@pytest.mark.parametrize(("heads", "slopes"), [(2, [2**-4, 2**-8]), (4, [0.25, 0.0625, 2**-6, 2**-8]), (3, [2**-4, 2**-8, 2**-2])])
+@pytest.mark.parametrize(
+    ("heads", "slopes"), [(2, [2**-4, 2**-8]), (4, [0.25, 0.0625, 2**-6, 2**-8]), (3, [2**-4, 2**-8, 2**-2])]
+)
 def test_the_bias_is_minus_slope_times_distance(heads, slopes, distance):
     enc = ALiBi2D(heads, distance=distance)
     pos = torch.tensor(PLACES, dtype=torch.float64).T
@@ -37,7 +39,9 @@ def test_along_a_row_or_a_column_it_is_alibi(heads):
 
 def test_the_two_distances_differ_on_diagonals():
     pos, h = grid(2, 2)[:, 0], torch.zeros(1, 1, 1, dtype=torch.long)
-    euclidean, manhattan = (ALiBi2D(1, distance=d).bias(h, pos[:, :, None], pos[:, None])[0] for d in ("euclidean", "manhattan"))
+    euclidean, manhattan = (
+        ALiBi2D(1, distance=d).bias(h, pos[:, :, None], pos[:, None])[0] for d in ("euclidean", "manhattan")
+    )
     assert euclidean[0, 1] == manhattan[0, 1] and abs(euclidean[0, 3] / manhattan[0, 3] - 0.5**0.5) < 1e-15
 
 

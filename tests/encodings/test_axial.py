@@ -9,7 +9,11 @@ import torch
 from milepost import Axial, Layout, RoPE, attend, build
 from milepost.positions import centred, grid, normalised, prefixed
 
-PLACES = [[0, 1, 2, 255, 256, 257, 131071, 1048575], [3, 0, 1048575, 257, 1, 131071, 2, 255], [7, 8, 0, 1, 4096, 2, 3, 131071]]
+PLACES = [
+    [0, 1, 2, 255, 256, 257, 131071, 1048575],
+    [3, 0, 1048575, 257, 1, 131071, 2, 255],
+    [7, 8, 0, 1, 4096, 2, 3, 131071],
+]
 
 
 def spectra(axes, split, base, dealt=False):
@@ -65,7 +69,10 @@ def test_a_logit_is_made_from_the_signed_offset_on_each_axis(pairing):
                 (a * b.conjugate() * cmath.exp(1j * (PLACES[axis][m] - PLACES[axis][n]) * w)).real
                 for (axis, w), a, b in zip(spectra(2, (4, 4), (100.0, 10.0)), zq, zk, strict=True)
             )
-            assert abs(logits[m][n] - want) <= 64 * 2.0**-52 * 2**21 * (q[0, 0, m].norm() * k[0, 0, n].norm()).item(), (m, n)
+            assert abs(logits[m][n] - want) <= 64 * 2.0**-52 * 2**21 * (q[0, 0, m].norm() * k[0, 0, n].norm()).item(), (
+                m,
+                n,
+            )
 
 
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
@@ -91,7 +98,10 @@ def test_rows_turn_the_first_channels_and_columns_the_others():
 def test_an_exchange_of_rows_and_columns_is_seen():
     enc, x = Axial(16), torch.randn(1, 2, 12, 16, dtype=torch.float64)
     pos = grid(3, 4)
-    right, wrong = (attend(enc.query(x, p), enc.key(x, p), x, enc, at=Layout.dense(12).told(p), causal=False) for p in (pos, pos.flip(0)))
+    right, wrong = (
+        attend(enc.query(x, p), enc.key(x, p), x, enc, at=Layout.dense(12).told(p), causal=False)
+        for p in (pos, pos.flip(0))
+    )
     assert (right - wrong).abs().max() > 1e-2
 
 
@@ -122,7 +132,10 @@ def test_timm_is_rows_first_with_neighbours_as_pairs():
 
 def test_centred_and_index_places_give_the_same_attention():
     enc, x = Axial(8), torch.randn(1, 2, 35, 8, dtype=torch.float64)
-    one, two = (attend(enc.query(x, p), enc.key(x, p), x, enc, at=Layout.dense(35).told(p), causal=False, backend="sdpa") for p in (grid(5, 7), centred(5, 7)))
+    one, two = (
+        attend(enc.query(x, p), enc.key(x, p), x, enc, at=Layout.dense(35).told(p), causal=False, backend="sdpa")
+        for p in (grid(5, 7), centred(5, 7))
+    )
     assert (one - two).abs().max() < 1e-12
 
 
@@ -137,10 +150,19 @@ def test_attention_takes_images_of_a_batch_with_places_of_their_own(backend):
     enc = Axial(8)
     x = torch.randn(2, 2, 12, 8, dtype=torch.float64)
     pos = torch.cat([grid(3, 4), grid(4, 3)], dim=1)
-    together = attend(enc.query(x, pos), enc.key(x, pos), x, enc, at=Layout.dense(12).told(pos), causal=False, backend=backend)
+    together = attend(
+        enc.query(x, pos), enc.key(x, pos), x, enc, at=Layout.dense(12).told(pos), causal=False, backend=backend
+    )
     for b in range(2):
         mine = pos[:, b : b + 1]
-        alone = attend(enc.query(x[b : b + 1], mine), enc.key(x[b : b + 1], mine), x[b : b + 1], enc, at=Layout.dense(12).told(mine), causal=False)
+        alone = attend(
+            enc.query(x[b : b + 1], mine),
+            enc.key(x[b : b + 1], mine),
+            x[b : b + 1],
+            enc,
+            at=Layout.dense(12).told(mine),
+            causal=False,
+        )
         assert (together[b] - alone[0]).abs().max() < 1e-12
 
 
@@ -168,7 +190,9 @@ def test_bad_arguments_are_refused(arguments, message):
 def test_positions_of_another_number_of_axes_are_refused_with_what_to_do():
     enc, x = Axial(8), torch.zeros(1, 1, 4, 8)
     for pos in (torch.arange(4), torch.arange(4)[None], grid(1, 2, 2)):
-        with pytest.raises(ValueError, match=r"\(2, B, L\), axes first, as milepost.positions.grid\(rows, columns\) makes them"):
+        with pytest.raises(
+            ValueError, match=r"\(2, B, L\), axes first, as milepost.positions.grid\(rows, columns\) makes them"
+        ):
             enc.query(x, pos)
     with pytest.raises(ValueError, match="takes positions of 2 axes, got a tensor of shape"):
         attend(x, x, x, enc, at=Layout.dense(4))
@@ -177,5 +201,8 @@ def test_positions_of_another_number_of_axes_are_refused_with_what_to_do():
 
 
 def test_its_text_builds_it_again():
-    for text in ("axial(head_dim=64, axes=3, base=(100.0, 10000.0, 10000.0), split=(16, 24, 24), pairing='interleaved')", "axial(head_dim=8, spectra='dealt')"):
+    for text in (
+        "axial(head_dim=64, axes=3, base=(100.0, 10000.0, 10000.0), split=(16, 24, 24), pairing='interleaved')",
+        "axial(head_dim=8, spectra='dealt')",
+    ):
         assert repr(build(text)) == text

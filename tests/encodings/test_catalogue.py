@@ -18,14 +18,20 @@ from milepost.spec import find_class
 
 SIZES = {"heads": 4, "head_dim": 8, "width": 16, "length": 32}
 HOMES = {"encodings": Path(milepost.encodings.__file__).parent, "maps": Path(milepost.maps.__file__).parent}
-DEFAULT = {name: name for name in NAMES | SPACE} | {name: f"{name}(rope=rope)" for name in MAPS} | {"dual_chunk": "dual_chunk(rope=rope, chunk=24, local=4)"}
+DEFAULT = (
+    {name: name for name in NAMES | SPACE}
+    | {name: f"{name}(rope=rope)" for name in MAPS}
+    | {"dual_chunk": "dual_chunk(rope=rope, chunk=24, local=4)"}
+)
 """The shortest text that builds each."""
 LONGEST = 110
 every = pytest.mark.parametrize("name", [*NAMES, *SPACE, *MAPS])
 
 
 def test_every_page_is_listed_and_every_name_has_its_page():
-    assert {file.stem for file in HOMES["encodings"].glob("*.py")} - {"__init__", "catalogue", "resize_table"} == set(NAMES | SPACE)
+    assert {file.stem for file in HOMES["encodings"].glob("*.py")} - {"__init__", "catalogue", "resize_table"} == set(
+        NAMES | SPACE
+    )
     assert {file.stem for file in HOMES["maps"].glob("*.py")} - {"__init__", "mapped"} == set(MAPS)
     assert [p.name for p in pages()] == [*NAMES, *SPACE]
     assert len(set(NAMES) | set(SPACE) | set(MAPS)) == len(NAMES) + len(SPACE) + len(MAPS)
@@ -85,7 +91,10 @@ def test_a_page_says_where_it_departs_from_the_paper(name):
 
 @every
 def test_a_page_stays_short(name):
-    assert len((HOMES["maps" if name in MAPS else "encodings"] / f"{name}.py").read_text(encoding="utf-8").splitlines()) < LONGEST
+    assert (
+        len((HOMES["maps" if name in MAPS else "encodings"] / f"{name}.py").read_text(encoding="utf-8").splitlines())
+        < LONGEST
+    )
 
 
 @every

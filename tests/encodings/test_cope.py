@@ -26,7 +26,11 @@ def oracle(enc: CoPE, q: torch.Tensor, k: torch.Tensor, at: Layout, to: Layout) 
         index, segment, place = (t[b % len(t)].tolist() for t in (to.index, to.segment, to.pos))
         for i in range(queries):
             m, text = at.index[b % len(at.index), i].item(), at.segment[b % len(at.index), i].item()
-            seen = [t for t in range(k.shape[2]) if segment[t] == text >= 0 and index[t] <= m and (at.window is None or m - index[t] < at.window)]
+            seen = [
+                t
+                for t in range(k.shape[2])
+                if segment[t] == text >= 0 and index[t] <= m and (at.window is None or m - index[t] < at.window)
+            ]
             for h in range(H):
                 table = enc.e[0 if enc.shared else h].tolist()
                 score = {t: sum(q[b, h, i, c].item() * k[b, h, t, c].item() for c in range(D)) for t in seen}
@@ -48,7 +52,9 @@ def agree(enc: CoPE, at: Layout, to: Layout, batch: int = 2, heads: int = 2) -> 
     want = oracle(enc, q, k, at, to)
     assert torch.equal(done.logits.isinf(), want.isinf())
     steepest = 2 * (q.abs().max() * enc.e.abs().max()).item() * D  # how fast q·e moves with the count
-    room = EPS * (8 * to.length * steepest * to.length + 32 * q.abs().max().item() * D * 8)  # a count of n gates is off by n roundings of n
+    room = EPS * (
+        8 * to.length * steepest * to.length + 32 * q.abs().max().item() * D * 8
+    )  # a count of n gates is off by n roundings of n
     seen = ~want.isinf()
     assert (done.logits[seen] - want[seen]).abs().max() <= room
 
@@ -61,13 +67,17 @@ def test_a_dense_text_counts_the_gates_from_key_to_query(shared):
 @pytest.mark.parametrize("shared", [True, False])
 def test_the_order_in_memory_does_not_matter(shared):
     order = torch.tensor([4, 8, 0, 7, 2, 5, 1, 3, 6])
-    agree(randomised(2, 3, positions=12, shared=shared), Layout.dense(9).take(order), Layout.dense(9).take(order.flip(0)))
+    agree(
+        randomised(2, 3, positions=12, shared=shared), Layout.dense(9).take(order), Layout.dense(9).take(order.flip(0))
+    )
 
 
 def test_far_positions_count_keys_and_not_distance():
     far = torch.tensor([0, 1, 255, 256, 257, 2048, 131071, 1048575])
     to = Layout(far[None], torch.zeros(1, 8, dtype=torch.long), far[None])
-    agree(randomised(2, 3, positions=6), to.take(torch.tensor([7, 2, 5])), to.take(torch.tensor([6, 0, 7, 3, 1, 5, 4, 2])))
+    agree(
+        randomised(2, 3, positions=6), to.take(torch.tensor([7, 2, 5])), to.take(torch.tensor([6, 0, 7, 3, 1, 5, 4, 2]))
+    )
 
 
 def test_what_is_told_decides_the_order_of_counting_and_not_who_is_seen():
@@ -102,10 +112,18 @@ def test_decoding_counts_the_cached_keys_too():
 def test_counts_stop_at_the_last_position():
     agree(randomised(2, 2, positions=2), Layout.dense(8), Layout.dense(8))
     open_gates = randomised(1, 1, positions=4)
-    q, k, v = torch.full((1, 1, 9, 1), 30.0, dtype=torch.float64), torch.ones(1, 1, 9, 1, dtype=torch.float64), torch.ones(1, 1, 9, 1, dtype=torch.float64)
-    last = attend(q, k, v, open_gates, backend="reference", details=True).logits[0, 0, 8]  # gates within 1e-13 of 1: count 3 from j = 6 down
+    q, k, v = (
+        torch.full((1, 1, 9, 1), 30.0, dtype=torch.float64),
+        torch.ones(1, 1, 9, 1, dtype=torch.float64),
+        torch.ones(1, 1, 9, 1, dtype=torch.float64),
+    )
+    last = attend(q, k, v, open_gates, backend="reference", details=True).logits[
+        0, 0, 8
+    ]  # gates within 1e-13 of 1: count 3 from j = 6 down
     expected = [30 + 30 * open_gates.e[0, n, 0].item() for n in (3, 3, 3, 3, 3, 3, 3, 2, 1)]
-    assert last.tolist() == pytest.approx(expected, abs=30 * 4 * 2 * math.exp(-30) * open_gates.e.abs().max().item() + 1e-12)
+    assert last.tolist() == pytest.approx(
+        expected, abs=30 * 4 * 2 * math.exp(-30) * open_gates.e.abs().max().item() + 1e-12
+    )
 
 
 def test_a_count_between_two_positions_mixes_their_vectors():

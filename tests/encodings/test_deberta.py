@@ -38,10 +38,19 @@ def randomised(heads: int, head_dim: int, **more) -> DeBERTa:
     return enc
 
 
-@pytest.mark.parametrize(("buckets", "span"), [(256, 512), (32, 128), (8, 20), (4, 512), (64, 4096), (None, 512), (None, 3)])
+@pytest.mark.parametrize(
+    ("buckets", "span"), [(256, 512), (32, 128), (8, 20), (4, 512), (64, 4096), (None, 512), (None, 3)]
+)
 def test_rows_are_those_of_the_logarithm(buckets, span):
     enc = DeBERTa(1, 1, buckets=buckets, span=span)
-    distances = [*range(-min(span, 1000) - 3, min(span, 1000) + 4), *range(span - 3, span + 4), -131071, -1048575, 131071, 1048575]
+    distances = [
+        *range(-min(span, 1000) - 3, min(span, 1000) + 4),
+        *range(span - 3, span + 4),
+        -131071,
+        -1048575,
+        131071,
+        1048575,
+    ]
     got = enc.row(torch.tensor(distances), torch.tensor(0)).tolist()
     assert got == [row(d, buckets, span) for d in distances]
     assert enc.row(torch.tensor(1048575), 1048575 - torch.tensor(distances)).tolist() == got

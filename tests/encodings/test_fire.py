@@ -17,7 +17,9 @@ def randomised(heads: int, **more) -> FIRE:
     with torch.no_grad():
         for weight in (enc.inner.weight, enc.inner.bias, enc.outer.weight, enc.outer.bias):
             weight.normal_()
-        enc.inner.bias.copy_(-enc.inner.weight[:, 0] * torch.rand(enc.hidden, dtype=torch.float64))  # every unit turns on or off between 0 and 1
+        enc.inner.bias.copy_(
+            -enc.inner.weight[:, 0] * torch.rand(enc.hidden, dtype=torch.float64)
+        )  # every unit turns on or off between 0 and 1
         enc.inner.weight[0] = 0.0  # a dead weight: the unit is a constant
         enc.inner.bias[0] = 0.7
         enc.slant.fill_(0.23)
@@ -51,14 +53,24 @@ def test_the_bias_is_the_networks_for_every_head_and_pair(hidden, shared):
         for a, i in enumerate(POSITIONS):
             for b, j in enumerate(POSITIONS[: a + 1]):
                 want, size = network(enc, h, share(enc, i, j))
-                assert abs(got[h, a, b].item() - want) <= (hidden + 16) * EPS * size, (h, i, j)  # a sum of `hidden` terms in another order
+                assert abs(got[h, a, b].item() - want) <= (hidden + 16) * EPS * size, (
+                    h,
+                    i,
+                    j,
+                )  # a sum of `hidden` terms in another order
 
 
 def test_the_threshold_separates_fixed_from_growing_reach():
     enc = randomised(1)
     h = torch.tensor(0)
-    assert enc.bias(h, torch.tensor(300), torch.tensor(200)).item() == enc.bias(h, torch.tensor(500), torch.tensor(400)).item()
-    assert enc.bias(h, torch.tensor(600), torch.tensor(500)).item() != enc.bias(h, torch.tensor(700), torch.tensor(600)).item()
+    assert (
+        enc.bias(h, torch.tensor(300), torch.tensor(200)).item()
+        == enc.bias(h, torch.tensor(500), torch.tensor(400)).item()
+    )
+    assert (
+        enc.bias(h, torch.tensor(600), torch.tensor(500)).item()
+        != enc.bias(h, torch.tensor(700), torch.tensor(600)).item()
+    )
 
 
 def test_a_negative_slope_or_threshold_acts_by_its_size():
@@ -109,19 +121,27 @@ def test_every_parameter_learns_as_in_the_plain_network():
     (enc.bias(torch.arange(3)[:, None, None], i, j) * weight * seen).sum().backward()
     ours = {name: p.grad.clone() for name, p in enc.named_parameters()}
     enc.zero_grad()
-    x = torch.log((enc.slant * (i - j)).abs() + 1) / torch.log((enc.slant * torch.maximum(i, enc.start.abs())).abs() + 1)
+    x = torch.log((enc.slant * (i - j)).abs() + 1) / torch.log(
+        (enc.slant * torch.maximum(i, enc.start.abs())).abs() + 1
+    )
     plain = enc.outer(torch.relu(enc.inner(x[..., None]))).permute(2, 0, 1)
     (plain * weight * seen).sum().backward()
     assert ours.keys() == {"slant", "start", "inner.weight", "inner.bias", "outer.weight", "outer.bias"}
     for name, parameter in enc.named_parameters():
-        room = 2 * 144 * 8 * EPS * max(1.0, parameter.grad.abs().max().item())  # 144 pairs of 8 units are summed, in another order
-        torch.testing.assert_close(ours[name], parameter.grad, rtol=0, atol=room, msg=lambda text, name=name: f"{name}: {text}")
+        room = (
+            2 * 144 * 8 * EPS * max(1.0, parameter.grad.abs().max().item())
+        )  # 144 pairs of 8 units are summed, in another order
+        torch.testing.assert_close(
+            ours[name], parameter.grad, rtol=0, atol=room, msg=lambda text, name=name: f"{name}: {text}"
+        )
 
 
 def test_fractional_positions_have_distances():
     enc = randomised(1)
     want, size = network(enc, 0, share(enc, 700.5, 3.25))
-    got = enc.bias(torch.tensor(0), torch.tensor(700.5, dtype=torch.float64), torch.tensor(3.25, dtype=torch.float64)).item()
+    got = enc.bias(
+        torch.tensor(0), torch.tensor(700.5, dtype=torch.float64), torch.tensor(3.25, dtype=torch.float64)
+    ).item()
     assert abs(got - want) <= 64 * EPS * size
 
 

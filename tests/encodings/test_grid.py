@@ -22,7 +22,9 @@ def test_each_cell_has_its_row_of_the_table_row_by_row(prefix):
     y = enc.embed(x, torch.tensor(cells).T[:, None])
     table = enc.table.tolist()
     for t, (row, column) in enumerate(cells):
-        assert y[0, t].tolist() == [a + b for a, b in zip(x[0, t].tolist(), table[prefix + 5 * row + column], strict=True)], (row, column)
+        assert y[0, t].tolist() == [
+            a + b for a, b in zip(x[0, t].tolist(), table[prefix + 5 * row + column], strict=True)
+        ], (row, column)
 
 
 def test_three_axes_are_frames_of_rows_of_columns():
@@ -57,7 +59,9 @@ def test_class_tokens_have_rows_of_their_own_and_registers_have_none():
 @pytest.mark.parametrize("how", ["cells", "sum"])
 def test_a_row_learns_from_the_tokens_that_used_it_alone(how):
     enc = randomised(width=2, sides=(2, 3), prefix=1, bare=1, how=how)
-    pos = torch.cat([prefixed(grid(2, 3)[..., 4:5], 2), grid(2, 3)[..., 4:5]], dim=-1)  # class token, register, cell (1, 1) twice
+    pos = torch.cat(
+        [prefixed(grid(2, 3)[..., 4:5], 2), grid(2, 3)[..., 4:5]], dim=-1
+    )  # class token, register, cell (1, 1) twice
     enc.embed(torch.zeros(1, 4, 2, dtype=torch.float64), pos).sum().backward()
     want = [1, 0, 0, 0, 0, 2, 0] if how == "cells" else [1, 0, 2, 0, 2, 0]
     assert enc.table.grad[:, 0].tolist() == want
@@ -91,7 +95,9 @@ def test_a_place_that_is_not_on_the_grid_is_refused():
         attend(q, q, q, enc, at=Layout.dense(4).told(grid(1, 4).flip(0) + 4))
 
 
-@pytest.mark.parametrize("given", [{"sides": (4,)}, {"sides": (4, 0)}, {"sides": 14}, {"sides": (4.0, 4)}, {"sides": (10**9, 10**9)}])
+@pytest.mark.parametrize(
+    "given", [{"sides": (4,)}, {"sides": (4, 0)}, {"sides": 14}, {"sides": (4.0, 4)}, {"sides": (10**9, 10**9)}]
+)
 def test_bad_sides_are_refused(given):
     with pytest.raises(ValueError, match="sides must be two whole numbers or more"):
         Grid(width=4, **given)
@@ -106,4 +112,7 @@ def test_bad_sizes_are_refused(given):
 
 
 def test_its_text_builds_it_again():
-    assert repr(build("grid(sides=(24, 16), prefix=1, bare=4)", width=8)) == "grid(width=8, sides=(24, 16), prefix=1, bare=4)"
+    assert (
+        repr(build("grid(sides=(24, 16), prefix=1, bare=4)", width=8))
+        == "grid(width=8, sides=(24, 16), prefix=1, bare=4)"
+    )

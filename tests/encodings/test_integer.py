@@ -31,7 +31,9 @@ def test_a_fixed_number_divides_the_position_and_not_the_embedding(over):
     for t, p in enumerate(POSITIONS):
         for c in range(3):
             want = exact(x[0, t, c].item(), p, over)
-            assert abs(y[0, t, c].item() - want) <= EPS * (p / over + abs(want))  # half a rounding in the quotient, half in the sum
+            assert abs(y[0, t, c].item() - want) <= EPS * (
+                p / over + abs(want)
+            )  # half a rounding in the quotient, half in the sum
 
 
 def test_each_row_is_told_its_own_positions():

@@ -114,7 +114,9 @@ def test_half_precision_parameters_do_not_merge_distances():
 
 
 def test_fractional_and_negative_positions_have_distances():
-    got = prepared("log").bias(torch.tensor(0), torch.tensor(0.5, dtype=torch.float64), torch.tensor(-2.0, dtype=torch.float64))
+    got = prepared("log").bias(
+        torch.tensor(0), torch.tensor(0.5, dtype=torch.float64), torch.tensor(-2.0, dtype=torch.float64)
+    )
     assert got.item() == pytest.approx(kernel("log", 0, 2.5), rel=8 * EPS)
 
 

@@ -22,7 +22,10 @@ def test_each_token_gets_the_row_of_its_position_plus_the_offset(offset):
     for b in range(2):
         for t in range(6):
             row = table[pos[b][t] + offset]
-            assert y[b, t].tolist() == [a + r for a, r in zip(x[b, t].tolist(), row, strict=True)], (b, t)  # one addition
+            assert y[b, t].tolist() == [a + r for a, r in zip(x[b, t].tolist(), row, strict=True)], (
+                b,
+                t,
+            )  # one addition
 
 
 def test_far_rows_of_a_long_table_are_reached():
@@ -37,7 +40,9 @@ def test_golden_sizes_of_roberta_and_opt(length, rows):
     assert enc.table.shape == (rows, 3)
     y = enc.embed(torch.zeros(1, 2, 3, dtype=torch.float64), torch.tensor([0, length - 1]))
     assert y[0].tolist() == [enc.table[2].tolist(), enc.table[rows - 1].tolist()]
-    with pytest.raises(ValueError, match=f"position {length} is past the end .* {rows} rows, offset 2, {length} usable positions"):
+    with pytest.raises(
+        ValueError, match=f"position {length} is past the end .* {rows} rows, offset 2, {length} usable positions"
+    ):
         enc.embed(torch.zeros(1, 1, 3, dtype=torch.float64), torch.tensor([length]))
 
 
@@ -64,7 +69,9 @@ def test_positions_without_a_row_are_refused():
         enc.embed(torch.zeros(1, 1, 2, dtype=torch.float64), torch.tensor([1]).bfloat16())
 
 
-@pytest.mark.parametrize("sizes", [{"length": 0, "width": 2}, {"length": 2, "width": 0}, {"length": 2, "width": 2, "offset": -1}])
+@pytest.mark.parametrize(
+    "sizes", [{"length": 0, "width": 2}, {"length": 2, "width": 0}, {"length": 2, "width": 2, "offset": -1}]
+)
 def test_bad_sizes_are_refused(sizes):
     with pytest.raises(ValueError, match="length and width must be at least 1 and offset at least 0"):
         Learned(**sizes)

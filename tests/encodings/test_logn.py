@@ -28,7 +28,12 @@ def test_queries_are_sharpened_by_their_own_position(length):
 
 
 def test_golden_factors():
-    got = LogN(512).query(torch.ones(1, 1, 3, 1, dtype=torch.float64), torch.tensor([511, 2**18 - 1, 1048575])).flatten().tolist()
+    got = (
+        LogN(512)
+        .query(torch.ones(1, 1, 3, 1, dtype=torch.float64), torch.tensor([511, 2**18 - 1, 1048575]))
+        .flatten()
+        .tolist()
+    )
     assert got == pytest.approx([1.0, 2.0, 20 / 9], rel=4 * EPS)
 
 
@@ -58,7 +63,9 @@ def test_in_attention_a_whole_row_of_logits_is_sharpened_by_the_query():
 
 
 def test_each_row_is_told_its_own_positions_and_fractions_count():
-    y = LogN(10).query(torch.ones(2, 1, 2, 1, dtype=torch.float64), torch.tensor([[99.0, 0.5], [9.5, 999.0]], dtype=torch.float64))
+    y = LogN(10).query(
+        torch.ones(2, 1, 2, 1, dtype=torch.float64), torch.tensor([[99.0, 0.5], [9.5, 999.0]], dtype=torch.float64)
+    )
     assert y[:, 0, :, 0].tolist() == [
         pytest.approx([2.0, 1.0], rel=4 * EPS),
         pytest.approx([math.log(10.5) / math.log(10), 3.0], rel=4 * EPS),
@@ -70,7 +77,9 @@ def test_half_precision_models_stay_finite_past_65520(dtype):
     y = LogN(512).half().query(torch.ones(1, 1, 2, 1, dtype=dtype), torch.tensor([65520, 1048575]))
     want = torch.tensor([factor(65520, 512), factor(1048575, 512)], dtype=torch.float64)
     assert y.dtype == dtype
-    assert ((y.flatten().double() - want).abs() <= 0.51 * torch.finfo(dtype).eps * want).all()  # the factor rounded once, times one
+    assert (
+        (y.flatten().double() - want).abs() <= 0.51 * torch.finfo(dtype).eps * want
+    ).all()  # the factor rounded once, times one
 
 
 def test_bad_input_is_refused():

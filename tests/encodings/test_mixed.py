@@ -67,7 +67,9 @@ def test_the_gradient_of_a_frequency_equals_a_difference():
     x, pos = torch.randn(1, 2, 12, 8, dtype=torch.float64), grid(3, 4)
 
     def loss():
-        return attend(enc.query(x, pos), enc.key(x, pos), x, enc, at=Layout.dense(12).told(pos), causal=False).pow(2).sum()
+        return (
+            attend(enc.query(x, pos), enc.key(x, pos), x, enc, at=Layout.dense(12).told(pos), causal=False).pow(2).sum()
+        )
 
     (grad,) = torch.autograd.grad(loss(), enc.parameters())
     for at in ((0, 0, 0), (1, 1, 3), (0, 1, 2)):
@@ -91,7 +93,9 @@ def test_other_heads_than_its_own_are_refused():
         Mixed(4, 8).key(torch.zeros(1, 2, 4, 8), grid(2, 2))
 
 
-@pytest.mark.parametrize("sizes", [{"heads": 0, "head_dim": 8}, {"heads": 2, "head_dim": 6}, {"heads": 2, "head_dim": 8, "axes": 3}])
+@pytest.mark.parametrize(
+    "sizes", [{"heads": 0, "head_dim": 8}, {"heads": 2, "head_dim": 6}, {"heads": 2, "head_dim": 8, "axes": 3}]
+)
 def test_bad_sizes_are_refused(sizes):
     with pytest.raises(ValueError, match="head_dim a multiple of 2 x axes"):
         Mixed(**sizes)

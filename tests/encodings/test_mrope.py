@@ -17,7 +17,10 @@ T, H, W = 0, 1, 2
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
 @pytest.mark.parametrize("rotary", [None, 12])
 def test_text_alone_is_rope_to_the_last_bit(order, pairing, rotary):
-    enc, plain = MRoPE(24, order=order, pairing=pairing, rotary=rotary, base=1e6), RoPE(24, pairing=pairing, rotary=rotary, base=1e6)
+    enc, plain = (
+        MRoPE(24, order=order, pairing=pairing, rotary=rotary, base=1e6),
+        RoPE(24, pairing=pairing, rotary=rotary, base=1e6),
+    )
     x, pos = torch.randn(2, 3, 6, 24), torch.tensor([[0, 1, 2, 255, 257, 1048575], [3, 4, 5, 6, 131071, 9]])
     for told in (pos, pos.expand(3, -1, -1)):
         assert torch.equal(enc.query(x, told), plain.query(x, pos)) and torch.equal(enc.key(x, told), plain.key(x, pos))
@@ -53,7 +56,9 @@ def test_each_pair_turns_by_its_axis(order):
         for i, axis in enumerate(whose):
             z = complex(x[0, 0, t, i], x[0, 0, t, i + 8])
             want = z * cmath.exp(1j * pos[axis][t] * 10000 ** (-i / 8))
-            assert abs(complex(y[0, 0, t, i], y[0, 0, t, i + 8]) - want) <= 8 * 2.0**-52 * (1 + pos[axis][t]) * abs(z), (t, i)
+            assert abs(complex(y[0, 0, t, i], y[0, 0, t, i + 8]) - want) <= 8 * 2.0**-52 * (1 + pos[axis][t]) * abs(
+                z
+            ), (t, i)
 
 
 def test_places_of_text_an_image_text_a_video_and_text():
@@ -72,7 +77,10 @@ def test_an_image_advances_by_its_longer_side(image, next_at):
 def test_a_picture_is_moved_by_the_text_before_it_and_looks_the_same():
     enc = MRoPE(16)
     x = torch.randn(1, 2, 12, 16, dtype=torch.float64)
-    one, two = (attend(enc.query(x, p), enc.key(x, p), x, enc, at=Layout.dense(12).told(p)) for p in (multimodal((3, 4)), multimodal((3, 4), start=1000)))
+    one, two = (
+        attend(enc.query(x, p), enc.key(x, p), x, enc, at=Layout.dense(12).told(p))
+        for p in (multimodal((3, 4)), multimodal((3, 4), start=1000))
+    )
     assert (one - two).abs().max() < 64 * 2.0**-52 * 1000
 
 

@@ -32,7 +32,12 @@ def test_logits_are_plain_dot_products_whatever_the_positions_say():
                     terms = [q[b, h, i, c].item() * k[b, h, j, c].item() for c in range(4)]
                     want = sum(terms) / math.sqrt(4) if j <= i else -math.inf
                     got = logits[b, h, i, j].item()
-                    assert got == want or abs(got - want) <= 4 * EPS * sum(map(abs, terms)), (b, h, i, j)  # four products, four roundings
+                    assert got == want or abs(got - want) <= 4 * EPS * sum(map(abs, terms)), (
+                        b,
+                        h,
+                        i,
+                        j,
+                    )  # four products, four roundings
 
 
 def test_without_a_mask_the_order_of_tokens_is_invisible():
@@ -40,7 +45,9 @@ def test_without_a_mask_the_order_of_tokens_is_invisible():
     order = torch.tensor([3, 0, 7, 1, 6, 2, 5, 4])
     straight = attend(q, k, v, NoPE(), causal=False, backend="reference")
     shuffled = attend(q[:, :, order], k[:, :, order], v[:, :, order], NoPE(), causal=False, backend="reference")
-    torch.testing.assert_close(shuffled, straight[:, :, order], rtol=0, atol=32 * EPS * v.abs().max().item())  # sums of 8 in another order
+    torch.testing.assert_close(
+        shuffled, straight[:, :, order], rtol=0, atol=32 * EPS * v.abs().max().item()
+    )  # sums of 8 in another order
     under_a_mask = attend(q[:, :, order], k[:, :, order], v[:, :, order], NoPE(), backend="reference")
     assert not torch.allclose(under_a_mask, attend(q, k, v, NoPE(), backend="reference")[:, :, order], atol=1e-3)
 

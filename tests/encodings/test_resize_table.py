@@ -57,7 +57,10 @@ def test_v2_as_many_cells_in_another_shape_are_resampled():
 
 @pytest.mark.parametrize("mode", ["bicubic", "bilinear"])
 @pytest.mark.parametrize("antialias", [False, True])
-@pytest.mark.parametrize(("source", "target"), [((3, 5), (6, 4)), ((6, 4), (3, 9)), ((2, 8), (8, 2)), ((14, 14), (24, 24)), ((9, 9), (4, 4)), ((1, 7), (3, 2))])
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [((3, 5), (6, 4)), ((6, 4), (3, 9)), ((2, 8), (8, 2)), ((14, 14), (24, 24)), ((9, 9), (4, 4)), ((1, 7), (3, 2))],
+)
 def test_v3_any_grid_goes_to_any_other(source, target, mode, antialias):
     table = torch.randn(1 + source[0] * source[1], 3, dtype=torch.float64)
     done = resize_table(table, source=source, target=target, prefix=1, mode=mode, antialias=antialias)
@@ -88,7 +91,9 @@ def test_v5_the_same_grid_gives_the_same_bits_in_other_memory(dtype):
 
 
 def test_v6_rows_stay_rows():
-    rows = torch.arange(12.0, dtype=torch.float64).div(4, rounding_mode="floor")[:, None]  # 3 x 4, each cell its row's number
+    rows = torch.arange(12.0, dtype=torch.float64).div(4, rounding_mode="floor")[
+        :, None
+    ]  # 3 x 4, each cell its row's number
     done = resize_table(rows, source=(3, 4), target=(6, 2)).view(6, 2)
     assert gap(done[:, 0], done[:, 1]) < 1e-14 and (done[1:, 0] > done[:-1, 0]).all()
     columns = torch.arange(12.0, dtype=torch.float64).remainder(4)[:, None]

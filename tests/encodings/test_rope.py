@@ -17,7 +17,9 @@ L = 512
 POSITIONS = [0, 1, 2, 255, 256, 257, L - 1, L, L + 1, 4 * L, 131071, 1048575]
 
 
-def turned(x: list[float], p: float, size: int, pairing: str, live: int | None = None, base: float = 10000.0) -> list[float]:
+def turned(
+    x: list[float], p: float, size: int, pairing: str, live: int | None = None, base: float = 10000.0
+) -> list[float]:
     """One vector at position p, pair by pair: the first ``live`` pairs among ``size`` channels."""
     out = list(x)
     for i in range(size // 2 if live is None else live):
@@ -50,7 +52,9 @@ def test_queries_and_keys_turn_like_complex_numbers(pairing, head_dim):
     for y in (enc.query(x, torch.tensor(POSITIONS)), enc.key(x, torch.tensor(POSITIONS))):
         for h in (0, 2):
             for t, p in enumerate(POSITIONS):
-                assert apart(y[0, h, t], turned(x[0, h, t].tolist(), p, head_dim, pairing)) <= room(p, x[0, h, t].norm().item())
+                assert apart(y[0, h, t], turned(x[0, h, t].tolist(), p, head_dim, pairing)) <= room(
+                    p, x[0, h, t].norm().item()
+                )
 
 
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
@@ -60,7 +64,9 @@ def test_a_logit_sees_only_the_signed_distance(pairing):
     to = Layout.dense(12).told(torch.tensor(POSITIONS))
     at = to.take(torch.tensor([11, 4, 9]))
     q = q[:, :, [11, 4, 9]]
-    logits = attend(enc.query(q, at.pos), enc.key(k, to.pos), v, enc, at=at, to=to, backend="reference", details=True).logits
+    logits = attend(
+        enc.query(q, at.pos), enc.key(k, to.pos), v, enc, at=at, to=to, backend="reference", details=True
+    ).logits
     for b in range(2):
         for h in range(2):
             for i, row in enumerate([11, 4, 9]):
@@ -89,7 +95,9 @@ def test_frequencies_of_the_other_layout_break_the_relative_law():
     x = torch.randn(8, dtype=torch.float64)
 
     def wrong(p: int) -> torch.Tensor:
-        w = [10000.0 ** (-2 * (c // 2) / 8) for c in range(8)]  # w0, w0, w1, w1, ...: right for neighbours, but channels 0 and 4 are turned as a pair
+        w = [
+            10000.0 ** (-2 * (c // 2) / 8) for c in range(8)
+        ]  # w0, w0, w1, w1, ...: right for neighbours, but channels 0 and 4 are turned as a pair
         angle = torch.tensor(w, dtype=torch.float64) * p
         flipped = torch.cat([-x[4:], x[:4]])
         return x * angle.cos() + flipped * angle.sin()
@@ -157,7 +165,11 @@ def test_frequencies_survive_every_cast_and_lazy_build_bit_for_bit():
         born_in_bfloat16 = RoPE(64, base=5e5)
     finally:
         torch.set_default_dtype(torch.float32)
-    cast = [RoPE(64, base=5e5).to(torch.bfloat16), RoPE(64, base=5e5).half(), RoPE(64, base=5e5).to("meta").to_empty(device="cpu")]
+    cast = [
+        RoPE(64, base=5e5).to(torch.bfloat16),
+        RoPE(64, base=5e5).half(),
+        RoPE(64, base=5e5).to("meta").to_empty(device="cpu"),
+    ]
     for enc in [*cast, lazy.to_empty(device="cpu"), born_in_bfloat16]:
         assert enc.inv_freq.dtype == torch.float64
         assert torch.equal(enc.inv_freq, frequencies)
@@ -183,12 +195,16 @@ def test_half_precision_models_tell_every_position_apart(dtype):
     assert y.dtype == dtype and y.isfinite().all()
     assert not torch.equal(y[0, 0, 0], y[0, 0, 1])
     exact = enc.query(x.double(), pos)
-    assert (y.double() - exact).abs().max() <= 0.51 * torch.finfo(dtype).eps * math.sqrt(2)  # widened, turned, rounded once; values below 2
+    assert (y.double() - exact).abs().max() <= 0.51 * torch.finfo(dtype).eps * math.sqrt(
+        2
+    )  # widened, turned, rounded once; values below 2
 
 
 def test_golden_cosine_that_half_precision_positions_would_move():
     x = torch.tensor([1.0, 0.0]).expand(1, 1, 1, 2)
-    assert RoPE(2).query(x, torch.tensor([15962]))[0, 0, 0, 0].item() == pytest.approx(-0.9080159, abs=1e-6)  # bfloat16 would read 15968
+    assert RoPE(2).query(x, torch.tensor([15962]))[0, 0, 0, 0].item() == pytest.approx(
+        -0.9080159, abs=1e-6
+    )  # bfloat16 would read 15968
     assert RoPE(2).query(x, torch.tensor([15968]))[0, 0, 0, 0].item() == pytest.approx(-0.7547928, abs=1e-6)
 
 
@@ -225,8 +241,12 @@ def test_partial_proportional_turns_the_fastest_pairs_of_the_whole_head(pairing)
     still = [3, 4, 5, 6, 7, 11, 12, 13, 14, 15] if pairing == "half" else list(range(6, 16))
     assert torch.equal(y[..., still], x[..., still])
     for t, p in enumerate(POSITIONS):
-        assert apart(y[0, 1, t], turned(x[0, 1, t].tolist(), p, 16, pairing, live=3)) <= room(p, x[0, 1, t].norm().item())
-    assert enc.spectrum.frequencies == pytest.approx([1.0, 10000 ** (-1 / 8), 10000 ** (-2 / 8), 0, 0, 0, 0, 0], rel=4 * EPS)
+        assert apart(y[0, 1, t], turned(x[0, 1, t].tolist(), p, 16, pairing, live=3)) <= room(
+            p, x[0, 1, t].norm().item()
+        )
+    assert enc.spectrum.frequencies == pytest.approx(
+        [1.0, 10000 ** (-1 / 8), 10000 ** (-2 / 8), 0, 0, 0, 0, 0], rel=4 * EPS
+    )
 
 
 def test_golden_frequencies_of_head_size_eight():
@@ -240,7 +260,9 @@ def test_each_row_is_told_its_own_positions():
     y = enc.query(x, torch.tensor(pos))
     for b in range(2):
         for t in range(2):
-            assert apart(y[b, 0, t], turned(x[b, 0, t].tolist(), pos[b][t], 4, "half")) <= room(131071, x[b, 0, t].norm().item())
+            assert apart(y[b, 0, t], turned(x[b, 0, t].tolist(), pos[b][t], 4, "half")) <= room(
+                131071, x[b, 0, t].norm().item()
+            )
 
 
 def test_fractional_positions_turn_by_fractions():
@@ -253,12 +275,17 @@ def test_fractional_positions_turn_by_fractions():
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.float32, torch.float64])
 def test_every_dtype_that_can_count_gives_the_same_numbers(dtype):
     x = torch.randn(1, 1, 3, 8)
-    assert torch.equal(RoPE(8).query(x, torch.tensor([0, 257, 131071]).to(dtype)), RoPE(8).query(x, torch.tensor([0, 257, 131071])))
+    assert torch.equal(
+        RoPE(8).query(x, torch.tensor([0, 257, 131071]).to(dtype)), RoPE(8).query(x, torch.tensor([0, 257, 131071]))
+    )
 
 
 def test_the_gradient_is_turned_back():
     enc, pos = RoPE(8, rotary=4), torch.tensor(POSITIONS)
-    x, g = torch.randn(1, 3, 12, 8, dtype=torch.float64, requires_grad=True), torch.randn(1, 3, 12, 8, dtype=torch.float64)
+    x, g = (
+        torch.randn(1, 3, 12, 8, dtype=torch.float64, requires_grad=True),
+        torch.randn(1, 3, 12, 8, dtype=torch.float64),
+    )
     enc.query(x, pos).backward(g)
     for t, p in enumerate(POSITIONS):
         assert apart(x.grad[0, 2, t], turned(g[0, 2, t].tolist(), -p, 4, "half")) <= room(p, g[0, 2, t].norm().item())
@@ -331,7 +358,9 @@ def test_attention_turns_raw_queries_and_keys_once_it_knows_the_length(length):
     x, pos = torch.randn(1, 1, length, 8, dtype=torch.float64), torch.arange(length)
     plain = RoPE(8) if length <= 512 else RoPE(8, scaling=Warm())
     turned = attend(plain.query(x, pos), plain.key(x, pos), x, plain, backend="reference")
-    assert (attend(x, x, x, RoPE(8, scaling=Growing()), backend="reference") - turned).abs().max() <= room(length, 8 * x.abs().max().item() ** 2)
+    assert (attend(x, x, x, RoPE(8, scaling=Growing()), backend="reference") - turned).abs().max() <= room(
+        length, 8 * x.abs().max().item() ** 2
+    )
 
 
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
@@ -340,7 +369,9 @@ def test_a_turned_key_can_be_turned_on_to_another_place_and_spectrum(pairing):
     k, was, now = torch.randn(1, 2, 12, 8, dtype=torch.float64), torch.tensor(POSITIONS), torch.tensor(POSITIONS[::-1])
     moved = new.rekey(old.key(k, was), now, old, was)
     for t, p in enumerate(POSITIONS[::-1]):
-        assert apart(moved[0, 1, t], turned(k[0, 1, t].tolist(), p, 8, pairing, base=500.0)) <= 2 * room(1048575, k[0, 1, t].norm().item())
+        assert apart(moved[0, 1, t], turned(k[0, 1, t].tolist(), p, 8, pairing, base=500.0)) <= 2 * room(
+            1048575, k[0, 1, t].norm().item()
+        )
     with pytest.raises(ValueError, match="cache the keys again"):
         new.rekey(k, now, RoPE(8, rotary=4, pairing=pairing), was)
 

@@ -48,7 +48,9 @@ def test_golden_values_on_the_diagonal():
 
 def test_golden_values_at_distance_one():
     got = Sandwich(2, size=4).bias(torch.tensor([0, 1]), torch.tensor(1), torch.tensor(0))
-    assert got.tolist() == pytest.approx([(0.5403023058681398 + 0.9999500004166653) / 4, (0.5403023058681398 + 0.9999500004166653) / 8], rel=4 * EPS)
+    assert got.tolist() == pytest.approx(
+        [(0.5403023058681398 + 0.9999500004166653) / 4, (0.5403023058681398 + 0.9999500004166653) / 8], rel=4 * EPS
+    )
 
 
 def test_logits_in_attention_are_scores_plus_the_inner_product():

@@ -48,7 +48,9 @@ def test_logits_are_queries_with_keys_moved_by_the_vector_of_their_distance(shar
                         continue
                     vector = a[0 if shared else h][row(POSITIONS[m], POSITIONS[j], 3)]
                     terms = [q[b, h, i, c].item() * (k[b, h, j, c].item() + vector[c]) / 2 for c in range(4)]
-                    size = sum(abs(q[b, h, i, c].item()) * (abs(k[b, h, j, c].item()) + abs(vector[c])) for c in range(4))
+                    size = sum(
+                        abs(q[b, h, i, c].item()) * (abs(k[b, h, j, c].item()) + abs(vector[c])) for c in range(4)
+                    )
                     assert abs(got - sum(terms)) <= 8 * EPS * size, (b, h, m, j)
 
 
@@ -64,7 +66,10 @@ def test_outputs_are_weights_with_values_moved_by_the_vector_of_their_distance(s
                 for c in range(3):
                     want = size = 0.0
                     for j in range(len(POSITIONS)):
-                        p, moved = done.weights[b, h, i, j].item(), vectors[0 if shared else h][row(POSITIONS[m], POSITIONS[j], 2)][c]
+                        p, moved = (
+                            done.weights[b, h, i, j].item(),
+                            vectors[0 if shared else h][row(POSITIONS[m], POSITIONS[j], 2)][c],
+                        )
                         want += p * (v[b, h, j, c].item() + moved)
                         size += p * (abs(v[b, h, j, c].item()) + abs(moved))
                     assert abs(done.output[b, h, i, c].item() - want) <= 16 * EPS * size, (b, h, m, c)
@@ -83,7 +88,11 @@ def test_distances_past_the_clip_are_alike_and_the_clip_itself_is_not():
     enc = randomised(1, 2, clip=16)
     q, k = torch.randn(1, 1, 1, 2, dtype=torch.float64), torch.zeros(1, 1, 6, 2, dtype=torch.float64)
     i, j = torch.tensor(1048575), 1048575 - torch.tensor([14, 15, 16, 17, 255, 1048575])
-    far = enc.rescore(torch.zeros(1, 1, 1, 6, dtype=torch.float64), q, k, i.view(1, 1, 1, 1), j.view(1, 1, 1, 6)).flatten().tolist()
+    far = (
+        enc.rescore(torch.zeros(1, 1, 1, 6, dtype=torch.float64), q, k, i.view(1, 1, 1, 1), j.view(1, 1, 1, 6))
+        .flatten()
+        .tolist()
+    )
     assert far[2] == far[3] == far[4] == far[5]
     assert len({far[0], far[1], far[2]}) == 3
 

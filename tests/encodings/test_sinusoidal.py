@@ -57,7 +57,9 @@ def test_concat_appends_the_code_and_leaves_the_embedding_alone():
 
 def test_golden_row_of_position_one():
     got = Sinusoidal(width=4).code(torch.tensor([1]))[0].tolist()
-    assert got == pytest.approx([0.8414709848078965, 0.5403023058681398, 0.009999833334166664, 0.9999500004166653], abs=4 * EPS)
+    assert got == pytest.approx(
+        [0.8414709848078965, 0.5403023058681398, 0.009999833334166664, 0.9999500004166653], abs=4 * EPS
+    )
 
 
 @pytest.mark.parametrize("p", [131071, 1048575])
@@ -70,8 +72,12 @@ def test_an_offset_is_a_fixed_rotation_of_the_code():
     enc = Sinusoidal(width=8)
     here, there = enc.code(torch.tensor([3, 100, 4096])), enc.code(torch.tensor([3, 100, 4096]) + 5)
     for i, w in enumerate(10000.0 ** (-2 * i / 8) for i in range(4)):
-        turn = torch.tensor([[mpmath.cos(5 * w), mpmath.sin(5 * w)], [-mpmath.sin(5 * w), mpmath.cos(5 * w)]], dtype=torch.float64)
-        torch.testing.assert_close(there[:, 2 * i : 2 * i + 2], here[:, 2 * i : 2 * i + 2] @ turn.T, rtol=0, atol=2 * room(4101))
+        turn = torch.tensor(
+            [[mpmath.cos(5 * w), mpmath.sin(5 * w)], [-mpmath.sin(5 * w), mpmath.cos(5 * w)]], dtype=torch.float64
+        )
+        torch.testing.assert_close(
+            there[:, 2 * i : 2 * i + 2], here[:, 2 * i : 2 * i + 2] @ turn.T, rtol=0, atol=2 * room(4101)
+        )
 
 
 @pytest.mark.parametrize("order", ["interleaved", "halves"])
@@ -81,7 +87,11 @@ def test_no_cast_of_the_module_reaches_the_frequencies(order):
     before = plain.code(pos.clone()).clone()
     with torch.device("meta"):
         lazy = Sinusoidal(width=16, order=order)
-    cast = [Sinusoidal(width=16, order=order).bfloat16(), Sinusoidal(width=16, order=order).half(), lazy.to_empty(device="cpu")]
+    cast = [
+        Sinusoidal(width=16, order=order).bfloat16(),
+        Sinusoidal(width=16, order=order).half(),
+        lazy.to_empty(device="cpu"),
+    ]
     for enc in cast:
         assert torch.equal(enc.code(pos.clone()), before)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -94,7 +104,9 @@ def test_in_half_precision_the_code_is_the_float64_one_rounded():
     exact = Sinusoidal(width=8).code(pos)
     for dtype in (torch.float16, torch.bfloat16):
         got = Sinusoidal(width=8).embed(torch.zeros(1, 5, 8, dtype=dtype), pos)[0]
-        assert (got.double() - exact).abs().max() <= torch.finfo(dtype).eps * 0.51  # values are at most 1; half an eps, and float32's rounding
+        assert (got.double() - exact).abs().max() <= torch.finfo(
+            dtype
+        ).eps * 0.51  # values are at most 1; half an eps, and float32's rounding
         assert not torch.equal(got[1], got[2])
 
 

@@ -16,14 +16,19 @@ PLACES = [[0, 1, 255, 257, 131071], [3, 0, 4096, 1, 2], [2, 7, 0, 1048575, 1]]
 def test_each_axis_has_its_own_channels(axes, order):
     size = 6
     enc = SinusoidalND(width=size * axes, axes=axes, order=order, base=100.0)
-    got = enc.embed(torch.zeros(1, 5, size * axes, dtype=torch.float64), torch.tensor(PLACES[:axes])[:, None])[0].tolist()
+    got = enc.embed(torch.zeros(1, 5, size * axes, dtype=torch.float64), torch.tensor(PLACES[:axes])[:, None])[
+        0
+    ].tolist()
     for t in range(5):
         for a in range(axes):
             for i in range(size // 2):
                 angle = PLACES[a][t] * 100.0 ** (-2 * i / size)
                 sin, cos = (2 * i, 2 * i + 1) if order == "interleaved" else (i, i + size // 2)
                 room = 4 * 2.0**-52 * (1 + PLACES[a][t])
-                assert abs(got[t][a * size + sin] - math.sin(angle)) <= room and abs(got[t][a * size + cos] - math.cos(angle)) <= room, (t, a, i)
+                assert (
+                    abs(got[t][a * size + sin] - math.sin(angle)) <= room
+                    and abs(got[t][a * size + cos] - math.cos(angle)) <= room
+                ), (t, a, i)
 
 
 @pytest.mark.parametrize("order", ["interleaved", "halves"])
@@ -44,7 +49,9 @@ def test_codes_of_the_authors_of_mae_are_columns_first_sines_before_cosines():
     for t in range(rows * columns):
         want = []
         for p in (t % columns, t // columns):
-            want += [math.sin(p * 10000 ** (-i / 2)) for i in range(2)] + [math.cos(p * 10000 ** (-i / 2)) for i in range(2)]
+            want += [math.sin(p * 10000 ** (-i / 2)) for i in range(2)] + [
+                math.cos(p * 10000 ** (-i / 2)) for i in range(2)
+            ]
         assert all(abs(a - b) < 1e-14 for a, b in zip(got[t], want, strict=True)), t
 
 
@@ -64,4 +71,7 @@ def test_bad_sizes_are_refused(given):
 
 
 def test_its_text_builds_it_again():
-    assert repr(build("sinusoidal_nd(axes=4, order='halves')", width=16)) == "sinusoidal_nd(width=16, axes=4, order='halves')"
+    assert (
+        repr(build("sinusoidal_nd(axes=4, order='halves')", width=16))
+        == "sinusoidal_nd(width=16, axes=4, order='halves')"
+    )

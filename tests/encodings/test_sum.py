@@ -6,7 +6,27 @@ import math
 import pytest
 import torch
 
-from milepost import FIRE, T5, ALiBi, CoPE, DeBERTa, Encoding, Integer, Layout, Learned, LogN, NoPE, RoPE, Sandwich, Shaw, Sinusoidal, Sum, XPos, attend, build
+from milepost import (
+    FIRE,
+    T5,
+    ALiBi,
+    CoPE,
+    DeBERTa,
+    Encoding,
+    Integer,
+    Layout,
+    Learned,
+    LogN,
+    NoPE,
+    RoPE,
+    Sandwich,
+    Shaw,
+    Sinusoidal,
+    Sum,
+    XPos,
+    attend,
+    build,
+)
 
 EPS = torch.finfo(torch.float64).eps
 POSITIONS = [0, 1, 2, 255, 256, 257, 2048, 131071]
@@ -25,7 +45,9 @@ def test_rope_plus_alibi_turns_and_slopes():
         for i, m in enumerate(POSITIONS):
             for j, n in enumerate(POSITIONS[: i + 1]):
                 zq, zk = complex(*q[0, h, i].tolist()), complex(*k[0, h, j].tolist())
-                want = (zq * zk.conjugate() * cmath.exp(1j * (m - n))).real / math.sqrt(2) - (1 / 16, 1 / 256)[h] * (m - n)
+                want = (zq * zk.conjugate() * cmath.exp(1j * (m - n))).real / math.sqrt(2) - (1 / 16, 1 / 256)[h] * (
+                    m - n
+                )
                 room = 8 * EPS * (abs(zq * zk) + abs(want))  # frequency 1: the angles are whole numbers, and exact
                 assert abs(logits[0, h, i, j].item() - want) <= room, (h, m, n)
 
@@ -42,7 +64,9 @@ def test_embeddings_are_mixed_from_left_to_right():
         assert torch.equal(y[1, t, 4:], code.code(torch.tensor(p)))
     widened = Sinusoidal(6, how="concat") + Integer()
     assert torch.equal(widened.embed(x, torch.tensor([0, 3, 7, 1]))[0, 1, :4], x[0, 1] + 3)
-    assert torch.equal(widened.embed(x, torch.tensor([0, 3, 7, 1]))[0, 1, 4:], code.code(torch.tensor(3)) + 3)  # the right part sees what the left appended
+    assert torch.equal(
+        widened.embed(x, torch.tensor([0, 3, 7, 1]))[0, 1, 4:], code.code(torch.tensor(3)) + 3
+    )  # the right part sees what the left appended
 
 
 def test_queries_pass_through_every_part_and_keys_too():

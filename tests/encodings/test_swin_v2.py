@@ -13,7 +13,10 @@ from milepost.testing import randomised_copy
 def by_hand(enc, offset, h):
     d = [8 * o / (side - 1) for o, side in zip(offset, enc.trained, strict=True)]
     c = [math.copysign(math.log(1 + abs(v)) / math.log(8), v) for v in d]
-    hidden = [max(0.0, sum(w * v for w, v in zip(row, c, strict=True)) + b) for row, b in zip(enc.inner.weight.tolist(), enc.inner.bias.tolist(), strict=True)]
+    hidden = [
+        max(0.0, sum(w * v for w, v in zip(row, c, strict=True)) + b)
+        for row, b in zip(enc.inner.weight.tolist(), enc.inner.bias.tolist(), strict=True)
+    ]
     return 16 / (1 + math.exp(-sum(w * u for w, u in zip(enc.outer.weight[h].tolist(), hidden, strict=True))))
 
 
@@ -26,7 +29,11 @@ def test_the_bias_is_the_networks_answer_to_the_offset(trained, shown):
     for a, i in enumerate(places):
         for b, j in enumerate(places):
             for h in range(2):
-                assert abs(got[h][a][b] - by_hand(enc, [x - y for x, y in zip(i, j, strict=True)], h)) < 1e-12, (i, j, h)
+                assert abs(got[h][a][b] - by_hand(enc, [x - y for x, y in zip(i, j, strict=True)], h)) < 1e-12, (
+                    i,
+                    j,
+                    h,
+                )
 
 
 @pytest.mark.parametrize("offset", [(0, 0), (1, 0), (0, 1), (-257, 4096), (131071, -1048575), (0.5, -2.25)])
@@ -54,13 +61,17 @@ def test_up_is_not_down_and_rows_are_not_columns():
     up, down, left = (by_hand(enc, o, 0) for o in ((-1, 0), (1, 0), (0, -1)))
     h, zero = torch.zeros(1, 1, 1, dtype=torch.long), torch.zeros(2, 1, 1, dtype=torch.long)
     got = [enc.bias(h, torch.tensor(o)[:, None, None], zero).item() for o in ((-1, 0), (1, 0), (0, -1))]
-    assert len({round(v, 6) for v in got}) == 3 and all(abs(a - b) < 1e-12 for a, b in zip(got, (up, down, left), strict=True))
+    assert len({round(v, 6) for v in got}) == 3 and all(
+        abs(a - b) < 1e-12 for a, b in zip(got, (up, down, left), strict=True)
+    )
 
 
 def test_a_larger_window_than_the_trained_one_is_attended():
     enc, x = randomised_copy(SwinV2(2, trained=(4, 4), hidden=6)), torch.randn(1, 2, 64, 8, dtype=torch.float64)
     at = Layout.dense(64).told(grid(8, 8))
-    chunked, plain = (attend(x, x, x, enc, at=at, causal=False, backend=backend) for backend in ("chunked", "reference"))
+    chunked, plain = (
+        attend(x, x, x, enc, at=at, causal=False, backend=backend) for backend in ("chunked", "reference")
+    )
     assert (chunked - plain).abs().max() < 1e-12
 
 
@@ -71,4 +82,6 @@ def test_bad_sizes_are_refused(given):
 
 
 def test_its_text_builds_it_again():
-    assert repr(build("swin_v2(trained=(12, 12), hidden=64)", heads=3)) == "swin_v2(heads=3, trained=(12, 12), hidden=64)"
+    assert (
+        repr(build("swin_v2(trained=(12, 12), hidden=64)", heads=3)) == "swin_v2(heads=3, trained=(12, 12), hidden=64)"
+    )

@@ -57,14 +57,21 @@ def test_golden_causal_transitions():
     assert transitions("causal") == [(n, n) for n in range(17)] + middle + far
 
 
-@pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (64, 128), (32, 256), (128, 256), (12, 20), (4, 64), (32, 4096)])
+@pytest.mark.parametrize(
+    ("buckets", "max_distance"), [(32, 128), (64, 128), (32, 256), (128, 256), (12, 20), (4, 64), (32, 4096)]
+)
 def test_buckets_are_those_of_the_logarithm(buckets, max_distance):
-    two, one = T5(1, mode="bidirectional", buckets=buckets, max_distance=max_distance), T5(1, buckets=buckets, max_distance=max_distance)
+    two, one = (
+        T5(1, mode="bidirectional", buckets=buckets, max_distance=max_distance),
+        T5(1, buckets=buckets, max_distance=max_distance),
+    )
     distances = [*range(-max_distance - 2, max_distance + 3), 131071, 1048575, -131071, -1048575]
     got = two.bucket(torch.tensor(distances)).tolist()
     assert got == [bucket(-d, buckets, max_distance) for d in distances]
     ahead = [d for d in distances if d >= 0]
-    assert one.bucket(torch.tensor(ahead)).tolist() == [bucket(-d, buckets, max_distance, bidirectional=False) for d in ahead]
+    assert one.bucket(torch.tensor(ahead)).tolist() == [
+        bucket(-d, buckets, max_distance, bidirectional=False) for d in ahead
+    ]
 
 
 def test_an_odd_number_of_buckets_serves_one_side():
@@ -92,7 +99,9 @@ def test_logits_in_attention_are_unscaled_scores_plus_the_tables_number(mode):
     to, rows = Layout.dense(16).told(torch.tensor(POSITIONS)), [15, 4, 9]
     at, q = to.take(torch.tensor(rows)), q[:, :, rows]
     two_sided = mode == "bidirectional"
-    logits = attend(q, k, v, enc, at=at, to=to, causal=not two_sided, scale=1.0, backend="reference", details=True).logits
+    logits = attend(
+        q, k, v, enc, at=at, to=to, causal=not two_sided, scale=1.0, backend="reference", details=True
+    ).logits
     table = enc.table.tolist()
     for b in range(2):
         for h in range(2):
@@ -130,7 +139,11 @@ def test_buckets_survive_every_cast_bit_for_bit():
     before = T5(1, mode="bidirectional").bucket(distances)
     with torch.device("meta"):
         lazy = T5(1, mode="bidirectional")
-    for enc in (T5(1, mode="bidirectional").bfloat16(), T5(1, mode="bidirectional").half(), lazy.to_empty(device="cpu")):
+    for enc in (
+        T5(1, mode="bidirectional").bfloat16(),
+        T5(1, mode="bidirectional").half(),
+        lazy.to_empty(device="cpu"),
+    ):
         assert torch.equal(enc.bucket(distances), before)
 
 

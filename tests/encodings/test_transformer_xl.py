@@ -38,7 +38,9 @@ def size_of(enc: TransformerXL, q: torch.Tensor, k: torch.Tensor) -> float:
 def test_causal_scores_are_the_papers_table_after_the_relative_shift(memory):
     enc, N, J = randomised(2, 4, 6), 5, 5 + memory
     q, k, v = (torch.randn(1, 2, n, 4, dtype=torch.float64) for n in (N, J, J))
-    logits = attend(q, k, v, enc, at=Layout.dense(N, start=memory), to=Layout.dense(J), scale=1.0, backend="reference", details=True).logits
+    logits = attend(
+        q, k, v, enc, at=Layout.dense(N, start=memory), to=Layout.dense(J), scale=1.0, backend="reference", details=True
+    ).logits
     table = torch.tensor([sinusoid(d, 6) for d in range(J - 1, -1, -1)], dtype=torch.float64)  # the farthest first
     for h in range(2):
         content = (q[0, h] + enc.u[h]) @ k[0, h].T
@@ -81,7 +83,9 @@ def test_far_positions_in_any_order_meet_the_sinusoid_of_their_signed_distance()
                         qd = q[b, h, i, d].item()
                         want += (qd + enc.u[h, d].item()) * k[b, h, j, d].item()
                         want += (qd + enc.v[h, d].item()) * sum(enc.project[h, d, c].item() * R[c] for c in range(4))
-                    room = (2 * 1.5 * 1048575 + 64) * EPS * size_of(enc, q, k)  # two angles of up to 1048575, each off by 1.5 roundings
+                    room = (
+                        (2 * 1.5 * 1048575 + 64) * EPS * size_of(enc, q, k)
+                    )  # two angles of up to 1048575, each off by 1.5 roundings
                     assert abs(logits[b, h, i, j].item() - want / math.sqrt(3)) <= room, (b, h, m, j)
 
 

@@ -16,7 +16,9 @@ def factor(p: int, i: int, size: int, sign: int, base: float = 10000.0, scale_ba
     """What pair i of a head of ``size`` channels is multiplied by at position p."""
     with mpmath.workdps(40):
         z = (2 * i + mpmath.mpf("0.4") * size) / (mpmath.mpf("1.4") * size)
-        return complex(z ** (sign * mpmath.mpf(p) / scale_base) * mpmath.expj(p * mpmath.mpf(base) ** (-mpmath.mpf(2 * i) / size)))
+        return complex(
+            z ** (sign * mpmath.mpf(p) / scale_base) * mpmath.expj(p * mpmath.mpf(base) ** (-mpmath.mpf(2 * i) / size))
+        )
 
 
 def pair_of(i: int, size: int, pairing: str) -> tuple[int, int]:
@@ -66,7 +68,9 @@ def test_golden_decays_of_the_first_and_last_pair():
     one[..., [0, 31]] = 1.0
     y = XPos(64).query(one, torch.tensor([512]))[0, 0, 0]
     norms = [math.hypot(y[0], y[32]), math.hypot(y[31], y[63])]
-    assert norms == pytest.approx([0.2857142857142857, 0.9776785714285714], rel=room(512))  # 0.4/1.4 and (62 + 25.6)/89.6
+    assert norms == pytest.approx(
+        [0.2857142857142857, 0.9776785714285714], rel=room(512)
+    )  # 0.4/1.4 and (62 + 25.6)/89.6
     z = XPos(64).key(one, torch.tensor([512]))[0, 0, 0]
     assert math.hypot(z[0], z[32]) == pytest.approx(3.5, rel=room(512))
 
@@ -101,7 +105,9 @@ def test_frequencies_and_rates_survive_every_cast_bit_for_bit():
 def test_bfloat16_is_rounded_once():
     x, pos = torch.randn(1, 1, 3, 8).bfloat16(), torch.tensor([256, 257, 4096])
     got, want = XPos(8).key(x, pos).double(), XPos(8).key(x.double(), pos)
-    assert ((got - want).abs() <= 0.51 * torch.finfo(torch.bfloat16).eps * want.abs() + 1e-6 * want.abs().amax()).all()  # float32's own error is below 1e-6
+    assert (
+        (got - want).abs() <= 0.51 * torch.finfo(torch.bfloat16).eps * want.abs() + 1e-6 * want.abs().amax()
+    ).all()  # float32's own error is below 1e-6
 
 
 def test_golden_ends_of_float32_and_float16():

@@ -9,7 +9,24 @@ import pytest
 from milepost.lab.model import Shape
 from milepost.lab.plan import Plan, make
 
-WORDS = ["position", "token", "length", "query", "key", "value", "table", "angle", "base", "window", "near", "far", "layer", "head", "loss", "text"]
+WORDS = [
+    "position",
+    "token",
+    "length",
+    "query",
+    "key",
+    "value",
+    "table",
+    "angle",
+    "base",
+    "window",
+    "near",
+    "far",
+    "layer",
+    "head",
+    "loss",
+    "text",
+]
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +44,9 @@ def small(texts):
     """A plan of a tiny model with some of its fields set."""
 
     def made(encodings=("rope",), *, seeds=(0,), lengths="1x,2x,4x", strategies=("linear",), **fields) -> Plan:
-        plan = make("tiny", encodings=encodings, strategy_names=strategies, lengths=lengths, seeds=seeds, text=str(texts))
+        plan = make(
+            "tiny", encodings=encodings, strategy_names=strategies, lengths=lengths, seeds=seeds, text=str(texts)
+        )
         return replace(plan, **{"steps": 8, "rows": 4, "windows": 6, "shape": Shape(256, 2, 16, 2, 16), **fields})
 
     return made

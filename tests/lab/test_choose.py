@@ -37,7 +37,13 @@ def of(found, name):
 def test_text_is_ranked_by_the_loss_at_the_ratio(made):
     found = choose(TEXT, made())
     assert found["measured"] == {"trained_length": 16, "length": 64, "times": 4.0, "parameters": 29_000, "seeds": 2}
-    assert names(found) == ["alibi", "rope, yarn", "nope", "rope", "rope, linear"]  # 2.42, 2.46, 2.68, 2.70 and 2.80 at 64
+    assert names(found) == [
+        "alibi",
+        "rope, yarn",
+        "nope",
+        "rope",
+        "rope, linear",
+    ]  # 2.42, 2.46, 2.68, 2.70 and 2.80 at 64
     assert found["ranked_by"] == ["text"] and found["notes"] == []
 
 
@@ -70,9 +76,16 @@ def test_far_recall_counts_as_much_as_text(made):
 
 
 def test_absolute_place_asks_the_index_task(made):
-    results = made(strategies=(), tasks={"index": {"nope": 1.9, "alibi": 1.8, "rope": 0.1}, "recall": {"nope": 0.1, "alibi": 0.2, "rope": 0.3}})
+    results = made(
+        strategies=(),
+        tasks={"index": {"nope": 1.9, "alibi": 1.8, "rope": 0.1}, "recall": {"nope": 0.1, "alibi": 0.2, "rope": 0.3}},
+    )
     found = choose(Wish(4096, 16384, absolute=True), results)
-    assert found["ranked_by"] == ["text", "index"] and names(found)[0] == "alibi" and of(found, "rope")["index"]["over_chance"] == pytest.approx(0.05)
+    assert (
+        found["ranked_by"] == ["text", "index"]
+        and names(found)[0] == "alibi"
+        and of(found, "rope")["index"]["over_chance"] == pytest.approx(0.05)
+    )
 
 
 def test_who_was_not_measured_in_a_task_comes_after_those_who_were(made):
@@ -83,11 +96,15 @@ def test_who_was_not_measured_in_a_task_comes_after_those_who_were(made):
 def test_a_task_that_nobody_ran_is_not_counted_and_said(made):
     found = choose(Wish(4096, 16384, far_recall=True), made())
     assert found["ranked_by"] == ["text"] and names(found) == names(choose(TEXT, made()))
-    assert found["notes"] == ["far recall: not measured, so it is not counted. `milepost lab --tasks recall` measures it."]
+    assert found["notes"] == [
+        "far recall: not measured, so it is not counted. `milepost lab --tasks recall` measures it."
+    ]
 
 
 def test_a_task_in_which_nobody_beats_chance_is_not_counted_and_said(made):
-    found = choose(Wish(4096, 16384, absolute=True), made(tasks={"index": {"nope": 1.97, "rope": 2.3}}))  # 1.97 + 0.05 is above chance
+    found = choose(
+        Wish(4096, 16384, absolute=True), made(tasks={"index": {"nope": 1.97, "rope": 2.3}})
+    )  # 1.97 + 0.05 is above chance
     assert found["ranked_by"] == ["text"] and "nobody beats chance" in found["notes"][0]
 
 
@@ -102,7 +119,11 @@ def test_a_task_in_which_nobody_beats_chance_is_not_counted_and_said(made):
         (8192, 32, None),
         (12288, 64, "3 times the trained length was not measured; 4 times stands in for it."),
         (32768, 128, None),
-        (65536, 128, "16 times the trained length was not measured. The longest is 8 times: what holds there may fail beyond."),
+        (
+            65536,
+            128,
+            "16 times the trained length was not measured. The longest is 8 times: what holds there may fail beyond.",
+        ),
     ],
 )
 def test_the_ratio_is_looked_up_or_the_next_longer_one(made, target, length, said):
@@ -120,15 +141,24 @@ def test_lengths_must_be_lengths(made):
 
 def test_a_table_that_ends_is_not_ranked_and_says_why(made):
     found = choose(TEXT, made())
-    assert {"name": "learned", "why": "its table ends before 64 tokens"} in found["not_ranked"] and "learned" not in names(found)
+    assert {"name": "learned", "why": "its table ends before 64 tokens"} in found[
+        "not_ranked"
+    ] and "learned" not in names(found)
     assert "learned" in names(choose(Wish(4096, 4096), made()))
 
 
 def test_failed_missing_and_diverged_trials_are_told(made):
-    results = made(failed=[{"encoding": "t5", "seed": 0, "data": "text", "why": "killed"}], missing=[{"encoding": "shaw", "seed": 1, "data": "copy"}])
+    results = made(
+        failed=[{"encoding": "t5", "seed": 0, "data": "text", "why": "killed"}],
+        missing=[{"encoding": "shaw", "seed": 1, "data": "copy"}],
+    )
     results["runs"].append({"encoding": "integer", "strategy": "none", "seed": 2, "failed": "loss is NaN"})
     told = {one["name"]: one["why"] for one in choose(TEXT, results)["not_ranked"]}
-    assert told["t5, seed 0, text"] == "killed" and told["shaw, seed 1, copy"] == "not run yet" and told["integer, seed 2, text"] == "loss is NaN"
+    assert (
+        told["t5, seed 0, text"] == "killed"
+        and told["shaw, seed 1, copy"] == "not run yet"
+        and told["integer, seed 2, text"] == "loss is NaN"
+    )
 
 
 def test_without_measurements_nothing_is_ranked(made):
@@ -142,7 +172,10 @@ def test_without_measurements_nothing_is_ranked(made):
 def test_the_distance_to_the_first_is_paired_over_files(made):
     results = made(encodings=("alibi", "nope"), seeds=(0,))
     nope = results["runs"][1]
-    nope["loss_by_window"]["64"] = [v + shift for v, shift in zip(nope["loss_by_window"]["64"], (0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.4, 0.4), strict=True)]
+    nope["loss_by_window"]["64"] = [
+        v + shift
+        for v, shift in zip(nope["loss_by_window"]["64"], (0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.4, 0.4), strict=True)
+    ]
     found = of(choose(TEXT, results), "nope")["behind_first"]
     gap, around = 2.68 - 2.42 + 0.25, 1.96 * 0.1290994 / 2  # the files differ by 0.1 to 0.4
     assert found == pytest.approx({"nats": gap, "low": gap - around, "high": gap + around}, abs=1e-6)
@@ -160,14 +193,23 @@ def test_without_windows_the_distance_is_not_measured(made):
 
 def test_cost_is_ours_at_the_nearest_length_that_was_measured(made):
     cost = of(choose(TEXT, made(), BENCH), "rope, yarn")["cost"]
-    assert cost["forward"] == {"ratio": 1.2, "length": 16384} and cost["training"] == {"ratio": 1.3, "length": 4096} and cost["decode"]["ratio"] == 1.4
+    assert (
+        cost["forward"] == {"ratio": 1.2, "length": 16384}
+        and cost["training"] == {"ratio": 1.3, "length": 4096}
+        and cost["decode"]["ratio"] == 1.4
+    )
     assert of(choose(Wish(1024, 4096), made(), BENCH), "rope")["cost"]["forward"]["length"] == 4096
     assert cost["lab_speed"] == pytest.approx(0.9)
 
 
 def test_cost_that_was_not_measured_is_none(made):
     found = choose(TEXT, made(), BENCH)
-    assert of(found, "alibi")["cost"] == {"forward": None, "training": None, "decode": None, "lab_speed": pytest.approx(0.9)}
+    assert of(found, "alibi")["cost"] == {
+        "forward": None,
+        "training": None,
+        "decode": None,
+        "lab_speed": pytest.approx(0.9),
+    }
     assert of(found, "nope")["cost"]["forward"]["ratio"] == 1.0 and of(found, "nope")["cost"]["decode"] is None
     assert of(choose(TEXT, made(), None), "rope")["cost"]["forward"] is None
 
@@ -190,7 +232,10 @@ def test_a_choice_s_name_in_the_benchmark(encoding, strategy, kind, scheme):
 def test_other_modalities_were_not_measured_and_that_is_said(made):
     found = choose(Wish(4096, 16384, "image"), made())
     assert found["notes"][0].startswith("image: not measured.") and names(found) == names(choose(TEXT, made()))
-    assert of(found, "alibi")["remarks"] == ["by default it is for causal attention only"] and of(found, "rope")["remarks"] == []
+    assert (
+        of(found, "alibi")["remarks"] == ["by default it is for causal attention only"]
+        and of(found, "rope")["remarks"] == []
+    )
     assert of(choose(TEXT, made()), "alibi")["remarks"] == []
 
 

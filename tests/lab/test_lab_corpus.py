@@ -11,7 +11,9 @@ from milepost.lab import corpus
 
 def digest(folder):
     files = sorted(folder.rglob("*.txt"))
-    return hashlib.sha256(b"".join(f.relative_to(folder).as_posix().encode() + b"\0" + f.read_bytes() + b"\0" for f in files)).hexdigest()
+    return hashlib.sha256(
+        b"".join(f.relative_to(folder).as_posix().encode() + b"\0" + f.read_bytes() + b"\0" for f in files)
+    ).hexdigest()
 
 
 def test_the_split_is_decided_by_names_and_the_digest_by_bytes(texts):
@@ -49,7 +51,9 @@ def test_files_too_short_to_be_tested_are_left_out_of_the_test(texts):
     sizes = [len((texts / name).read_bytes()) for name in corpus.read(texts, longest=64).names]
     longest = max(sizes) - 1
     assert len(corpus.read(texts, longest=longest).test) == sum(size > longest for size in sizes) >= 1
-    with pytest.raises(ValueError, match=f"the longest test text has {max(sizes)} tokens, and {max(sizes) + 1} are needed"):
+    with pytest.raises(
+        ValueError, match=f"the longest test text has {max(sizes)} tokens, and {max(sizes) + 1} are needed"
+    ):
         corpus.read(texts, longest=max(sizes))
 
 
@@ -87,7 +91,10 @@ def test_a_batch_depends_on_seed_and_step_alone():
         ({}, "holds no text: it is empty"),
         ({"a.txt": b""}, "holds no text: it is empty"),
         ({"a.bin": b"\0\1\2" * 999}, "holds binary data, not text: a.bin has NUL bytes"),
-        ({"a.txt": b"hello"}, "the longest test text has 1 tokens, and 65 are needed to test 64; give more text, or test shorter"),
+        (
+            {"a.txt": b"hello"},
+            "the longest test text has 1 tokens, and 65 are needed to test 64; give more text, or test shorter",
+        ),
     ],
 )
 def test_what_is_no_text_is_said_in_a_sentence(tmp_path, content, said):
@@ -135,7 +142,9 @@ def test_a_tokenizer_file_makes_the_tokens_and_bits_stay_per_byte(texts, tmp_pat
     found = corpus.read(texts, str(tmp_path / "tokenizer.json"), longest=64)
     assert found.vocabulary == corpus.vocabulary(str(tmp_path / "tokenizer.json")) == 17
     assert [len(t) for t in found.test] == [500] * len(found.test)
-    assert found.bytes_per_token == sum(len((texts / name).read_bytes()) for name in found.names) / (500 * len(found.names))
+    assert found.bytes_per_token == sum(len((texts / name).read_bytes()) for name in found.names) / (
+        500 * len(found.names)
+    )
     assert found.digest != corpus.read(texts, longest=64).digest  # the tokenizer decides the numbers too
     (tmp_path / "no.json").write_text(json.dumps({"a": 1}))
     with pytest.raises(ValueError, match="is no tokenizer"):

@@ -15,7 +15,11 @@ from milepost.lab.tasks import TASKS
 def test_every_profile_is_a_plan(profile):
     plan = make(profile, tasks=TASKS)
     assert plan.lengths == tuple(n * plan.shape.length for n in (1, 2, 4, 8)) and plan.targets == plan.shape.length // 2
-    assert len(plan.trials()) == len({trial.key for trial in plan.trials()}) == len(plan.seeds) * len(plan.encodings) * (1 + len(TASKS))
+    assert (
+        len(plan.trials())
+        == len({trial.key for trial in plan.trials()})
+        == len(plan.seeds) * len(plan.encodings) * (1 + len(TASKS))
+    )
     assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
     assert plan.trial(plan.trials()[-1].key) == plan.trials()[-1]
 

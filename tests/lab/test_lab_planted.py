@@ -31,7 +31,9 @@ def repeating(rng, rows, length):
 @pytest.fixture(scope="module")
 def model():
     made = Decoder(SHAPE, "rope").start(0)
-    train(made, lambda step: (repeating(np.random.default_rng((0, step)), 16, 25), None), Recipe(300, 16, 24, rate=1e-2))
+    train(
+        made, lambda step: (repeating(np.random.default_rng((0, step)), 16, 25), None), Recipe(300, 16, 24, rate=1e-2)
+    )
     return made
 
 
@@ -74,7 +76,9 @@ def test_queries_one_place_off(model, windows):
 
 
 def test_positions_halved_at_test(model, windows):
-    planted = last(lambda ids: model(ids, Layout.dense(ids.shape[1]).told(torch.arange(ids.shape[1])[None] / 2)), windows)
+    planted = last(
+        lambda ids: model(ids, Layout.dense(ids.shape[1]).told(torch.arange(ids.shape[1])[None] / 2)), windows
+    )
     assert planted.low > last(model, windows).high + 0.5
 
 

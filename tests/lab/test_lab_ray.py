@@ -43,9 +43,17 @@ def test_a_ray_worker_killed_in_the_middle_of_a_trial_is_tried_again(small, tmp_
     found = json.loads(done.stdout)  # and nothing else is printed there
     assert mark.exists() and int(mark.read_text()) > 0
     results = found["results"]
-    assert [lost["encoding"] for lost in results["failed"]] == ["strangers_of_the_lab:Breaks"] and "a stranger's mistake" in results["failed"][0]["why"]
+    assert [lost["encoding"] for lost in results["failed"]] == [
+        "strangers_of_the_lab:Breaks"
+    ] and "a stranger's mistake" in results["failed"][0]["why"]
     assert [run["encoding"] for run in results["runs"]] == [spec, "rope"] and results["missing"] == []
     assert any("step" in news and news["tokens_per_s"] > 0 for news in found["told"])
-    unbroken = sweep(replace(plan, encodings=(spec, "rope")), tmp_path / "local", workers=2)  # the mark is there: nobody dies
+    unbroken = sweep(
+        replace(plan, encodings=(spec, "rope")), tmp_path / "local", workers=2
+    )  # the mark is there: nobody dies
     same(results["runs"], unbroken["runs"])
-    assert results["provenance"]["protocol"]["plan"]["threads"] == unbroken["provenance"]["protocol"]["plan"]["threads"] == 1
+    assert (
+        results["provenance"]["protocol"]["plan"]["threads"]
+        == unbroken["provenance"]["protocol"]["plan"]["threads"]
+        == 1
+    )

@@ -45,14 +45,18 @@ def test_maps_keep_every_distance_inside_the_trained_length(trained, times):
     shape, length = Shape(64, 1, 32, 2, trained), int(trained * times) + 1
     wide = shape.build(served("rope", "self-extend", shape, length))
     assert isinstance(wide, SelfExtend) and wide.reach(length) < trained * 2 / 3 and wide.window == trained // 2
-    assert wide.group == 1 or SelfExtend(wide.rope, wide.group - 1, wide.window).reach(length) >= trained * 2 / 3  # no coarser than needed
+    assert (
+        wide.group == 1 or SelfExtend(wide.rope, wide.group - 1, wide.window).reach(length) >= trained * 2 / 3
+    )  # no coarser than needed
     flat = shape.build(served("rope", "rerope", shape, length))
     assert isinstance(flat, ReRoPE) and flat.reach(length) == trained // 2
 
 
 def test_strategies_are_for_a_plain_rope():
     assert applies("rope(base=500.0)", SHAPE)
-    assert not any(applies(spec, SHAPE) for spec in ("alibi", "nope", "rope + alibi", "rope(scaling=linear(factor=2.0))"))
+    assert not any(
+        applies(spec, SHAPE) for spec in ("alibi", "nope", "rope + alibi", "rope(scaling=linear(factor=2.0))")
+    )
     with pytest.raises(ValueError, match="strategies are for a RoPE without a scaling, got alibi"):
         served("alibi", "yarn", SHAPE, 64)
     with pytest.raises(ValueError, match="unknown strategy 'yran'"):
@@ -65,22 +69,39 @@ def test_strategies_are_for_a_plain_rope():
 
 
 def run(encoding, losses, strategy="none", seed=0):
-    return {"encoding": encoding, "strategy": strategy, "seed": seed, "loss_by_window": {"64": losses}, "window_files": [0, 1, 1, 2]}
+    return {
+        "encoding": encoding,
+        "strategy": strategy,
+        "seed": seed,
+        "loss_by_window": {"64": losses},
+        "window_files": [0, 1, 1, 2],
+    }
 
 
 def test_a_strategy_that_helps_has_a_negative_difference():
-    runs = [run("nope", [5.0, 5, 5, 5]), run("rope", [4.0, 3, 3, 2]), run("rope", [3.5, 2.4, 2.6, 1.3], "yarn"), run("rope", [4.5, 4, 4, 4], "linear")]
+    runs = [
+        run("nope", [5.0, 5, 5, 5]),
+        run("rope", [4.0, 3, 3, 2]),
+        run("rope", [3.5, 2.4, 2.6, 1.3], "yarn"),
+        run("rope", [4.5, 4, 4, 4], "linear"),
+    ]
     found = {(one["encoding"], one["strategy"]): one for one in comparisons(runs)}
     yarn = found["rope", "yarn"]
     assert yarn["against"] == "rope, none" and yarn["length"] == 64
-    assert yarn["difference"] == pytest.approx(np.mean([-0.5, -0.6, -0.4, -0.7])) and yarn["low"] < yarn["difference"] < yarn["high"] < 0
+    assert (
+        yarn["difference"] == pytest.approx(np.mean([-0.5, -0.6, -0.4, -0.7]))
+        and yarn["low"] < yarn["difference"] < yarn["high"] < 0
+    )
     assert found["rope", "linear"]["difference"] == pytest.approx(1.125) and found["rope", "linear"]["low"] > 0
     assert found["rope", "none"]["against"] == "nope, none" and found["rope", "none"]["difference"] == -2.0
     assert ("nope", "none") not in found
 
 
 def test_what_each_length_pays_for_the_setting_of_the_longest_is_a_row_of_its_own():
-    plain, scaled = run("rope", [4.0, 3, 3, 2]), {**run("rope", [3.5, 2.5, 2.5, 1.5], "yarn"), "fixed_by_window": {"64": [4.1, 3.2, 3.2, 2.1]}}
+    plain, scaled = (
+        run("rope", [4.0, 3, 3, 2]),
+        {**run("rope", [3.5, 2.5, 2.5, 1.5], "yarn"), "fixed_by_window": {"64": [4.1, 3.2, 3.2, 2.1]}},
+    )
     ours, fixed = [one for one in comparisons([plain, scaled]) if one["strategy"] == "yarn"]
     assert "fixed" not in ours and ours["difference"] == pytest.approx(-0.5)
     assert fixed["fixed"] is True and fixed["difference"] == pytest.approx(0.15) and 0 < fixed["low"] < fixed["high"]
@@ -88,10 +109,21 @@ def test_what_each_length_pays_for_the_setting_of_the_longest_is_a_row_of_its_ow
 
 def test_without_nope_the_first_encoding_is_what_the_others_are_set_against():
     found = comparisons([run("alibi", [2.0] * 4), run("rope", [3.0] * 4), run("t5", [1.0] * 4)])
-    assert [(one["encoding"], one["against"], one["difference"]) for one in found] == [("rope", "alibi, none", 1.0), ("t5", "alibi, none", -1.0)]
+    assert [(one["encoding"], one["against"], one["difference"]) for one in found] == [
+        ("rope", "alibi, none", 1.0),
+        ("t5", "alibi, none", -1.0),
+    ]
 
 
 def test_seeds_are_never_mixed_and_a_missing_length_is_no_comparison():
-    found = comparisons([run("nope", [2.0] * 4), run("rope", [3.0] * 4, seed=1), {**run("learned", [1.0] * 4), "loss_by_window": {"32": [1.0] * 4}}])
+    found = comparisons(
+        [
+            run("nope", [2.0] * 4),
+            run("rope", [3.0] * 4, seed=1),
+            {**run("learned", [1.0] * 4), "loss_by_window": {"32": [1.0] * 4}},
+        ]
+    )
     assert found == []
-    assert comparisons([{"encoding": "rope", "strategy": "none", "seed": 0, "failed": "the loss at step 3 is nan"}]) == []
+    assert (
+        comparisons([{"encoding": "rope", "strategy": "none", "seed": 0, "failed": "the loss at step 3 is nan"}]) == []
+    )

@@ -42,7 +42,9 @@ def test_killed_at_random_moments_and_gone_on_with_it_ends_as_if_never_broken(sm
     for _ in range(3):
         before = _states(out)
         driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path / "asked.json"), str(out)])
-        _wait_for(lambda driver=driver, before=before: _states(out) != before or driver.poll() is not None)  # in the middle of a training
+        _wait_for(
+            lambda driver=driver, before=before: _states(out) != before or driver.poll() is not None
+        )  # in the middle of a training
         time.sleep(chance.uniform(0, 1))
         if driver.poll() is not None:
             break  # a quick machine
@@ -51,13 +53,17 @@ def test_killed_at_random_moments_and_gone_on_with_it_ends_as_if_never_broken(sm
             chance.choice(workers).kill()
         driver.kill()
         driver.wait()
-        _wait_for(lambda workers=workers: not any(_alive(worker) for worker in workers))  # none goes on without its driver
+        _wait_for(
+            lambda workers=workers: not any(_alive(worker) for worker in workers)
+        )  # none goes on without its driver
     kept = {file: file.stat().st_mtime_ns for file in out.glob("trials/*/result.json")}
     resumed = sweep(plan, out, resume=True)
     same(resumed, unbroken)
     same(results(out), unbroken)
     assert all(file.stat().st_mtime_ns == then for file, then in kept.items())
-    assert sorted(f.name for f in out.rglob("*") if f.is_file()) == sorted(f.name for f in (tmp_path / "whole").rglob("*") if f.is_file())
+    assert sorted(f.name for f in out.rglob("*") if f.is_file()) == sorted(
+        f.name for f in (tmp_path / "whole").rglob("*") if f.is_file()
+    )
 
 
 def _states(out):
@@ -90,7 +96,21 @@ def with_failures(texts, tmp_path_factory):
     os.chdir(HERE)
     try:
         specs = ",".join(f"strangers_of_the_lab:{name}" for name in ("Breaks", "Spoils")) + ",rope"
-        words = ["lab", "--profile", "tiny", "--encodings", specs, "--strategies", "none", "--lengths", "1x,2x", "--text", str(texts), "--out", str(out)]
+        words = [
+            "lab",
+            "--profile",
+            "tiny",
+            "--encodings",
+            specs,
+            "--strategies",
+            "none",
+            "--lengths",
+            "1x,2x",
+            "--text",
+            str(texts),
+            "--out",
+            str(out),
+        ]
         done = CliRunner().invoke(app, words)
     finally:
         os.chdir(where)
@@ -104,7 +124,11 @@ def test_a_trial_that_fails_is_recorded_and_the_others_finish(with_failures):
     (lost,) = found["failed"]
     assert lost["encoding"] == "strangers_of_the_lab:Breaks" and "RuntimeError: a stranger's mistake" in lost["why"]
     spoiled, well = found["runs"]
-    assert spoiled["failed"] == "the loss at step 0 is nan" and well["loss_by_length"][0]["loss"] > 0 and "failed" not in well
+    assert (
+        spoiled["failed"] == "the loss at step 0 is nan"
+        and well["loss_by_length"][0]["loss"] > 0
+        and "failed" not in well
+    )
     assert found["missing"] == []
     assert (out / "report.html").exists() and "a stranger's mistake" in (out / "report.md").read_text()
 
@@ -125,7 +149,11 @@ def test_results_say_how_they_were_made(with_failures):
     about = found["provenance"]
     assert found["schema"] == 1 and {"torch", "numpy", "milepost", "accelerate"} <= set(about["versions"])
     protocol = about["protocol"]
-    assert protocol["plan"]["seeds"] == [0] and len(protocol["text"]["sha256"]) == 64 and protocol["plan"]["digest"] == protocol["text"]["sha256"]
+    assert (
+        protocol["plan"]["seeds"] == [0]
+        and len(protocol["text"]["sha256"]) == 64
+        and protocol["plan"]["digest"] == protocol["text"]["sha256"]
+    )
     assert {"loss_by_length", "loss_by_position", "disjoint", "sliding", "intervals", "comparisons"} <= set(protocol)
     assert "date" not in stripped(about)
 
@@ -185,7 +213,10 @@ def test_what_can_not_be_written_is_said_before_training(small, tmp_path, monkey
     def refused(*given):
         raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as patch, pytest.raises(ValueError, match=r"can't write into .*: No space left on device"):
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(ValueError, match=r"can't write into .*: No space left on device"),
+    ):
         patch.setattr(sweeps, "write_json", refused)
         sweep(small(), tmp_path / "out")
     monkeypatch.setattr(sweeps.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
@@ -226,7 +257,9 @@ def test_workers_times_threads_are_at_most_the_cores(small, tmp_path, monkeypatc
 def test_threads_are_those_that_the_run_began_with(small, tmp_path, monkeypatch):
     """The number of threads decides the last bits: a run that goes on with fewer trials, or elsewhere, keeps it."""
     seen = []
-    monkeypatch.setattr(processes, "_one", lambda trial, out, threads, *more: seen.append(threads) or {"failed": "not today"})
+    monkeypatch.setattr(
+        processes, "_one", lambda trial, out, threads, *more: seen.append(threads) or {"failed": "not today"}
+    )
     monkeypatch.setattr(processes, "cores", lambda: 4)
     plan = small(seeds=(0, 1))
     sweep(plan, tmp_path / "out")

@@ -55,7 +55,15 @@ def antecedent(said, length):
     return [t for t in said if 65 <= t < 91][-1], range(65, 91)
 
 
-RULES = {"copy": copy, "previous": previous, "recall": recall, "index": index, "counting": counting, "who": who, "antecedent": antecedent}
+RULES = {
+    "copy": copy,
+    "previous": previous,
+    "recall": recall,
+    "index": index,
+    "counting": counting,
+    "who": who,
+    "antecedent": antecedent,
+}
 
 
 @pytest.mark.parametrize("length", LENGTHS)
@@ -99,7 +107,11 @@ def test_chance_is_not_beaten_by_one_who_knows_no_place():
     """Answers are spread evenly over what may come: no favourite is right more often than by luck (5 sigma)."""
     for task, size in (("copy", 26), ("recall", 16), ("index", 26), ("previous", 26), ("antecedent", 26)):
         ids, scored, _ = rows(task, 64, 1500, seed=2)
-        answers = ids[:, 1:][scored] if task not in ("copy", "previous", "antecedent") else ids[:, 1:][np.arange(1500), scored.argmax(1)]
+        answers = (
+            ids[:, 1:][scored]
+            if task not in ("copy", "previous", "antecedent")
+            else ids[:, 1:][np.arange(1500), scored.argmax(1)]
+        )
         share = np.bincount(answers, minlength=256) / len(answers)
         luck = math.sqrt(1 / size / len(answers))
         assert share.max() < 1 / size + 5 * luck, task
@@ -114,7 +126,9 @@ def test_a_model_that_has_learned_nothing_is_far_from_chance_and_near_all_tokens
     ids, scored, chance = rows(task, 32, 32, seed=0)
     lost, right = scores(model, ids, scored)
     loss = lost.sum() / scored.sum()
-    assert abs(loss - math.log(256)) < 0.05 and chance < math.log(256) - 1  # logits of weights 0.02 are within 0.05 of each other
+    assert (
+        abs(loss - math.log(256)) < 0.05 and chance < math.log(256) - 1
+    )  # logits of weights 0.02 are within 0.05 of each other
     assert right.sum() / scored.sum() < 0.5
 
 
@@ -135,12 +149,17 @@ def test_the_result_is_weighted_by_tokens_and_says_where_a_table_ends(small):
     found = score(plan, Trial("learned", 0, "antecedent"), model)
     ids, scored, chance = rows("antecedent", 16, TESTED, seed=7)
     lost, right = scores(model, ids, scored)
-    assert found[0]["loss"] == pytest.approx(lost.sum() / scored.sum(), rel=1e-12) and found[0]["tokens"] == scored.sum() > TESTED
+    assert (
+        found[0]["loss"] == pytest.approx(lost.sum() / scored.sum(), rel=1e-12)
+        and found[0]["tokens"] == scored.sum() > TESTED
+    )
     assert found[0]["accuracy"] == right.sum() / scored.sum() and found[0]["chance"] == chance == math.log(26)
     assert [row["length"] for row in found] == [16, 32, 64]
     assert [(row["loss"], row.get("note")) for row in found[1:]] == [(None, "table ends")] * 2
     depths = score(plan, Trial("learned", 0, "recall"), model)[0]["by_depth"]
-    assert [row["depth"] for row in depths] == [0.0, 0.5, 1.0] and all(row["low"] <= row["loss"] <= row["high"] for row in depths)
+    assert [row["depth"] for row in depths] == [0.0, 0.5, 1.0] and all(
+        row["low"] <= row["loss"] <= row["high"] for row in depths
+    )
 
 
 def test_training_rows_are_new_at_every_step_and_never_those_of_the_test():

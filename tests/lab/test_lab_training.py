@@ -111,7 +111,11 @@ def test_all_encodings_read_the_same_data_in_the_same_order():
         recipe = Recipe(5, 4, 16, seed=2)
         batches = from_text(ROW, recipe)
         model = Decoder(SHAPE, spec).start(2)
-        train(model, lambda step, batches=batches, seen=seen: seen.append(batches(step)[0].tolist()) or batches(step), recipe)
+        train(
+            model,
+            lambda step, batches=batches, seen=seen: seen.append(batches(step)[0].tolist()) or batches(step),
+            recipe,
+        )
     assert read["nope"] == read["learned"] == read["t5"] and len(read["nope"]) == 5
 
 
@@ -125,7 +129,9 @@ def test_only_the_tokens_that_count_are_learned():
 
     model = Decoder(SHAPE, "rope").start(0)
     done = train(model, batches, Recipe(80, 2, 16))
-    assert done["losses"][0] == pytest.approx(math.log(64), abs=0.1) and done["losses"][-1] < 0.5  # the one token, not the 15 others
+    assert (
+        done["losses"][0] == pytest.approx(math.log(64), abs=0.1) and done["losses"][-1] < 0.5
+    )  # the one token, not the 15 others
     logits = model(torch.full((1, 8), 7))
     assert logits[0, -1].argmax() == 9
 
@@ -177,7 +183,11 @@ def test_a_trial_records_what_was_promised(tried):
             assert row["tokens"] == 6 * 8 and row["bits_per_byte"] == pytest.approx(row["loss"] / math.log(2))
         assert [(row["start"], row["end"]) for row in one["loss_by_position"]] == [(n, n + 4) for n in range(0, 64, 4)]
         assert all(row["low"] <= row["loss"] <= row["high"] for row in one["loss_by_position"])
-    assert "self_extend(" in runs["self-extend"]["spec"] and "rerope(" in runs["rerope"]["spec"] and "yarn" in runs["yarn"]["spec"]
+    assert (
+        "self_extend(" in runs["self-extend"]["spec"]
+        and "rerope(" in runs["rerope"]["spec"]
+        and "yarn" in runs["yarn"]["spec"]
+    )
     assert [(row["length"], row["stride"]) for row in runs["none"]["sliding"]] == [(16, 8), (32, 16), (64, 32)]
     assert {len(one["fixed"]) for name, one in runs.items() if name in plan.strategies[1:]} == {3}
 
@@ -191,13 +201,20 @@ def test_its_numbers_are_those_of_the_saved_model(tried):
         lost = same_targets(model, texts.windows, row["length"], plan.targets)
         assert row["loss"] == pytest.approx(lost.mean(), rel=1e-12)
         assert plain["loss_by_window"][str(row["length"])] == [round(v, 6) for v in lost.mean(1)]
-    for field, measure in (("disjoint", lambda w, n: disjoint(model, w, n)), ("sliding", lambda w, n: sliding(model, w, n, n // 2))):
+    for field, measure in (
+        ("disjoint", lambda w, n: disjoint(model, w, n)),
+        ("sliding", lambda w, n: sliding(model, w, n, n // 2)),
+    ):
         for row in plain[field]:
             lost = [measure(window, row["length"]).reshape(-1) for window in texts.windows]
             assert row["loss"] == pytest.approx(np.mean(lost), rel=1e-12) and row["tokens"] == sum(map(len, lost))
     wide = model.with_encoding(runs["linear"]["spec"])
-    assert runs["linear"]["loss_by_length"][-1]["loss"] == pytest.approx(same_targets(wide, texts.windows, 64, plan.targets).mean(), rel=1e-12)
-    assert runs["linear"]["fixed"][0]["loss"] == pytest.approx(same_targets(wide, texts.windows, 16, plan.targets).mean(), rel=1e-12)
+    assert runs["linear"]["loss_by_length"][-1]["loss"] == pytest.approx(
+        same_targets(wide, texts.windows, 64, plan.targets).mean(), rel=1e-12
+    )
+    assert runs["linear"]["fixed"][0]["loss"] == pytest.approx(
+        same_targets(wide, texts.windows, 16, plan.targets).mean(), rel=1e-12
+    )
 
 
 def test_up_to_the_trained_length_a_strategy_costs_nothing_unless_it_is_fixed(tried):
@@ -205,7 +222,10 @@ def test_up_to_the_trained_length_a_strategy_costs_nothing_unless_it_is_fixed(tr
     for name in ("base", "linear", "ntk", "dynamic", "yarn", "self-extend", "rerope"):
         assert runs[name]["loss_by_length"][0] == runs["none"]["loss_by_length"][0]
     assert runs["dynamic"]["fixed"][0] == runs["none"]["loss_by_length"][0]  # it looks at the text's own length
-    assert all(runs[name]["fixed"][0]["loss"] != runs["none"]["loss_by_length"][0]["loss"] for name in ("base", "linear", "ntk", "yarn"))
+    assert all(
+        runs[name]["fixed"][0]["loss"] != runs["none"]["loss_by_length"][0]["loss"]
+        for name in ("base", "linear", "ntk", "yarn")
+    )
 
 
 def test_tuning_trains_at_the_longest_length(tried):
@@ -223,7 +243,10 @@ def test_attention_is_there_at_the_trained_and_the_longest_length(tried):
     assert [look["length"] for look in looks] == [16, 64]
     for look in looks:
         assert len(look["heads"]) == plan.shape.layers * plan.shape.heads
-        assert all(sum(head["distance"]) == pytest.approx(1, abs=1e-4) and head["edges"][-1] == look["length"] for head in look["heads"])
+        assert all(
+            sum(head["distance"]) == pytest.approx(1, abs=1e-4) and head["edges"][-1] == look["length"]
+            for head in look["heads"]
+        )
 
 
 def test_two_trials_of_one_seed_are_equal(small, tmp_path):
@@ -234,10 +257,17 @@ def test_two_trials_of_one_seed_are_equal(small, tmp_path):
 def test_past_a_learned_table_it_says_so(small, tmp_path):
     (one,) = run(small(("learned",)), tmp_path)
     first, *rest = one["loss_by_length"]
-    assert first["loss"] > 0 and [(row["loss"], row["note"], row["tokens"]) for row in rest] == [(None, "table ends", 0)] * 2
+    assert (
+        first["loss"] > 0
+        and [(row["loss"], row["note"], row["tokens"]) for row in rest] == [(None, "table ends", 0)] * 2
+    )
     assert [row["end"] for row in one["loss_by_position"]] == [4, 8, 12, 16]
     assert [look["length"] for look in one["attention"]] == [16]
-    assert [row["loss"] is None for row in one["disjoint"]] == [row["loss"] is None for row in one["sliding"]] == [False, True, True]
+    assert (
+        [row["loss"] is None for row in one["disjoint"]]
+        == [row["loss"] is None for row in one["sliding"]]
+        == [False, True, True]
+    )
     assert list(one["loss_by_window"]) == ["16"]
 
 
@@ -249,7 +279,12 @@ def test_a_strangers_table_ends_too(small, tmp_path):
 
 def test_a_loss_that_is_no_number_is_recorded_as_such(small, tmp_path):
     (one,) = run(small((f"{HERE}:NotANumber",)), tmp_path / "a")
-    assert one["failed"] == "the loss at step 0 is nan" and one["loss_by_length"] == [] and one["strategy"] == "none" and one["parameters"] > 0
+    assert (
+        one["failed"] == "the loss at step 0 is nan"
+        and one["loss_by_length"] == []
+        and one["strategy"] == "none"
+        and one["parameters"] > 0
+    )
     (one,) = run(small((f"{HERE}:FarNotANumber",)), tmp_path / "b")
     assert [row.get("note") for row in one["loss_by_length"]] == [None, None, "the loss is no number"]
     assert [row["loss"] for row in one["loss_by_position"]][8:] == [None] * 8

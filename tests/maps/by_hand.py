@@ -31,7 +31,9 @@ def distance(enc: Encoding, m: int, n: int) -> float | None:
         return float(sum(Fraction(1) if step <= enc.window else slow for step in range(1, m - n + 1)))
     if isinstance(enc, DualChunk):
         every = enc.chunk - enc.local
-        mine, its = (max(edge for edge in range(0, t + 1, every) if edge <= t) for t in (m, n))  # where the chunks of m and n start
+        mine, its = (
+            max(edge for edge in range(0, t + 1, every) if edge <= t) for t in (m, n)
+        )  # where the chunks of m and n start
         if mine == its:
             return m - n
         if mine - its == every:  # neighbouring chunks: true distances, until the query is `local` past the edge
@@ -61,7 +63,13 @@ def score(rope: RoPE, q: list[float], k: list[float], apart: float) -> float:
     total = 0.0
     for pair in range(size // 2):
         a, b = (pair, pair + size // 2) if rope.pairing == "half" else (2 * pair, 2 * pair + 1)
-        w = rope.spectrum.frequencies[pair] if rope.scaling is not None else rope.base ** (-2 * pair / size) if pair < live else 0.0
+        w = (
+            rope.spectrum.frequencies[pair]
+            if rope.scaling is not None
+            else rope.base ** (-2 * pair / size)
+            if pair < live
+            else 0.0
+        )
         c, s = math.cos(apart * w), math.sin(apart * w)
         total += (q[a] * c - q[b] * s) * k[a] + (q[a] * s + q[b] * c) * k[b]
     return rope.spectrum.temperature * total + sum(q[c] * k[c] for c in range(size, D))
@@ -83,17 +91,30 @@ def logits(enc: Encoding, q: Tensor, k: Tensor, at: Layout, to: Layout) -> Tenso
                 if apart is None:
                     continue
                 for h in range(H):
-                    out[b, h, i, j] = score(rope, q[b, h, i].tolist(), k[b, h // group, j].tolist(), apart) / math.sqrt(D)
+                    out[b, h, i, j] = score(rope, q[b, h, i].tolist(), k[b, h // group, j].tolist(), apart) / math.sqrt(
+                        D
+                    )
     return out
 
 
 def room(q: Tensor, k: Tensor, farthest: float, temperature: float = 1.0) -> float:
     """What float64 permits: two angles off by eps of the place each, their cosines and sines rounded, D products added up."""
     D = q.shape[-1]
-    return EPS * (4 * (farthest + 4) + 2 * D) * 2 * D * q.abs().max().item() * k.abs().max().item() * temperature / math.sqrt(D)
+    return (
+        EPS
+        * (4 * (farthest + 4) + 2 * D)
+        * 2
+        * D
+        * q.abs().max().item()
+        * k.abs().max().item()
+        * temperature
+        / math.sqrt(D)
+    )
 
 
-def agree(enc: Encoding, at: Layout, to: Layout | None = None, *, batch: int = 1, heads: int = 2, shared: int = 1) -> None:
+def agree(
+    enc: Encoding, at: Layout, to: Layout | None = None, *, batch: int = 1, heads: int = 2, shared: int = 1
+) -> None:
     """The reference's logits are those found by hand, for random q and k with ``shared`` query heads to a key head."""
     to = at if to is None else to
     D = enc.head_dim

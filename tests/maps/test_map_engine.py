@@ -29,16 +29,22 @@ VARIANTS = (
 )
 SLOW = ("compiles", "backends_agree", "gradients")
 """Laws that the variants leave to the maps above, whose code they run."""
-TRIED = [(name, enc, law) for name, enc in MAPS.items() for law in LAWS if (name, law.__name__) != ("rerope", "compiles")]  # leaky is the same page
+TRIED = [
+    (name, enc, law) for name, enc in MAPS.items() for law in LAWS if (name, law.__name__) != ("rerope", "compiles")
+]  # leaky is the same page
 TRIED += [(text, text, law) for text in VARIANTS for law in LAWS if law.__name__ not in SLOW]
 
 
-@pytest.mark.parametrize(("enc", "law"), [(enc, law) for _, enc, law in TRIED], ids=[f"{name} {law.__name__}" for name, _, law in TRIED])
+@pytest.mark.parametrize(
+    ("enc", "law"), [(enc, law) for _, enc, law in TRIED], ids=[f"{name} {law.__name__}" for name, _, law in TRIED]
+)
 def test_every_map_obeys_every_law(enc, law):
     enc = build(enc, heads=4, head_dim=8) if isinstance(enc, str) else enc
     (found,) = check_encoding(enc, [law]).verdicts
     assert found.passed is not False, found.detail
-    excused = law.__name__ in ("rotation", "every_axis_is_seen") or (law.__name__ == "toeplitz" and "bias" not in enc.points)
+    excused = law.__name__ in ("rotation", "every_axis_is_seen") or (
+        law.__name__ == "toeplitz" and "bias" not in enc.points
+    )
     assert (found.passed is None) == excused, found.detail
 
 
@@ -53,7 +59,9 @@ def test_what_is_declared_follows_the_arguments():
         assert not list(enc.parameters()) and not enc.state_dict()
 
 
-def random(tokens: int, heads: int = 4, shared: int = 2, batch: int = 1, dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, ...]:
+def random(
+    tokens: int, heads: int = 4, shared: int = 2, batch: int = 1, dtype: torch.dtype = torch.float64
+) -> tuple[torch.Tensor, ...]:
     shapes = [(batch, h, tokens, 8) for h in (heads, heads // shared, heads // shared)]
     return tuple(torch.randn(shape, dtype=torch.float64).to(dtype) for shape in shapes)
 
@@ -167,7 +175,9 @@ def test_narrow_numbers_are_widened_for_the_work_and_rounded_once(enc, dtype):
     wide = [t.double() for t in narrow]
     exact, rough = attend(*wide, enc, backend="reference"), attend(*narrow, enc)
     assert rough.dtype == dtype
-    work = torch.finfo(torch.float32).eps / EPS * off(*wide, 4)  # angles are float64; cosines, products and sums float32
+    work = (
+        torch.finfo(torch.float32).eps / EPS * off(*wide, 4)
+    )  # angles are float64; cosines, products and sums float32
     assert ((rough.double() - exact).abs() <= work + torch.finfo(dtype).eps * exact.abs()).all()
 
 

@@ -204,7 +204,9 @@ MISTAKES = (
 )
 
 
-@pytest.mark.parametrize(("cls", "right", "wrong"), MISTAKES, ids=[f"{cls.__name__}: {right} as {wrong}" for cls, right, wrong in MISTAKES])
+@pytest.mark.parametrize(
+    ("cls", "right", "wrong"), MISTAKES, ids=[f"{cls.__name__}: {right} as {wrong}" for cls, right, wrong in MISTAKES]
+)
 def test_a_mistake_planted_in_a_page_is_caught(monkeypatch, cls, right, wrong):
     cases = [enc for enc in MAPS.values() if type(enc) is cls]
     source = textwrap.dedent(inspect.getsource(cls.rescore))

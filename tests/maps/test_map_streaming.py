@@ -25,7 +25,9 @@ def read(cache: KVCache, q, k, v, t: int, step: int = 1) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("sinks", "window"), SIZES)
-@pytest.mark.parametrize("rope", ["rope", "rope(pairing='interleaved', rotary=4)", "rope(scaling=yarn(factor=4.0, trained=8))"])
+@pytest.mark.parametrize(
+    "rope", ["rope", "rope(pairing='interleaved', rotary=4)", "rope(scaling=yarn(factor=4.0, trained=8))"]
+)
 def test_it_is_a_rope_cache_that_evicts_after_every_token(sinks, window, rope):
     plain, n = build(rope, head_dim=8), 27
     q, k, v = random(n)

@@ -29,7 +29,9 @@ def test_reach_is_the_largest_distance_of_all_pairs(enc):
     for length in range(1, 40):
         m = length - 1
         most = max(most, *(d for n in range(length) if (d := distance(enc, m, n)) is not None))
-        assert enc.reach(length) == pytest.approx(most, rel=1e-15)  # a fraction rounded once, against one rounded thrice at most
+        assert enc.reach(length) == pytest.approx(
+            most, rel=1e-15
+        )  # a fraction rounded once, against one rounded thrice at most
 
 
 def test_the_rule_of_self_extend_keeps_texts_in_the_trained_range():
@@ -43,7 +45,9 @@ def test_the_rule_of_self_extend_keeps_texts_in_the_trained_range():
             continue
         tried += 1
         reach = SelfExtend(PLAIN, group=group, window=window).reach(length)
-        assert reach < window + (length - window) / group + 1 <= 2 / 3 * trained + 1 <= trained  # floors add less than one place
+        assert (
+            reach < window + (length - window) / group + 1 <= 2 / 3 * trained + 1 <= trained
+        )  # floors add less than one place
         assert reach < length
 
 
@@ -56,7 +60,9 @@ def test_published_settings_reach_what_their_models_were_trained_for():
 
 
 @pytest.mark.parametrize("length", [0, -1, 2.5, True, "8"])
-@pytest.mark.parametrize("enc", [SelfExtend(PLAIN), ReRoPE(PLAIN), DualChunk(PLAIN, chunk=8, local=2), Streaming(PLAIN)], ids=str)
+@pytest.mark.parametrize(
+    "enc", [SelfExtend(PLAIN), ReRoPE(PLAIN), DualChunk(PLAIN, chunk=8, local=2), Streaming(PLAIN)], ids=str
+)
 def test_a_text_has_at_least_one_token(enc, length):
     with pytest.raises(ValueError, match="length must be a whole number of at least 1"):
         enc.reach(length)
@@ -73,7 +79,10 @@ def test_a_map_of_ones_own_says_how_far_it_reaches():
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ("self_extend(rope=rope(base=500000.0), group=4, window=128)", "self_extend(rope=rope(head_dim=64, base=500000.0), group=4, window=128)"),
+        (
+            "self_extend(rope=rope(base=500000.0), group=4, window=128)",
+            "self_extend(rope=rope(head_dim=64, base=500000.0), group=4, window=128)",
+        ),
         ("self_extend(rope=rope)", "self_extend(rope=rope(head_dim=64))"),
         ("self_extend(rope=rope(head_dim=32))", "self_extend(rope=rope(head_dim=32))"),
         ("rerope(rope=rope, window=256, leak=16.0)", "rerope(rope=rope(head_dim=64), window=256, leak=16.0)"),
@@ -122,7 +131,10 @@ def test_what_is_no_plain_rope_is_refused_with_what_to_do(cls):
     assert cls(dynamic.at(64)).head_dim == 8
     for wrong in (ALiBi(heads=2), PLAIN + ALiBi(heads=2), Encoding(), None, 4, SelfExtend(PLAIN)):
         said = sentence(lambda wrong=wrong: cls(wrong))
-        assert "maps the places of a RoPE" in said and (repr(wrong) if isinstance(wrong, Encoding) else type(wrong).__name__) in said
+        assert (
+            "maps the places of a RoPE" in said
+            and (repr(wrong) if isinstance(wrong, Encoding) else type(wrong).__name__) in said
+        )
 
 
 @pytest.mark.parametrize(
@@ -142,7 +154,10 @@ def test_what_is_no_plain_rope_is_refused_with_what_to_do(cls):
         (lambda: Streaming(PLAIN, sinks=-1), ("sinks", "at least 0", "got -1")),
         (lambda: Streaming(PLAIN, window=0), ("window", "at least 1", "got 0")),
         (lambda: build("self_extend", head_dim=8), ("self_extend needs rope", "self_extend(rope=rope(...))")),
-        (lambda: build("dual_chunk(rope=rope)", head_dim=8), ("dual_chunk needs chunk, local", "dual_chunk(chunk=...)")),
+        (
+            lambda: build("dual_chunk(rope=rope)", head_dim=8),
+            ("dual_chunk needs chunk, local", "dual_chunk(chunk=...)"),
+        ),
         (lambda: build("self_extend(rope=rope)"), ("rope needs head_dim",)),
         (lambda: build("self_extend(rope=rope, window=2.5)", head_dim=8), ("window of self_extend must be int", "2.5")),
         (lambda: build("self_extend(rope='rope')", head_dim=8), ("RoPE", "str")),

@@ -11,7 +11,10 @@ L, WINDOW = 150, 20
 
 def given(length=L):
     draw = torch.Generator().manual_seed(0)
-    return (torch.randn(2, 4, length, 8, dtype=torch.float64, generator=draw), torch.randn(2, 2, length, 8, dtype=torch.float64, generator=draw))
+    return (
+        torch.randn(2, 4, length, 8, dtype=torch.float64, generator=draw),
+        torch.randn(2, 2, length, 8, dtype=torch.float64, generator=draw),
+    )
 
 
 def weights(q, k, window, scale):
@@ -42,7 +45,10 @@ def test_they_are_those_of_the_dense_weights_of_the_queries_that_count(queries, 
 
 
 def test_queries_are_at_even_distances_and_all_where_there_are_few():
-    assert picked(0, 8, 4).tolist() == [1, 3, 5, 7] and picked(10, 14, 9).tolist() == [10, 11, 12, 13] == picked(10, 14, None).tolist()
+    assert (
+        picked(0, 8, 4).tolist() == [1, 3, 5, 7]
+        and picked(10, 14, 9).tolist() == [10, 11, 12, 13] == picked(10, 14, None).tolist()
+    )
     some = picked(0, 4096, 256)
     assert len(some) == 256 and set((some[1:] - some[:-1]).tolist()) == {16} and some[0] >= 0 and some[-1] < 4096
 
@@ -59,4 +65,6 @@ def test_texts_read_one_by_one_are_as_if_read_together():
     alone = average([statistics(q[n : n + 1], k[n : n + 1], Encoding(), 3, queries=40) for n in range(2)])
     for one, other in zip(together, alone, strict=True):
         assert (one.layer, one.head, one.edges) == (other.layer, other.head, other.edges)
-        assert (*one.distance, one.mean, one.entropy, one.sink) == pytest.approx((*other.distance, other.mean, other.entropy, other.sink), rel=1e-12)
+        assert (*one.distance, one.mean, one.entropy, one.sink) == pytest.approx(
+            (*other.distance, other.mean, other.entropy, other.sink), rel=1e-12
+        )

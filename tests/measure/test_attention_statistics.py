@@ -36,7 +36,9 @@ def test_they_are_those_of_the_dense_weights(spec, first):
     for head in statistics(q, k, enc, layer=3, first=first):
         mine, count = p[:, head.head], 2 * (L - first)
         for number, (a, e) in enumerate(zip(head.edges, head.edges[1:], strict=False)):
-            assert head.distance[number] == pytest.approx((mine * ((distance >= a) & (distance < e))).sum().item() / count, abs=1e-12)
+            assert head.distance[number] == pytest.approx(
+                (mine * ((distance >= a) & (distance < e))).sum().item() / count, abs=1e-12
+            )
         assert head.layer == 3
         assert head.mean == pytest.approx((mine * distance).sum().item() / count, rel=1e-12)
         assert head.entropy == pytest.approx(-torch.special.xlogy(mine, mine).sum().item() / count, rel=1e-12)
@@ -62,7 +64,12 @@ def test_heads_may_share_keys():
 
 
 def test_edges_double_up_to_the_length():
-    assert edges_for(1) == (0, 1) and edges_for(2) == (0, 1, 2) and edges_for(64) == (0, 1, 2, 4, 8, 16, 32, 64) and edges_for(65)[-1] == 128
+    assert (
+        edges_for(1) == (0, 1)
+        and edges_for(2) == (0, 1, 2)
+        and edges_for(64) == (0, 1, 2, 4, 8, 16, 32, 64)
+        and edges_for(65)[-1] == 128
+    )
 
 
 def test_queries_to_count_from_are_some():

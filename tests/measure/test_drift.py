@@ -58,7 +58,13 @@ def test_a_cache_that_lost_its_past_is_seen(spec):
 
 def test_numbers_are_those_by_hand():
     whole, cached, exact = torch.tensor([[0.0, 1.0]]), torch.tensor([[0.0, 1.5]]), torch.tensor([[0.0, 1.01]])
-    found = drift(lambda ids: whole, lambda ids, said: torch.stack([torch.zeros(1, 2), cached], 1), torch.zeros(1, 5, dtype=torch.long), 2, lambda ids: exact)
+    found = drift(
+        lambda ids: whole,
+        lambda ids, said: torch.stack([torch.zeros(1, 2), cached], 1),
+        torch.zeros(1, 5, dtype=torch.long),
+        2,
+        lambda ids: exact,
+    )
     p, q = 1 / (1 + math.exp(-1.0)), 1 / (1 + math.exp(-1.5))
     assert found.largest == pytest.approx(0.5)
     assert found.divergence == pytest.approx(p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q)), rel=1e-6)
@@ -69,11 +75,22 @@ def test_without_an_exact_model_nothing_is_judged_and_no_number_is_beyond():
     ids = torch.zeros(1, 5, dtype=torch.long)
     far = drift(lambda ids: torch.zeros(1, 2), lambda ids, said: torch.ones(1, said, 2) * torch.arange(2.0), ids, 1)
     assert far.allowed is None and not far.beyond and far.largest == 1.0
-    nan = drift(lambda ids: torch.zeros(1, 2), lambda ids, said: torch.full((1, said, 2), float("nan")), ids, 1, lambda ids: torch.zeros(1, 2))
+    nan = drift(
+        lambda ids: torch.zeros(1, 2),
+        lambda ids, said: torch.full((1, said, 2), float("nan")),
+        ids,
+        1,
+        lambda ids: torch.zeros(1, 2),
+    )
     assert nan.beyond and math.isnan(nan.largest)
 
 
 @pytest.mark.parametrize("said", [0, 5])
 def test_some_tokens_come_one_by_one_and_some_do_not(said):
     with pytest.raises(ValueError, match=f"from 1 to 4 of 5 tokens can come one by one, got {said}"):
-        drift(lambda ids: torch.zeros(1, 2), lambda ids, said: torch.zeros(1, said, 2), torch.zeros(1, 5, dtype=torch.long), said)
+        drift(
+            lambda ids: torch.zeros(1, 2),
+            lambda ids, said: torch.zeros(1, said, 2),
+            torch.zeros(1, 5, dtype=torch.long),
+            said,
+        )

@@ -32,7 +32,9 @@ def test_the_mean_is_of_tokens_not_of_files_or_windows():
     assert found.value == pytest.approx(32 / 12) and found.tokens == 12
     rows = mean(LOSSES.sum(1), FILES, counts=np.full(7, 5))
     same = mean(LOSSES, FILES)
-    assert (rows.value, rows.low, rows.high, rows.tokens) == pytest.approx((same.value, same.low, same.high, same.tokens), rel=1e-12)
+    assert (rows.value, rows.low, rows.high, rows.tokens) == pytest.approx(
+        (same.value, same.low, same.high, same.tokens), rel=1e-12
+    )
 
 
 def test_names_of_files_are_only_names():
@@ -48,7 +50,9 @@ def test_of_one_file_there_is_no_interval():
 def test_a_paired_difference_takes_out_what_makes_files_hard():
     better = LOSSES - 0.1 + RNG.normal(0, 0.01, LOSSES.shape)
     found = difference(LOSSES, better, FILES)
-    assert found.value == pytest.approx((better - LOSSES).mean(), rel=1e-9) and found.high < 0  # b loses less than a: a gain
+    assert (
+        found.value == pytest.approx((better - LOSSES).mean(), rel=1e-9) and found.high < 0
+    )  # b loses less than a: a gain
     assert found.high - found.low < 0.1 * (mean(LOSSES, FILES).high - mean(LOSSES, FILES).low)
     assert difference(better, LOSSES, FILES).low > 0
 

@@ -66,7 +66,10 @@ def test_more_context_is_another_loss(model):
 @pytest.mark.parametrize("length", [7, 10, 49])
 def test_disjoint_windows(model, length):
     count = 49 // length
-    want = [[loss_of(model, TEXT[n * length : n * length + k + 1], TEXT[n * length + k + 1]) for k in range(length)] for n in range(count)]
+    want = [
+        [loss_of(model, TEXT[n * length : n * length + k + 1], TEXT[n * length + k + 1]) for k in range(length)]
+        for n in range(count)
+    ]
     assert np.abs(disjoint(model, TEXT, length) - want).max() < CLOSE
 
 
@@ -94,7 +97,12 @@ def counting(ids):
 def test_every_token_is_scored_exactly_once():
     text = np.arange(50)
     shift = math.log(sum(math.exp(-n) for n in range(64)))
-    for lost in (disjoint(counting, text, 7), sliding(counting, text, 10, 3), sliding(counting, text, 49, 5), disjoint(counting, text, 1)):
+    for lost in (
+        disjoint(counting, text, 7),
+        sliding(counting, text, 10, 3),
+        sliding(counting, text, 49, 5),
+        disjoint(counting, text, 1),
+    ):
         tokens = np.rint(lost.reshape(-1) - shift).astype(int)
         assert tokens.tolist() == list(range(1, len(tokens) + 1))
     assert len(sliding(counting, text, 10, 3)) == 49 and len(disjoint(counting, text, 7)) == 7
@@ -119,7 +127,9 @@ def test_by_position_of_a_model_that_depends_on_the_length_reads_up_to_each_buck
     for (a, e), got in zip(edges, each, strict=True):
         assert np.abs(got - token_losses(model, WINDOWS[:, : e + 1])[:, a:e]).max() < CLOSE
     once = by_position(model, WINDOWS, edges)
-    assert max(np.abs(a - b).max() for a, b in zip(once, each, strict=True)) > 1e6 * CLOSE  # one pass would be something else
+    assert (
+        max(np.abs(a - b).max() for a, b in zip(once, each, strict=True)) > 1e6 * CLOSE
+    )  # one pass would be something else
 
 
 def test_the_last_bucket_is_where_position_and_length_meet(model):

@@ -49,7 +49,15 @@ def test_a_slope_is_found_later_and_is_said_to_be_less_sharp():
     assert seen.within >= 64 and seen.top == pytest.approx(seen.baseline + 2.9, abs=0.5)
 
 
-@pytest.mark.parametrize("extra", [lambda place: 0.0, lambda place: 2.0 * (place < 16), lambda place: 3.0 / (1 + place), lambda place: -0.5 * (place > 200)])
+@pytest.mark.parametrize(
+    "extra",
+    [
+        lambda place: 0.0,
+        lambda place: 2.0 * (place < 16),
+        lambda place: 3.0 / (1 + place),
+        lambda place: -0.5 * (place > 200),
+    ],
+)
 def test_nothing_is_found_where_nothing_fails(extra):
     assert found(extra) is None
 
@@ -98,7 +106,13 @@ def test_buckets_beyond_the_trained_length_are_no_baseline():
 
 def test_a_loss_that_is_no_number_is_a_failure():
     seen = found(lambda place: math.nan if place >= 320 else 0.0)
-    assert seen is not None and seen.start == 320 and seen.top == math.inf and seen.within == 16 and seen.rise.low == math.inf
+    assert (
+        seen is not None
+        and seen.start == 320
+        and seen.top == math.inf
+        and seen.within == 16
+        and seen.rise.low == math.inf
+    )
 
 
 def test_what_is_read_again_is_the_same_tokens_with_the_beginning_that_the_model_wants():

@@ -73,7 +73,10 @@ def test_a_tie_is_not_right_and_what_is_no_number_neither():
         assert all(cell.right.value == 0.0 for cell in retrieval(last, HAYS, dealt, [20]))
 
 
-@pytest.mark.parametrize(("right", "trials", "low", "high"), [(0, 10, 0.0, 0.2775), (10, 10, 0.7225, 1.0), (5, 10, 0.2366, 0.7634), (1, 20, 0.0089, 0.2361)])
+@pytest.mark.parametrize(
+    ("right", "trials", "low", "high"),
+    [(0, 10, 0.0, 0.2775), (10, 10, 0.7225, 1.0), (5, 10, 0.2366, 0.7634), (1, 20, 0.0089, 0.2361)],
+)
 def test_wilson_s_interval_is_that_of_tables(right, trials, low, high):
     """The numbers are those of published tables of Wilson's score interval."""
     found = share(right, trials)

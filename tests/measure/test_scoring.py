@@ -22,7 +22,9 @@ class Scorer:
 
     def losses(self, ids):
         self.asked.append(ids.clone())
-        return F.cross_entropy(TABLE[ids[:, :-1]].flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view(len(ids), -1)
+        return F.cross_entropy(TABLE[ids[:, :-1]].flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view(
+            len(ids), -1
+        )
 
 
 def test_a_model_that_scores_by_itself_is_asked_for_losses_alone():
@@ -34,8 +36,14 @@ def test_the_first_token_of_a_text_is_the_one_that_the_model_wants():
     found = same_targets(model, WINDOWS, 12, 4, begin=3)
     (ids,) = model.asked
     assert ids.shape == (3, 13) and (ids[:, 0] == 3).all() and np.array_equal(ids[:, 1:].numpy(), WINDOWS[:, -12:])
-    assert np.array_equal(found, same_targets(Scorer(), WINDOWS, 12, 4))  # a model of one token back does not see the first
-    assert begun(WINDOWS, None) is WINDOWS and (begun(WINDOWS, 3)[:, 0] == 3).all() and np.array_equal(begun(WINDOWS, 3)[:, 1:], WINDOWS[:, 1:])
+    assert np.array_equal(
+        found, same_targets(Scorer(), WINDOWS, 12, 4)
+    )  # a model of one token back does not see the first
+    assert (
+        begun(WINDOWS, None) is WINDOWS
+        and (begun(WINDOWS, 3)[:, 0] == 3).all()
+        and np.array_equal(begun(WINDOWS, 3)[:, 1:], WINDOWS[:, 1:])
+    )
 
 
 def test_a_model_is_where_it_says():

@@ -29,7 +29,9 @@ def reader(spec):
 @pytest.mark.parametrize("spec", ["rope", "alibi", "t5", "nope", "rope + alibi"])
 def test_a_scheme_of_distances_is_exact_up_to_rounding(spec):
     for one in shifted(reader(spec), WINDOWS, [0, 1, 16, 4000], GROUPS):
-        assert one.largest < 1e-9 and abs(one.difference.value) < 1e-9, one.first  # float64: 16 digits, angles below 4000
+        assert one.largest < 1e-9 and abs(one.difference.value) < 1e-9, (
+            one.first
+        )  # float64: 16 digits, angles below 4000
 
 
 @pytest.mark.parametrize("spec", ["learned", "sinusoidal"])
@@ -59,11 +61,16 @@ def test_the_sign_and_the_pairing_are_those_of_a_difference_to_position_0():
 
     def losses(ids, first):
         which = [int((row.numpy() == WINDOWS).all(1).argmax()) for row in ids]
-        return torch.tensor(hard[which])[:, None].expand(-1, 16) + first / 100  # later is worse; windows differ by far more than that
+        return (
+            torch.tensor(hard[which])[:, None].expand(-1, 16) + first / 100
+        )  # later is worse; windows differ by far more than that
 
     home, later = shifted(losses, WINDOWS, [0, 10], GROUPS)
     assert home.difference.value == 0 == home.largest
-    assert later.difference.value == pytest.approx(0.1) and later.difference.low == pytest.approx(0.1) == later.difference.high
+    assert (
+        later.difference.value == pytest.approx(0.1)
+        and later.difference.low == pytest.approx(0.1) == later.difference.high
+    )
     assert later.loss.value == pytest.approx(hard.mean() + 0.1) and later.loss.tokens == 80
 
 

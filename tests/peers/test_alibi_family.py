@@ -91,7 +91,9 @@ def test_every_row_of_a_square_is_that_of_bloom_for_a_left_padded_batch_too():
 
 @pytest.mark.parametrize("padding", [0, 17])
 def test_a_bloom_attention_layer_gives_the_same_output(padding):
-    layer = bloom.BloomAttention(transformers.BloomConfig(hidden_size=C, n_head=H, hidden_dropout=0.0, attention_dropout=0.0), layer_idx=0).eval()
+    layer = bloom.BloomAttention(
+        transformers.BloomConfig(hidden_size=C, n_head=H, hidden_dropout=0.0, attention_dropout=0.0), layer_idx=0
+    ).eval()
     mask = ones(60, batch=2)
     mask[1, :padding] = 0
     at = Layout.padded(mask)
@@ -104,13 +106,34 @@ def test_a_bloom_attention_layer_gives_the_same_output(padding):
 
 
 def test_a_bloom_layer_decodes_the_same_rows_through_its_cache():
-    layer = bloom.BloomAttention(transformers.BloomConfig(hidden_size=C, n_head=H, hidden_dropout=0.0, attention_dropout=0.0), layer_idx=0).eval()
+    layer = bloom.BloomAttention(
+        transformers.BloomConfig(hidden_size=C, n_head=H, hidden_dropout=0.0, attention_dropout=0.0), layer_idx=0
+    ).eval()
     x, cache = torch.randn(1, 40, C), transformers.DynamicCache()
     q, k, v = layer._reshape(layer.query_key_value(x))
-    layer(x[:, :30], torch.zeros(1, 30, C), bloom.build_alibi_tensor(ones(30), H, torch.float32), additive(Layout.dense(30).mask()), layer_past=cache)
+    layer(
+        x[:, :30],
+        torch.zeros(1, 30, C),
+        bloom.build_alibi_tensor(ones(30), H, torch.float32),
+        additive(Layout.dense(30).mask()),
+        layer_past=cache,
+    )
     for t in range(30, 40):
-        theirs, _ = layer(x[:, t : t + 1], torch.zeros(1, 1, C), bloom.build_alibi_tensor(ones(t + 1), H, torch.float32), None, layer_past=cache)
-        ours = attend(q[:, :, t : t + 1], k[:, :, : t + 1], v[:, :, : t + 1], ALiBi(heads=H), at=Layout.decode(t), to=Layout.dense(t + 1))
+        theirs, _ = layer(
+            x[:, t : t + 1],
+            torch.zeros(1, 1, C),
+            bloom.build_alibi_tensor(ones(t + 1), H, torch.float32),
+            None,
+            layer_past=cache,
+        )
+        ours = attend(
+            q[:, :, t : t + 1],
+            k[:, :, : t + 1],
+            v[:, :, : t + 1],
+            ALiBi(heads=H),
+            at=Layout.decode(t),
+            to=Layout.dense(t + 1),
+        )
         assert gap(layer.dense(merge(ours)), theirs) < 1e-5
 
 

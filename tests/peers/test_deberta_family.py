@@ -52,7 +52,13 @@ def table(x: Tensor) -> Tensor:
 
 
 def config(kind: str, **more: object) -> object:
-    made = {"hidden_size": C, "num_attention_heads": H, "relative_attention": True, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    made = {
+        "hidden_size": C,
+        "num_attention_heads": H,
+        "relative_attention": True,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+    }
     return getattr(transformers, kind)(**{**made, **more})
 
 
@@ -88,7 +94,13 @@ def test_every_distance_falls_into_the_bucket_of_version_2(v2, buckets, span):
 @pytest.mark.parametrize("share", [True, False], ids=["shared projections", "own projections"])
 def test_a_layer_of_version_2_gives_the_same_weights_and_output(v2, buckets, span, length, terms, share):
     """v3 checkpoints share the projections of content (share_att_key) and have 256 buckets, whose middle is at distance 128."""
-    setup = config("DebertaV2Config", position_buckets=buckets, max_relative_positions=span, pos_att_type=list(terms), share_att_key=share)
+    setup = config(
+        "DebertaV2Config",
+        position_buckets=buckets,
+        max_relative_positions=span,
+        pos_att_type=list(terms),
+        share_att_key=share,
+    )
     layer = randomised(v2.DisentangledSelfAttention(setup))
     side = buckets if buckets > 0 else span
     x, rel = torch.randn(1, length, C), torch.randn(2 * side, C)
@@ -96,11 +108,15 @@ def test_a_layer_of_version_2_gives_the_same_weights_and_output(v2, buckets, spa
 
     to_key = layer.key_proj if share else getattr(layer, "pos_key_proj", None)
     to_query = layer.query_proj if share else getattr(layer, "pos_query_proj", None)
-    enc = DeBERTa(heads=H, head_dim=D, buckets=buckets if buckets > 0 else None, span=span, c2p="c2p" in terms, p2c="p2c" in terms)
+    enc = DeBERTa(
+        heads=H, head_dim=D, buckets=buckets if buckets > 0 else None, span=span, c2p="c2p" in terms, p2c="p2c" in terms
+    )
     filled(enc, to_key(rel) if to_key else None, to_query(rel) if to_query else None)
     q, k, v = (split(p(x)) for p in (layer.query_proj, layer.key_proj, layer.value_proj))
     ours = attend(q, k, v, enc, at=Layout.dense(length), causal=False, details=True)
-    of_position = layer.disentangled_attention_bias(q.flatten(0, 1), k.flatten(0, 1), None, rel, 1 + len(terms)).view(1, H, length, length)
+    of_position = layer.disentangled_attention_bias(q.flatten(0, 1), k.flatten(0, 1), None, rel, 1 + len(terms)).view(
+        1, H, length, length
+    )
     scores = q @ k.transpose(-1, -2) / math.sqrt(D * (1 + len(terms))) + of_position
     # float32 sums of logits of this size round by about 2^-24 of it each, in another order
     allowed = 16 * 2**-24 * max(1.0, scores.abs().max().item())
@@ -110,7 +126,13 @@ def test_a_layer_of_version_2_gives_the_same_weights_and_output(v2, buckets, spa
 
 
 def test_a_padded_batch_of_version_2_attends_as_in_transformers(v2):
-    setup = config("DebertaV2Config", position_buckets=32, max_relative_positions=128, pos_att_type=["c2p", "p2c"], share_att_key=True)
+    setup = config(
+        "DebertaV2Config",
+        position_buckets=32,
+        max_relative_positions=128,
+        pos_att_type=["c2p", "p2c"],
+        share_att_key=True,
+    )
     layer = randomised(v2.DisentangledSelfAttention(setup))
     mask = torch.ones(2, 60, dtype=torch.bool)
     mask[1, 40:] = False
@@ -126,10 +148,14 @@ def test_a_padded_batch_of_version_2_attends_as_in_transformers(v2):
 def test_a_layer_of_version_1_gives_the_same_weights_and_output(v1, length):
     """Version 1 cuts its table to the length of the text, and loses no row that a distance in it could need."""
     span = 64
-    layer = randomised(v1.DisentangledSelfAttention(config("DebertaConfig", max_relative_positions=span, pos_att_type=["c2p", "p2c"])))
+    layer = randomised(
+        v1.DisentangledSelfAttention(config("DebertaConfig", max_relative_positions=span, pos_att_type=["c2p", "p2c"]))
+    )
     x, rel = torch.randn(2, length, C), torch.randn(2 * span, C)
     relative = v1.build_relative_position(x, x)
-    theirs, weights = layer(x, torch.ones(2, 1, length, length), output_attentions=True, relative_pos=relative, rel_embeddings=rel)
+    theirs, weights = layer(
+        x, torch.ones(2, 1, length, length), output_attentions=True, relative_pos=relative, rel_embeddings=rel
+    )
 
     q, k, v = layer.transpose_for_scores(layer.in_proj(x)).chunk(3, dim=-1)
     q, v = q + split(layer.q_bias[None, None]), v + split(layer.v_bias[None, None])

@@ -46,10 +46,21 @@ SIZES = {
 }  # fmt: skip
 SECTIONS = {"rope_parameters": {"rope_type": "default", "mrope_section": [2, 3, 3]}}
 OWN: dict[str, dict[str, Any]] = {
-    "granitemoehybrid": {"position_embedding_type": "rope", "layer_types": ["linear_attention", "full_attention"] * 3, "mamba_d_head": 32},
+    "granitemoehybrid": {
+        "position_embedding_type": "rope",
+        "layer_types": ["linear_attention", "full_attention"] * 3,
+        "mamba_d_head": 32,
+    },
     "zamba2": {"use_mem_rope": True, "layers_block_type": ["linear_attention", "hybrid"] * 3},
     "phi4_multimodal": {
-        "vision_config": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "crop_size": 28, "image_size": 28},
+        "vision_config": {
+            "hidden_size": 16,
+            "intermediate_size": 16,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "crop_size": 28,
+            "image_size": 28,
+        },
         "audio_config": {
             "hidden_size": 16,
             "intermediate_size": 16,
@@ -62,12 +73,20 @@ OWN: dict[str, dict[str, Any]] = {
     "bamba": {"attn_layer_indices": [1, 4], "mamba_d_head": 32},
     "lfm2": {"full_attn_idxs": [2, 5]},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 3},
-    **dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_5_omni_text", "glm4v_text"), SECTIONS),
+    **dict.fromkeys(
+        ("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_5_omni_text", "glm4v_text"), SECTIONS
+    ),
     "qwen3_omni_moe_text": SECTIONS,
-    "glm4v_moe_text": {"rope_parameters": {"rope_type": "default", "mrope_section": [1, 1, 2], "partial_rotary_factor": 0.5}},
+    "glm4v_moe_text": {
+        "rope_parameters": {"rope_type": "default", "mrope_section": [1, 1, 2], "partial_rotary_factor": 0.5}
+    },
 }
 """What a tiny model of a type needs besides, and layers of every kind."""
-CLASSES = {"mllama_text_model": "MllamaTextModel", "qwen2_5_omni_text": "Qwen2_5OmniThinkerTextModel", "qwen3_omni_moe_text": "Qwen3OmniMoeThinkerTextModel"}
+CLASSES = {
+    "mllama_text_model": "MllamaTextModel",
+    "qwen2_5_omni_text": "Qwen2_5OmniThinkerTextModel",
+    "qwen3_omni_moe_text": "Qwen3OmniMoeThinkerTextModel",
+}
 """Text models that AutoModel does not make."""
 
 
@@ -114,7 +133,10 @@ def watched(model: Any) -> Iterator[Watch]:
     """Rotary functions of the model's module, and the numbers of layers that call them."""
     watch, module = Watch(), sys.modules[type(model).__module__]
     names = [
-        n for n, f in vars(module).items() if inspect.isfunction(f) and n in ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave", "apply_rotary_emb")
+        n
+        for n, f in vars(module).items()
+        if inspect.isfunction(f)
+        and n in ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave", "apply_rotary_emb")
     ]
     kept = {name: getattr(module, name) for name in names}
     hooks = []
@@ -154,7 +176,10 @@ def tables(model: Any) -> dict[str, tuple[torch.Tensor, float]]:
         for name, table in part.named_buffers(recurse=False):
             if name.endswith("inv_freq") and "original" not in name:
                 kind = name.removesuffix("inv_freq").rstrip("_")
-                found[kind or "all"] = table.double(), float(getattr(part, f"{kind}_attention_scaling" if kind else "attention_scaling", 1.0))
+                found[kind or "all"] = (
+                    table.double(),
+                    float(getattr(part, f"{kind}_attention_scaling" if kind else "attention_scaling", 1.0)),
+                )
     return found
 
 
@@ -194,7 +219,10 @@ def test_a_family_turns_what_its_own_code_turns(model_type: str) -> None:
     if model_type == "longcat_flash":  # attends twice a layer
         calls = {n // 2: calls[n] for n in sorted(calls)}
     turning = [n for n in range(len(spec.layers)) if spec.layer(n) is not None]
-    if not FAMILIES[model_type].note and set(calls) <= {None, -1}:  # code that does not number its layers: calls in their order
+    if not FAMILIES[model_type].note and set(calls) <= {
+        None,
+        -1,
+    }:  # code that does not number its layers: calls in their order
         (every,) = calls.values()
         calls = {n: every[2 * i : 2 * i + 2] for i, n in enumerate(turning)}
         assert len(every) == 2 * len(turning)
@@ -227,10 +255,18 @@ def test_what_a_config_leaves_out_is_what_transformers_takes(model_type: str) ->
     sections = OWN.get(model_type, {}).get("rope_parameters", {})
     full, left = RopeSpec.from_config(whole), RopeSpec.from_config(bare)
     assert [d for d in differences(full, left) if not (sections and d.what == "M-RoPE sections")] == []
-    assert all("not in the config" in source or "model type's rope_parameters" in source for key, source in left.sources.items() if key.endswith("base"))
+    assert all(
+        "not in the config" in source or "model type's rope_parameters" in source
+        for key, source in left.sources.items()
+        if key.endswith("base")
+    )
 
 
-SHARES = [n for n in HERE if not (FAMILIES[n].by_kind or FAMILIES[n].softmax or FAMILIES[n].rotary or "rope_parameters" in OWN.get(n, {}))]
+SHARES = [
+    n
+    for n in HERE
+    if not (FAMILIES[n].by_kind or FAMILIES[n].softmax or FAMILIES[n].rotary or "rope_parameters" in OWN.get(n, {}))
+]
 """Families that can be asked for a share of the head: of kinds, of a part of its own and of sections there are tests elsewhere."""
 
 
@@ -238,15 +274,28 @@ SHARES = [n for n in HERE if not (FAMILIES[n].by_kind or FAMILIES[n].softmax or 
 def test_a_share_is_read_where_the_code_reads_it_and_refused_elsewhere(model_type: str) -> None:
     family = FAMILIES[model_type]
     config = plain(tiny(model_type))
-    config["rope_parameters"] = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25 if family.share == 0.5 else 0.5}
-    theirs = type(tiny(model_type))(**{key: value for key, value in config.items() if key not in ("model_type", "transformers_version")})
+    config["rope_parameters"] = {
+        "rope_type": "default",
+        "rope_theta": 10000.0,
+        "partial_rotary_factor": 0.25 if family.share == 0.5 else 0.5,
+    }
+    theirs = type(tiny(model_type))(
+        **{key: value for key, value in config.items() if key not in ("model_type", "transformers_version")}
+    )
     size = next(iter(tables(build(model_type, theirs)).values()))[0].numel() * 2
     if family.turns_part:
         assert RopeSpec.from_config(config).main.rotary == size < RopeSpec.from_config(config).main.head_dim
     else:
-        with pytest.raises(ConfigError, match=r"partial_rotary_factor asks for \d+ of \d+ channels, and transformers' .* turns whole heads"):
+        with pytest.raises(
+            ConfigError,
+            match=r"partial_rotary_factor asks for \d+ of \d+ channels, and transformers' .* turns whole heads",
+        ):
             RopeSpec.from_config(config)
-        assert RopeSpec.from_config(config, allow_unknown=True).main.rotary == size == RopeSpec.from_config(config, allow_unknown=True).main.head_dim
+        assert (
+            RopeSpec.from_config(config, allow_unknown=True).main.rotary
+            == size
+            == RopeSpec.from_config(config, allow_unknown=True).main.head_dim
+        )
 
 
 MLA = sorted(name for name in HERE if FAMILIES[name].softmax)
@@ -254,9 +303,20 @@ MLA = sorted(name for name in HERE if FAMILIES[name].softmax)
 
 @pytest.mark.parametrize("model_type", MLA)
 def test_mscale_all_dim_acts_on_the_softmax_where_the_code_has_it(model_type: str) -> None:
-    yarn = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 1024, "mscale": 1.0, "mscale_all_dim": 0.5}
+    yarn = {
+        "rope_type": "yarn",
+        "rope_theta": 10000.0,
+        "factor": 4.0,
+        "original_max_position_embeddings": 1024,
+        "mscale": 1.0,
+        "mscale_all_dim": 0.5,
+    }
     config = tiny(model_type, rope_parameters=yarn, max_position_embeddings=4096)
-    attention = next(part for part in build(model_type, config).modules() if hasattr(part, "qk_head_dim") and hasattr(part, "scaling"))
+    attention = next(
+        part
+        for part in build(model_type, config).modules()
+        if hasattr(part, "qk_head_dim") and hasattr(part, "scaling")
+    )
     softmax = RopeSpec.from_config(plain(config)).main.softmax
     assert math.isclose(attention.scaling * attention.qk_head_dim**0.5, softmax, rel_tol=1e-9)
     assert softmax > 1
@@ -268,7 +328,10 @@ def test_every_family_is_held_to_its_code_or_comes_with_a_checkpoint() -> None:
     assert len(HERE) >= 90
 
 
-@pytest.mark.parametrize("model_type", sorted((set(NOT_HELD) | {"jamba", "nemotron_h", "zamba", "kimi_linear", "bloom", "gpt2"}) & set(CONFIGS.keys())))
+@pytest.mark.parametrize(
+    "model_type",
+    sorted((set(NOT_HELD) | {"jamba", "nemotron_h", "zamba", "kimi_linear", "bloom", "gpt2"}) & set(CONFIGS.keys())),
+)
 def test_what_is_not_held_is_refused(model_type: str) -> None:
     config = CONFIGS[model_type]().to_dict()
     with pytest.raises(ConfigError, match=r"no rotary positions|can't hold"):
@@ -276,11 +339,18 @@ def test_what_is_not_held_is_refused(model_type: str) -> None:
     assert model_type in NOT_HELD or model_type in NOT_ROTARY
 
 
-@pytest.mark.parametrize("name", sorted(set(HERE) - {"bamba", "granitemoehybrid", "zamba2", "gemma4_text", "gemma4_unified_text", "gptj", "codegen"}))
+@pytest.mark.parametrize(
+    "name",
+    sorted(
+        set(HERE) - {"bamba", "granitemoehybrid", "zamba2", "gemma4_text", "gemma4_unified_text", "gptj", "codegen"}
+    ),
+)
 def test_a_head_size_that_is_not_said_is_the_one_that_the_code_has(name):
     """For some families that is hidden_size / num_attention_heads, for others a number of the family's: 336 / 7 = 48 tells them apart."""
     sizes = {"hidden_size": 336, "num_attention_heads": 7, "num_key_value_heads": 7}
     config = CONFIGS[name](**sizes)
     theirs = getattr(config, "qk_rope_head_dim", None) or getattr(config, "head_dim", None) or 336 // 7
-    ours = RopeSpec.from_config({"model_type": name, "max_position_embeddings": 4096, "num_hidden_layers": 12, **sizes}, allow_unknown=True)
+    ours = RopeSpec.from_config(
+        {"model_type": name, "max_position_embeddings": 4096, "num_hidden_layers": 12, **sizes}, allow_unknown=True
+    )
     assert ours.main.head_dim == theirs, ours.sources["head_dim"]

@@ -50,7 +50,9 @@ def gap(a: Tensor, b: Tensor) -> float:
 def close(ours: Tensor, theirs: Tensor, pos: Tensor) -> None:
     """Rotated B H L D tensors agree within the peer's angle error (each channel takes it from two) and a rounding."""
     allowed = 2 * ours.abs().max() * angle_budget(pos)[:, None, :, None]
-    assert ((ours.double() - theirs.double()).abs() <= allowed).all(), f"off by {gap(ours, theirs):.2e}, allowed {allowed.max():.2e}"
+    assert ((ours.double() - theirs.double()).abs() <= allowed).all(), (
+        f"off by {gap(ours, theirs):.2e}, allowed {allowed.max():.2e}"
+    )
 
 
 def exact(x: Tensor, pos: Tensor, base: float) -> Tensor:
@@ -103,9 +105,14 @@ def stepwise(model: torch.nn.Module, ids: Tensor, first: int) -> Tensor:
 def in_place(model: torch.nn.Module, enc: Encoding, at: Layout | None = None, **how: Any) -> Iterator[torch.nn.Module]:
     """The model with milepost's encoding, attention and cache in every layer; dense layouts unless told, ``how`` is the cache's policy."""
 
-    def forward(self: torch.nn.Module, hidden_states: Tensor, past_key_values: Any = None, **_: Any) -> tuple[Tensor, None]:
+    def forward(
+        self: torch.nn.Module, hidden_states: Tensor, past_key_values: Any = None, **_: Any
+    ) -> tuple[Tensor, None]:
         B, L, _ = hidden_states.shape
-        q, k, v = (p(hidden_states).view(B, L, -1, self.head_dim).transpose(1, 2) for p in (self.q_proj, self.k_proj, self.v_proj))
+        q, k, v = (
+            p(hidden_states).view(B, L, -1, self.head_dim).transpose(1, 2)
+            for p in (self.q_proj, self.k_proj, self.v_proj)
+        )
         cache = None
         if past_key_values is not None:  # the model hands its own cache on from step to step: ours travels with it
             cache = vars(past_key_values).setdefault("milepost", {}).setdefault(self.layer_idx, KVCache(enc, **how))
@@ -132,7 +139,10 @@ def in_place(model: torch.nn.Module, enc: Encoding, at: Layout | None = None, **
 @pytest.mark.parametrize(("head_dim", "base"), [(64, 10000.0), (128, 5e5), (32, 1e6)])
 def test_cos_and_sin_are_those_of_llama(head_dim, base):
     config = transformers.LlamaConfig(
-        hidden_size=4 * head_dim, num_attention_heads=4, head_dim=head_dim, rope_parameters={"rope_type": "default", "rope_theta": base}
+        hidden_size=4 * head_dim,
+        num_attention_heads=4,
+        head_dim=head_dim,
+        rope_parameters={"rope_type": "default", "rope_theta": base},
     )
     enc = RoPE(head_dim=head_dim, base=base)
     theirs = llama.LlamaRotaryEmbedding(config)(torch.zeros(1), PLACES)
@@ -143,7 +153,9 @@ def test_cos_and_sin_are_those_of_llama(head_dim, base):
 
 @pytest.mark.parametrize("base", [10000.0, 5e5])
 def test_queries_and_keys_are_turned_as_in_llama_at_positions_of_each_row(base):
-    config = transformers.LlamaConfig(hidden_size=256, num_attention_heads=4, rope_parameters={"rope_type": "default", "rope_theta": base})
+    config = transformers.LlamaConfig(
+        hidden_size=256, num_attention_heads=4, rope_parameters={"rope_type": "default", "rope_theta": base}
+    )
     q, k = torch.randn(2, 4, 8, 64), torch.randn(2, 2, 8, 64)
     theirs = llama.apply_rotary_pos_emb(q, k, *llama.LlamaRotaryEmbedding(config)(q, PLACES))
     enc = RoPE(head_dim=64, base=base)
@@ -154,7 +166,11 @@ def test_queries_and_keys_are_turned_as_in_llama_at_positions_of_each_row(base):
 
 
 def test_interpolated_positions_are_llama_with_linear_scaling():
-    config = transformers.LlamaConfig(hidden_size=256, num_attention_heads=4, rope_parameters={"rope_type": "linear", "factor": 8.0, "rope_theta": 10000.0})
+    config = transformers.LlamaConfig(
+        hidden_size=256,
+        num_attention_heads=4,
+        rope_parameters={"rope_type": "linear", "factor": 8.0, "rope_theta": 10000.0},
+    )
     q = torch.randn(2, 4, 8, 64)
     theirs, _ = llama.apply_rotary_pos_emb(q, q, *llama.LlamaRotaryEmbedding(config)(q, PLACES))
     close(RoPE(head_dim=64).query(q, interpolate(PLACES, 8)), theirs, PLACES)
@@ -219,7 +235,9 @@ def test_a_packed_layout_is_a_llama_told_of_two_texts_by_position_ids():
 @pytest.mark.parametrize("share", [0.25, 0.5, 1.0])
 def test_gpt_neox_turns_a_prefix_of_the_head_in_halves(share):
     config = transformers.GPTNeoXConfig(
-        hidden_size=256, num_attention_heads=4, rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": share}
+        hidden_size=256,
+        num_attention_heads=4,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": share},
     )
     q, k = torch.randn(2, 4, 8, 64), torch.randn(2, 4, 8, 64)
     theirs = neox.apply_rotary_pos_emb(q, k, *neox.GPTNeoXRotaryEmbedding(config)(q, PLACES))
@@ -252,7 +270,9 @@ def test_a_gpt_neox_attention_layer_gives_the_same_output():
 
 def tiny_gptj(rotary_dim: int | None) -> torch.nn.Module:
     torch.manual_seed(13)
-    config = transformers.GPTJConfig(n_embd=128, n_head=2, n_layer=1, n_positions=4096, rotary_dim=rotary_dim, attn_pdrop=0.0, resid_pdrop=0.0)
+    config = transformers.GPTJConfig(
+        n_embd=128, n_head=2, n_layer=1, n_positions=4096, rotary_dim=rotary_dim, attn_pdrop=0.0, resid_pdrop=0.0
+    )
     return gptj.GPTJAttention(config, layer_idx=0).eval()
 
 
@@ -325,7 +345,10 @@ def test_a_jump_in_positions_cuts_the_text_in_transformers_but_not_in_a_layout()
 def test_a_llama_without_scaling_decodes_what_it_reads_so_the_next_tests_measure_scaling():
     ids = words(80)
     rope = {"rope_type": "default", "rope_theta": 10000.0}
-    assert gap(whole(tiny_llama(rope, trained=32, std=0.3), ids), stepwise(tiny_llama(rope, trained=32, std=0.3), ids, 16)) < 1e-3
+    assert (
+        gap(whole(tiny_llama(rope, trained=32, std=0.3), ids), stepwise(tiny_llama(rope, trained=32, std=0.3), ids, 16))
+        < 1e-3
+    )
 
 
 def dynamic_llama() -> torch.nn.Module:
@@ -347,7 +370,9 @@ def test_dynamic_ntk_of_transformers_decodes_another_text_than_it_reads_and_ours
     ids = words(80)
     truth = whole(dynamic_llama(), ids)
     assert gap(stepwise(dynamic_llama(), ids, 16), truth) > 1.0, FIXED
-    with in_place(dynamic_llama(), RoPE(head_dim=16, scaling=Dynamic(trained=32, factor=4.0)), policy="frozen", length=80) as model:
+    with in_place(
+        dynamic_llama(), RoPE(head_dim=16, scaling=Dynamic(trained=32, factor=4.0)), policy="frozen", length=80
+    ) as model:
         assert gap(stepwise(model, ids, 16), truth) < 1e-3
     with in_place(dynamic_llama(), RoPE(head_dim=16, scaling=Staged(trained=32, factor=4.0))) as model:
         assert gap(stepwise(model, ids, 16), whole(model, ids)) < 1e-3

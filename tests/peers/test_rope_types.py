@@ -29,18 +29,31 @@ transformers.logging.set_verbosity_error()
 
 FIXED = "peer fixed it: move to parity"
 ULP = 2.0**-24  # half a unit in the last place of float32, relatively
-SOME = settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+SOME = settings(
+    max_examples=80,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
+)
 
-heads = st.sampled_from([(64, 1.0), (72, 1.0), (80, 1.0), (96, 1.0), (128, 1.0), (192, 1.0), (256, 1.0), (128, 0.75), (80, 0.4), (128, 0.5)])
+heads = st.sampled_from(
+    [(64, 1.0), (72, 1.0), (80, 1.0), (96, 1.0), (128, 1.0), (192, 1.0), (256, 1.0), (128, 0.75), (80, 0.4), (128, 0.5)]
+)
 bases = st.sampled_from([10000.0, 150000.0, 500000.0, 1e6]) | st.floats(500.0, 1e7)
 factors = st.sampled_from([1.0, 2.0, 4, 8.0, 32.0, 40]) | st.floats(1.0, 64.0)
 lengths = st.sampled_from([2048, 4096, 8192, 32768, 131072]) | st.integers(64, 1 << 19)
-turns = st.tuples(st.floats(0.25, 4.0), st.floats(1.5, 40.0)).map(lambda both: (both[0], both[0] * both[1]))  # slow, fast
+turns = st.tuples(st.floats(0.25, 4.0), st.floats(1.5, 40.0)).map(
+    lambda both: (both[0], both[0] * both[1])
+)  # slow, fast
 
 
 def config(head_dim: int, served: int, **rope: Any) -> Any:
     return transformers.LlamaConfig(
-        hidden_size=2 * head_dim, num_attention_heads=2, head_dim=head_dim, max_position_embeddings=served, rope_parameters=dict(rope)
+        hidden_size=2 * head_dim,
+        num_attention_heads=2,
+        head_dim=head_dim,
+        max_position_embeddings=served,
+        rope_parameters=dict(rope),
     )
 
 
@@ -69,7 +82,9 @@ def blended(room: list[float], shares: list[float], off: list[float], factor: fl
     return [r + o * (1 - 1 / factor) / ((1 - y) / factor + y) for r, y, o in zip(room, shares, off, strict=True)]
 
 
-def yarn_room(size: int, base: float, factor: float, trained: int, fast: float, slow: float, truncate: bool | None) -> list[float] | None:
+def yarn_room(
+    size: int, base: float, factor: float, trained: int, fast: float, slow: float, truncate: bool | None
+) -> list[float] | None:
     """How far each frequency of the peer's YaRN may be off; None where the bounds of its ramp cross."""
     low, high = (size * math.log(trained / (r * 2 * math.pi)) / (2 * math.log(base)) for r in (fast, slow))
     if truncate is not False:
@@ -83,7 +98,9 @@ def yarn_room(size: int, base: float, factor: float, trained: int, fast: float, 
         kept = 1 - min(1.0, max(0.0, (i - low) / width))
         # whole bounds leave the quotient's rounding and one more; others are rounded to float32, and so is i less one of them
         off = 3 * ULP if truncate is not False else (3 + (i + low + abs(i - low)) / width) * ULP
-        ends = i < low - 0.01 or i > low + width + 0.01 or width == 0.001  # far from the slope a share is 0 or 1, exactly
+        ends = (
+            i < low - 0.01 or i > low + width + 0.01 or width == 0.001
+        )  # far from the slope a share is 0 or 1, exactly
         room.append(r if ends else r + off * (1 - 1 / factor) / ((1 - kept) / factor + kept))
     return room
 
@@ -111,7 +128,9 @@ def test_linear(head, base, factor):
 @given(heads, bases, factors, lengths, st.floats(0.1, 16.0) | st.sampled_from([1.0, 2.0, 4.0]), st.integers(-1, 1))
 def test_dynamic(head, base, factor, trained, times, beside):
     size, length = int(head[0] * head[1]), max(1, int(trained * times) + beside)
-    found = theirs(head[0], trained, length, rope_type="dynamic", rope_theta=base, factor=factor, partial_rotary_factor=head[1])
+    found = theirs(
+        head[0], trained, length, rope_type="dynamic", rope_theta=base, factor=factor, partial_rotary_factor=head[1]
+    )
     scaled = Dynamic(trained, factor, length)(geometric(size, base))
     agree(scaled, *found, float32(scaled.base, size))
 
@@ -119,10 +138,17 @@ def test_dynamic(head, base, factor, trained, times, beside):
 attention = st.one_of(
     st.just({}),
     st.fixed_dictionaries({"attention_factor": st.floats(0.1, 4.0) | st.sampled_from([1.0, 1])}),
-    st.fixed_dictionaries({"mscale": st.sampled_from([0, 0.0, 1, 1.0, 0.707]), "mscale_all_dim": st.sampled_from([0, 1, 1.0, 0.707]) | st.floats(0.1, 2.0)}),
+    st.fixed_dictionaries(
+        {
+            "mscale": st.sampled_from([0, 0.0, 1, 1.0, 0.707]),
+            "mscale_all_dim": st.sampled_from([0, 1, 1.0, 0.707]) | st.floats(0.1, 2.0),
+        }
+    ),
     st.fixed_dictionaries({"mscale": st.floats(0.1, 2.0)}),
     st.fixed_dictionaries({"mscale_all_dim": st.floats(0.1, 2.0)}),
-    st.fixed_dictionaries({"mscale": st.floats(0.1, 2.0), "mscale_all_dim": st.floats(0.1, 2.0), "attention_factor": st.floats(0.1, 4.0)}),
+    st.fixed_dictionaries(
+        {"mscale": st.floats(0.1, 2.0), "mscale_all_dim": st.floats(0.1, 2.0), "attention_factor": st.floats(0.1, 4.0)}
+    ),
 )
 
 
@@ -130,7 +156,13 @@ attention = st.one_of(
 @given(heads, bases, factors, lengths, turns, st.sampled_from([None, True, False]), attention)
 def test_yarn(head, base, factor, trained, bounds, truncate, m):
     size, (slow, fast) = int(head[0] * head[1]), bounds
-    said = {"rope_type": "yarn", "rope_theta": base, "factor": factor, "original_max_position_embeddings": trained, "partial_rotary_factor": head[1]}
+    said = {
+        "rope_type": "yarn",
+        "rope_theta": base,
+        "factor": factor,
+        "original_max_position_embeddings": trained,
+        "partial_rotary_factor": head[1],
+    }
     said |= {"beta_fast": fast, "beta_slow": slow} | m | ({} if truncate is None else {"truncate": truncate})
     found = theirs(head[0], int(trained * factor), **said)
     room = yarn_room(size, base, factor, trained, fast, slow, truncate)
@@ -143,7 +175,13 @@ def test_yarn(head, base, factor, trained, bounds, truncate, m):
 @given(heads, bases, factors, lengths, turns)
 def test_llama3(head, base, factor, trained, bounds):
     size, (low, high) = int(head[0] * head[1]), bounds
-    said = {"rope_type": "llama3", "rope_theta": base, "factor": factor, "original_max_position_embeddings": trained, "partial_rotary_factor": head[1]}
+    said = {
+        "rope_type": "llama3",
+        "rope_theta": base,
+        "factor": factor,
+        "original_max_position_embeddings": trained,
+        "partial_rotary_factor": head[1],
+    }
     found = theirs(head[0], int(trained * factor) + 1, **said, low_freq_factor=low, high_freq_factor=high)
     plain, room = geometric(size, base), float32(base, size)
     made = [trained * w / (2 * math.pi) for w in plain.frequencies]
@@ -154,12 +192,26 @@ def test_llama3(head, base, factor, trained, bounds):
 
 
 @SOME
-@given(st.data(), heads, bases, factors, lengths, st.sampled_from([-1, 0, 1]) | st.integers(2, 100000), st.none() | st.floats(0.1, 4.0))
+@given(
+    st.data(),
+    heads,
+    bases,
+    factors,
+    lengths,
+    st.sampled_from([-1, 0, 1]) | st.integers(2, 100000),
+    st.none() | st.floats(0.1, 4.0),
+)
 def test_longrope(data, head, base, factor, trained, beyond, m):
     size = int(head[0] * head[1])
     lists = st.lists(st.floats(0.5, 80.0), min_size=size // 2, max_size=size // 2)
     short, long = data.draw(lists), data.draw(lists)
-    said = {"rope_type": "longrope", "rope_theta": base, "factor": factor, "original_max_position_embeddings": trained, "partial_rotary_factor": head[1]}
+    said = {
+        "rope_type": "longrope",
+        "rope_theta": base,
+        "factor": factor,
+        "original_max_position_embeddings": trained,
+        "partial_rotary_factor": head[1],
+    }
     said |= {"short_factor": short, "long_factor": long} | ({} if m is None else {"attention_factor": m})
     found = theirs(head[0], int(trained * factor), trained + beyond, **said)
     scaling = LongRoPE(tuple(short), tuple(long), trained, factor, attention_factor=m)
@@ -167,7 +219,12 @@ def test_longrope(data, head, base, factor, trained, beyond, m):
 
 
 @SOME
-@given(st.sampled_from([64, 72, 80, 96, 128, 192, 256]), bases, factors, st.sampled_from([0.25, 0.3, 0.5, 0.58, 0.7, 0.75, 1.0]) | st.floats(0.05, 1.0))
+@given(
+    st.sampled_from([64, 72, 80, 96, 128, 192, 256]),
+    bases,
+    factors,
+    st.sampled_from([0.25, 0.3, 0.5, 0.58, 0.7, 0.75, 1.0]) | st.floats(0.05, 1.0),
+)
 def test_proportional(size, base, factor, share):
     found = theirs(size, 4096, rope_type="proportional", rope_theta=base, factor=factor, partial_rotary_factor=share)
     agree(Proportional(share, factor)(geometric(size, base)), *found, float32(base, size))
@@ -190,7 +247,12 @@ def phi_4_mini() -> Any:
         max_position_embeddings=131072,
         original_max_position_embeddings=TRAINED,
         partial_rotary_factor=0.75,
-        rope_parameters={"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": list(SHORT), "long_factor": list(LONG)},
+        rope_parameters={
+            "rope_type": "longrope",
+            "rope_theta": 10000.0,
+            "short_factor": list(SHORT),
+            "long_factor": list(LONG),
+        },
     )
 
 
@@ -205,9 +267,14 @@ def test_logits_where_three_quarters_of_the_head_turn_with_a_temperature(pos):
     got = enc.query(q, pos) @ enc.key(k, pos).transpose(-1, -2)
     want = turned_q @ turned_k.transpose(-1, -2)
     # a pair's angle at p is off by p w roundings of float32, as many as its frequency has and one; cos, sin and m add six at most
-    angle = pos[0].double()[:, None] * enc.inv_freq * (torch.tensor(float32(10000.0, 96), dtype=torch.float64) + ULP) + 6 * ULP
+    angle = (
+        pos[0].double()[:, None] * enc.inv_freq * (torch.tensor(float32(10000.0, 96), dtype=torch.float64) + ULP)
+        + 6 * ULP
+    )
     size_q, size_k = (torch.hypot(x[..., :48], x[..., 48:96]) for x in (q, k))
-    room = enc.spectrum.temperature * ((size_q * angle) @ size_k.transpose(-1, -2) + size_q @ (size_k * angle).transpose(-1, -2))
+    room = enc.spectrum.temperature * (
+        (size_q * angle) @ size_k.transpose(-1, -2) + size_q @ (size_k * angle).transpose(-1, -2)
+    )
     assert ((got - want).abs() <= room).all()
     everything = enc.query(q, pos) + 0.0  # m^2 on the channels that do not turn as well would be seen
     everything[..., 96:] *= enc.spectrum.temperature
@@ -226,10 +293,19 @@ def test_frequencies_in_float32_miss_a_fiftieth_of_a_radian_at_a_million_tokens(
     assert max(abs(a - b) for a, b in zip(ours, truth, strict=True)) * 1048575 < 1e-9
 
 
-@pytest.mark.parametrize(("base", "trained", "truncate", "kept"), [(100.0, 10**8, True, 0.25), (10000.0, 6, False, 1.0), (10000.0, 3, True, 1.0)])
+@pytest.mark.parametrize(
+    ("base", "trained", "truncate", "kept"),
+    [(100.0, 10**8, True, 0.25), (10000.0, 6, False, 1.0), (10000.0, 3, True, 1.0)],
+)
 def test_yarn_turns_its_ramp_round_where_the_bounds_cross(base, trained, truncate, kept):
     """Pairs that all make over 32 turns are to be kept, and get divided; pairs that all make less than one are to be divided, and get kept."""
-    said = {"rope_type": "yarn", "rope_theta": base, "factor": 4.0, "original_max_position_embeddings": trained, "truncate": truncate}
+    said = {
+        "rope_type": "yarn",
+        "rope_theta": base,
+        "factor": 4.0,
+        "original_max_position_embeddings": trained,
+        "truncate": truncate,
+    }
     found, _ = theirs(64, 4 * trained, **said)
     plain = geometric(64, base).frequencies
     made = [trained * w / (2 * math.pi) for w in plain]
@@ -242,16 +318,27 @@ def test_yarn_turns_its_ramp_round_where_the_bounds_cross(base, trained, truncat
 
 
 def test_a_list_of_one_factor_is_spread_over_all_pairs():
-    said = {"rope_type": "longrope", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 4096, "long_factor": [4.0]}
+    said = {
+        "rope_type": "longrope",
+        "rope_theta": 10000.0,
+        "factor": 4.0,
+        "original_max_position_embeddings": 4096,
+        "long_factor": [4.0],
+    }
     found, _ = theirs(64, 16384, 4096, **said, short_factor=[2.0])
     assert torch.allclose(found.double() * 2, geometric(64).tensor(), rtol=1e-6), FIXED
     with pytest.raises(ValueError, match="1 factors for 32 pairs"):
         LongRoPE((2.0,), (4.0,), 4096, 4.0, length=4096)(geometric(64))
 
 
-@pytest.mark.parametrize(("rope_type", "scaling"), [("linear", Linear), ("dynamic", lambda f: Dynamic(4096, f, 8192)), ("yarn", lambda f: YaRN(f, 4096))])
+@pytest.mark.parametrize(
+    ("rope_type", "scaling"),
+    [("linear", Linear), ("dynamic", lambda f: Dynamic(4096, f, 8192)), ("yarn", lambda f: YaRN(f, 4096))],
+)
 def test_an_inverse_factor_is_taken_and_shrinks_the_context(rope_type, scaling):
-    said = {"rope_type": rope_type, "rope_theta": 10000.0, "factor": 0.25} | ({"original_max_position_embeddings": 4096} if rope_type == "yarn" else {})
+    said = {"rope_type": rope_type, "rope_theta": 10000.0, "factor": 0.25} | (
+        {"original_max_position_embeddings": 4096} if rope_type == "yarn" else {}
+    )
     found, _ = theirs(64, 4096, 8192, **said)
     slowest = geometric(64).frequencies[-1]
     if rope_type == "dynamic":  # 1.25, where the text has doubled: below what any factor of 1 and more gives
@@ -283,7 +370,13 @@ def test_dynamic_keeps_a_longer_texts_base_at_exactly_the_trained_length():
 
 
 def nested(truncate: bool) -> Tensor:
-    yarn = {"rope_type": "yarn", "factor": 8.0, "rope_theta": 10000.0, "original_max_position_embeddings": 4096, "truncate": truncate}
+    yarn = {
+        "rope_type": "yarn",
+        "factor": 8.0,
+        "rope_theta": 10000.0,
+        "original_max_position_embeddings": 4096,
+        "truncate": truncate,
+    }
     sizes = {"hidden_size": 256, "num_attention_heads": 4, "head_dim": 64, "max_position_embeddings": 32768}
     made = transformers.Gemma3TextConfig(
         **sizes,

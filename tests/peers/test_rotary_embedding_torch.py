@@ -33,7 +33,9 @@ def angle_budget(pos: Tensor) -> Tensor:
 
 def close(ours: Tensor, theirs: Tensor, pos: Tensor) -> None:
     allowed = 2 * ours.abs().max() * angle_budget(pos)[:, None]
-    assert ((ours.double() - theirs.double()).abs() <= allowed).all(), f"off by {gap(ours, theirs):.2e}, allowed {allowed.max():.2e}"
+    assert ((ours.double() - theirs.double()).abs() <= allowed).all(), (
+        f"off by {gap(ours, theirs):.2e}, allowed {allowed.max():.2e}"
+    )
 
 
 def exact(x: Tensor, pos: Tensor) -> Tensor:
@@ -41,7 +43,9 @@ def exact(x: Tensor, pos: Tensor) -> Tensor:
     pairs = x.shape[-1] // 2
     w = 10000.0 ** (-torch.arange(pairs, dtype=torch.float64) / pairs)
     turn = torch.polar(torch.ones(1, dtype=torch.float64), pos.double()[:, None] * w)
-    return torch.view_as_real(torch.view_as_complex(x.double().unflatten(-1, (pairs, 2)).contiguous()) * turn).flatten(-2)
+    return torch.view_as_real(torch.view_as_complex(x.double().unflatten(-1, (pairs, 2)).contiguous()) * turn).flatten(
+        -2
+    )
 
 
 # -- the same numbers -------------------------------------------------------------------------------------------
@@ -80,7 +84,11 @@ def test_logits_of_xpos_agree_although_the_centres_do_not(length):
     ours = enc.query(q, at.pos) @ enc.key(k, at.pos).transpose(-1, -2)
     seen = at.mask().expand_as(ours)
     # twice the angle error, and float32 powers z^p whose exponents (up to length / 512 times ln 3.5) round too
-    allowed = (2 * angle_budget(at.pos).max() + 32 * (1 + length / 512) * 2**-24) * q.norm(dim=-1).max() * k.norm(dim=-1).max()
+    allowed = (
+        (2 * angle_budget(at.pos).max() + 32 * (1 + length / 512) * 2**-24)
+        * q.norm(dim=-1).max()
+        * k.norm(dim=-1).max()
+    )
     assert gap(ours[seen], (their_q @ their_k.transpose(-1, -2))[seen]) <= allowed
 
 
@@ -111,7 +119,9 @@ def test_positions_in_bfloat16_can_not_tell_257_from_256_and_ours_are_never_in_b
     theirs = peer.rotate_queries_or_keys(half)
     assert gap(theirs[:, :, :257], truth[:, :, :257]) < 4 * rounding  # right as long as bfloat16 can count
     assert gap(theirs[:, :, 257], truth[:, :, 257]) > 0.5, FIXED
-    assert gap(peer.rotate_queries_or_keys(q), exact(q, pos)) > 0.5, FIXED  # the table is kept, so float32 is now wrong too
+    assert gap(peer.rotate_queries_or_keys(q), exact(q, pos)) > 0.5, (
+        FIXED
+    )  # the table is kept, so float32 is now wrong too
 
     enc = RoPE(head_dim=D, pairing="interleaved")
     assert gap(enc.query(half, pos), truth) <= 1.01 * rounding
@@ -151,8 +161,12 @@ def test_offsets_of_a_grid_stay_in_the_table_for_whatever_comes_next_and_ours_le
     clean = ret.RotaryEmbedding(D // 2).rotate_queries_or_keys(q)
     peer = ret.RotaryEmbedding(D // 2)
     square = peer.get_axial_freqs(6, 6, offsets=(10, 20))
-    columns = ret.RotaryEmbedding(D // 2, cache_if_possible=False).get_axial_freqs(6, 6, offsets=(10, 20))[..., D // 2 :]
-    assert gap(square[..., D // 2 :], columns) > 1, FIXED  # in a square even the second axis has the offset of the first
+    columns = ret.RotaryEmbedding(D // 2, cache_if_possible=False).get_axial_freqs(6, 6, offsets=(10, 20))[
+        ..., D // 2 :
+    ]
+    assert gap(square[..., D // 2 :], columns) > 1, (
+        FIXED
+    )  # in a square even the second axis has the offset of the first
     assert gap(peer.rotate_queries_or_keys(q), clean) > 0.5, FIXED
 
     enc = RoPE(head_dim=D // 2, pairing="interleaved")

@@ -68,10 +68,14 @@ def heads(x: Tensor) -> Tensor:
 def test_every_distance_falls_into_the_bucket_of_transformers(mode, buckets, max_distance):
     far = torch.cat([torch.arange(3 * max_distance), torch.tensor([2**17 - 1, 2**20 - 1])])
     distance = far if mode == "causal" else torch.cat([-far, far])
-    theirs = t5.T5Attention._relative_position_bucket(-distance, bidirectional=mode == "bidirectional", num_buckets=buckets, max_distance=max_distance)
+    theirs = t5.T5Attention._relative_position_bucket(
+        -distance, bidirectional=mode == "bidirectional", num_buckets=buckets, max_distance=max_distance
+    )
     ours = T5(heads=1, mode=mode, buckets=buckets, max_distance=max_distance).bucket(distance)
     differ = (ours != theirs).nonzero().flatten()
-    assert not len(differ), f"distance {distance[differ[0]]}: bucket {ours[differ[0]]}, theirs {theirs[differ[0]]} ({len(differ)} differ)"
+    assert not len(differ), (
+        f"distance {distance[differ[0]]}: bucket {ours[differ[0]]}, theirs {theirs[differ[0]]} ({len(differ)} differ)"
+    )
 
 
 @pytest.mark.parametrize("length", [1, 2, 129, 300])
@@ -133,13 +137,29 @@ def test_a_decoder_attention_layer_gives_the_same_output_read_at_once_and_decode
     theirs(x[:, :140], mask=additive[..., :140, :140], past_key_values=cache)
     for t in range(140, 150):
         step, _, _ = theirs(x[:, t : t + 1], past_key_values=cache)
-        row = attend(q[:, :, t : t + 1], k[:, :, : t + 1], v[:, :, : t + 1], enc, at=Layout.decode(t), to=Layout.dense(t + 1), scale=1.0)
+        row = attend(
+            q[:, :, t : t + 1],
+            k[:, :, : t + 1],
+            v[:, :, : t + 1],
+            enc,
+            at=Layout.decode(t),
+            to=Layout.dense(t + 1),
+            scale=1.0,
+        )
         assert gap(theirs.o(row.transpose(1, 2).reshape(2, 1, -1)), step) < 1e-5
 
 
 def test_a_whole_t5_keeps_its_logits_with_milepost_in_place_of_its_self_attention():
     config = transformers.T5Config(
-        vocab_size=97, d_model=C, d_kv=D, d_ff=96, num_layers=2, num_decoder_layers=2, num_heads=HEADS, dropout_rate=0.0, decoder_start_token_id=0
+        vocab_size=97,
+        d_model=C,
+        d_kv=D,
+        d_ff=96,
+        num_layers=2,
+        num_decoder_layers=2,
+        num_heads=HEADS,
+        dropout_rate=0.0,
+        decoder_start_token_id=0,
     )
     model = transformers.T5ForConditionalGeneration(config).eval()
     stacks = {False: model.encoder, True: model.decoder}
@@ -152,7 +172,9 @@ def test_a_whole_t5_keeps_its_logits_with_milepost_in_place_of_its_self_attentio
     for causal, stack in stacks.items():
         enc = encoding(stack.block[0].layer[0].SelfAttention)  # one table a stack, kept in its first layer
 
-        def forward(self: torch.nn.Module, hidden_states: Tensor, enc: T5 = enc, causal: bool = causal, **_: object) -> tuple[Tensor, None, None]:
+        def forward(
+            self: torch.nn.Module, hidden_states: Tensor, enc: T5 = enc, causal: bool = causal, **_: object
+        ) -> tuple[Tensor, None, None]:
             q, k, v = (heads(p(hidden_states)) for p in (self.q, self.k, self.v))
             y = attend(q, k, v, enc, causal=causal, scale=1.0)
             return self.o(y.transpose(1, 2).reshape(*hidden_states.shape[:2], -1)), None, None

@@ -82,7 +82,9 @@ def test_opt_reads_its_learned_table_two_rows_further_for_left_padded_batches_to
 
 
 def test_gpt2_adds_a_row_of_its_learned_table():
-    model = transformers.GPT2Model(transformers.GPT2Config(vocab_size=97, n_positions=40, n_embd=C, n_layer=0, n_head=H, embd_pdrop=0.0)).eval()
+    model = transformers.GPT2Model(
+        transformers.GPT2Config(vocab_size=97, n_positions=40, n_embd=C, n_layer=0, n_head=H, embd_pdrop=0.0)
+    ).eval()
     enc = Learned(length=40, width=C)
     with torch.no_grad():
         enc.table.copy_(model.wpe.weight.normal_())

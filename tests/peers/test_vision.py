@@ -34,7 +34,14 @@ def room(reach: float, norm: float) -> float:
     return 2.0**-24 * (2 * reach + 16) * norm
 
 
-SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16, "num_channels": 1, "patch_size": 2}
+SMALL = {
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "num_channels": 1,
+    "patch_size": 2,
+}
 
 
 def vit(sides: tuple[int, int]):
@@ -61,7 +68,9 @@ def test_a_grid_with_a_class_token_is_the_table_of_vit(sides):
 
 @torch.no_grad()
 def test_registers_of_dinov2_come_after_the_class_token_and_get_nothing():
-    config = transformers.Dinov2WithRegistersConfig(image_size=8, num_register_tokens=3, **{k: v for k, v in SMALL.items() if k != "intermediate_size"})
+    config = transformers.Dinov2WithRegistersConfig(
+        image_size=8, num_register_tokens=3, **{k: v for k, v in SMALL.items() if k != "intermediate_size"}
+    )
     model = peer("dinov2_with_registers").Dinov2WithRegistersEmbeddings(config).eval()
     for p in model.parameters():
         p.normal_()
@@ -90,7 +99,9 @@ def test_a_square_table_is_resized_as_vit_and_dinov2_do_it(target):
 @torch.no_grad()
 def test_a_table_of_another_shape_is_where_transformers_goes_wrong():
     table = vit((2, 8)).embeddings  # trained on 2 x 8
-    said = table.interpolate_pos_encoding(torch.zeros(1, 17, 16), 8, 8)  # asked for 4 x 4: as many cells, so it is not resampled at all
+    said = table.interpolate_pos_encoding(
+        torch.zeros(1, 17, 16), 8, 8
+    )  # asked for 4 x 4: as many cells, so it is not resampled at all
     assert torch.equal(said, table.position_embeddings)
     assert gap(resize_table(table.position_embeddings, source=(2, 8), target=(4, 4), prefix=1), said) > 0.1
     said = table.interpolate_pos_encoding(torch.zeros(1, 37, 16), 12, 12)  # asked for 6 x 6: 2 x 8 is read as 4 x 4
@@ -146,9 +157,17 @@ def test_the_attention_of_swin_v2(window, trained):
     q, k, v = (part(x).view(2, n, 3, 8).transpose(1, 2) for part in (theirs.query, theirs.key, theirs.value))
     warm = theirs.logit_scale.clamp(max=math.log(100)).exp()
     ours = attend(
-        nn.functional.normalize(q, dim=-1) * warm, nn.functional.normalize(k, dim=-1), v, enc, at=Layout.dense(n).told(grid(*window)), causal=False, scale=1.0
+        nn.functional.normalize(q, dim=-1) * warm,
+        nn.functional.normalize(k, dim=-1),
+        v,
+        enc,
+        at=Layout.dense(n).told(grid(*window)),
+        causal=False,
+        scale=1.0,
     )
-    assert gap(ours.transpose(1, 2).flatten(-2), theirs(x)[0]) < 2.0**-23 * 1000  # biases go up to 16, through a network of 512
+    assert (
+        gap(ours.transpose(1, 2).flatten(-2), theirs(x)[0]) < 2.0**-23 * 1000
+    )  # biases go up to 16, through a network of 512
 
 
 # -- rotations -----------------------------------------------------------------------------------------------------
@@ -196,23 +215,37 @@ def test_the_eye_of_llama_4_counts_columns_first_from_one():
     config = transformers.Llama4VisionConfig(hidden_size=32, num_attention_heads=2, image_size=10, patch_size=2)
     q = torch.randn(1, 26, 2, 16)
     theirs, _ = modeling.vision_apply_rotary_emb(q, q, modeling.Llama4VisionRotaryEmbedding(config)(q))
-    pos = torch.cat([grid(5, 5).flip(0) + 1, torch.zeros(2, 1, 1, dtype=torch.long)], dim=-1)  # the class token is the last
+    pos = torch.cat(
+        [grid(5, 5).flip(0) + 1, torch.zeros(2, 1, 1, dtype=torch.long)], dim=-1
+    )  # the class token is the last
     ours = Axial(16, pairing="interleaved", base=config.rope_parameters["rope_theta"]).query(q.transpose(1, 2), pos)
     assert gap(ours.transpose(1, 2), theirs) <= room(6, q.abs().max().item())
 
 
-TEXT = {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 1, "intermediate_size": 32, "vocab_size": 64}
+TEXT = {
+    "hidden_size": 64,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 1,
+    "intermediate_size": 32,
+    "vocab_size": 64,
+}
 
 
 @pytest.mark.parametrize(
     ("name", "cls", "sections", "order"),
-    [("qwen2_vl", "Qwen2VLRotaryEmbedding", (4, 6, 6), "chunked"), ("qwen3_vl", "Qwen3VLTextRotaryEmbedding", (6, 5, 5), "interleaved")],
+    [
+        ("qwen2_vl", "Qwen2VLRotaryEmbedding", (4, 6, 6), "chunked"),
+        ("qwen3_vl", "Qwen3VLTextRotaryEmbedding", (6, 5, 5), "interleaved"),
+    ],
 )
 def test_mrope_of_qwen(name, cls, sections, order):
     modeling = peer(name)
     made = {"qwen2_vl": "Qwen2VLConfig", "qwen3_vl": "Qwen3VLConfig"}[name]
     parameters = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": list(sections)}
-    config = getattr(transformers, made)(text_config={**TEXT, "head_dim": 32, "rope_parameters": parameters}).text_config
+    config = getattr(transformers, made)(
+        text_config={**TEXT, "head_dim": 32, "rope_parameters": parameters}
+    ).text_config
     pos = multimodal(3, (2, 5), 2, (3, 2, 2), 4)
     q = torch.randn(1, 2, pos.shape[-1], 32)
     cos, sin = getattr(modeling, cls)(config)(q, pos)
@@ -225,7 +258,9 @@ def test_mrope_of_qwen(name, cls, sections, order):
 def rope_index(parts):
     """What Qwen2-VL's own code makes of the same parts."""
     modeling = peer("qwen2_vl")
-    config = transformers.Qwen2VLConfig(text_config=TEXT, vision_config={"embed_dim": 16, "num_heads": 2, "depth": 1, "spatial_merge_size": 2})
+    config = transformers.Qwen2VLConfig(
+        text_config=TEXT, vision_config={"embed_dim": 16, "num_heads": 2, "depth": 1, "spatial_merge_size": 2}
+    )
     kinds, images, videos = [], [], []
     for part in parts:
         sides = (part,) if isinstance(part, int) else part
@@ -238,10 +273,17 @@ def rope_index(parts):
     nn.Module.__init__(model)
     model.config = config
     kinds = torch.tensor(kinds)[None]
-    return model.get_rope_index(torch.zeros_like(kinds), kinds, torch.tensor(images) if images else None, torch.tensor(videos) if videos else None)
+    return model.get_rope_index(
+        torch.zeros_like(kinds),
+        kinds,
+        torch.tensor(images) if images else None,
+        torch.tensor(videos) if videos else None,
+    )
 
 
-@pytest.mark.parametrize("parts", [(3, (2, 5), 4), ((4, 4), 2), (1, (3, 2), 1, (1, 6), 2, (2, 3, 4), 5), (2, (3, 3, 2), 1)])
+@pytest.mark.parametrize(
+    "parts", [(3, (2, 5), 4), ((4, 4), 2), (1, (3, 2), 1, (1, 6), 2, (2, 3, 4), 5), (2, (3, 3, 2), 1)]
+)
 def test_places_of_text_with_images_are_those_of_qwen2_vl(parts):
     theirs, delta = rope_index(parts)
     ours = multimodal(*parts)
@@ -265,5 +307,8 @@ def test_pictures_are_attended_the_same_by_every_backend():
     q, k = enc.query(x, pos), enc.key(x, pos)
     at = Layout.dense(16).told(pos)
     with torch.no_grad():
-        want, *others = (attend(q, k, x, enc, at=at, causal=False, backend=backend) for backend in ("reference", "chunked", "flex", "auto"))
+        want, *others = (
+            attend(q, k, x, enc, at=at, causal=False, backend=backend)
+            for backend in ("reference", "chunked", "flex", "auto")
+        )
     assert all(gap(want, other) < 1e-12 for other in others)

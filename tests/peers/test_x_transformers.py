@@ -37,7 +37,9 @@ def angle_budget(pos: Tensor) -> Tensor:
 
 def close(ours: Tensor, theirs: Tensor, pos: Tensor) -> None:
     allowed = 2 * ours.abs().max() * angle_budget(pos)[:, None, :, None]
-    assert ((ours.double() - theirs.double()).abs() <= allowed).all(), f"off by {gap(ours, theirs):.2e}, allowed {allowed.max():.2e}"
+    assert ((ours.double() - theirs.double()).abs() <= allowed).all(), (
+        f"off by {gap(ours, theirs):.2e}, allowed {allowed.max():.2e}"
+    )
 
 
 def bias(enc: Encoding, at: Layout, to: Layout, heads: int = H) -> Tensor:
@@ -74,7 +76,11 @@ def test_logits_of_xpos_agree_although_the_centres_do_not(length, scale_base):
     ours = enc.query(q, at.pos) @ enc.key(k, at.pos).transpose(-1, -2)
     seen = at.mask().expand_as(ours)
     # twice the angle error, and float32 powers z^p whose exponents (up to length / scale_base times ln 3.5) round too
-    allowed = (2 * angle_budget(at.pos).max() + 32 * (1 + length / scale_base) * 2**-24) * q.norm(dim=-1).max() * k.norm(dim=-1).max()
+    allowed = (
+        (2 * angle_budget(at.pos).max() + 32 * (1 + length / scale_base) * 2**-24)
+        * q.norm(dim=-1).max()
+        * k.norm(dim=-1).max()
+    )
     assert gap(ours[seen], theirs[seen]) <= allowed
     assert gap(RoPE(head_dim=D, pairing="interleaved").query(q, at.pos), enc.query(q, at.pos)) > 1e-3
 
@@ -252,7 +258,14 @@ def test_a_decoder_keeps_its_logits_with_milepost_in_place_of_its_attention(opti
         theirs = model(ids)
 
     def forward(self: torch.nn.Module, x: Tensor, **_: object) -> tuple[Tensor, object]:
-        q, k, v = (split(to(x)) for split, to in ((self.split_q_heads, self.to_q), (self.split_k_heads, self.to_k), (self.split_v_heads, self.to_v)))
+        q, k, v = (
+            split(to(x))
+            for split, to in (
+                (self.split_q_heads, self.to_q),
+                (self.split_k_heads, self.to_k),
+                (self.split_v_heads, self.to_v),
+            )
+        )
         enc, at = self.milepost, Layout.dense(x.shape[1])
         y = attend(enc.query(q, at.pos), enc.key(k, at.pos), v, enc, at=at)
         return self.to_out(self.merge_heads(y)), xt.Intermediates()
@@ -273,7 +286,14 @@ def test_an_attention_layer_with_alibi_gives_the_same_output_at_positions_of_eac
     layer = xt.Attention(C, dim_head=D, heads=H, causal=True).eval()
     x = torch.randn(2, 8, C)
     theirs = layer(x, rel_pos=xt.AlibiPositionalBias(H), pos=PLACES)
-    q, k, v = (split(to(x)) for split, to in ((layer.split_q_heads, layer.to_q), (layer.split_k_heads, layer.to_k), (layer.split_v_heads, layer.to_v)))
+    q, k, v = (
+        split(to(x))
+        for split, to in (
+            (layer.split_q_heads, layer.to_q),
+            (layer.split_k_heads, layer.to_k),
+            (layer.split_v_heads, layer.to_v),
+        )
+    )
     ours = attend(q, k, v, ALiBi(heads=H), at=Layout.dense(8).told(PLACES))
     assert gap(layer.to_out(layer.merge_heads(ours)), theirs) < 1e-4  # float32 slopes times 4095 are off by as much
 
@@ -283,7 +303,14 @@ def test_an_attention_layer_with_alibi_gives_the_same_output_at_positions_of_eac
 
 @pytest.mark.parametrize(
     "options",
-    [{"rotary_pos_emb": True}, {"rotary_xpos": True}, {"alibi_pos_bias": True}, {"rel_pos_bias": True}, {"attn_use_cope": True}, {"dynamic_pos_bias": True}],
+    [
+        {"rotary_pos_emb": True},
+        {"rotary_xpos": True},
+        {"alibi_pos_bias": True},
+        {"rel_pos_bias": True},
+        {"attn_use_cope": True},
+        {"dynamic_pos_bias": True},
+    ],
     ids=lambda value: next(iter(value)),
 )
 def test_most_options_decode_what_they_read_so_the_next_tests_measure_the_option(options):
@@ -314,5 +341,8 @@ def test_what_counts_over_the_past_in_milepost_decodes_what_it_reads():
     q, k, v = (torch.randn(1, H, 40, D) for _ in range(3))
     at = Layout.dense(40)
     full = attend(q, k, v, enc, at=at)
-    rows = [attend(q[:, :, t : t + 1], k[:, :, : t + 1], v[:, :, : t + 1], enc, at=at[t : t + 1], to=at[: t + 1]) for t in range(40)]
+    rows = [
+        attend(q[:, :, t : t + 1], k[:, :, : t + 1], v[:, :, : t + 1], enc, at=at[t : t + 1], to=at[: t + 1])
+        for t in range(40)
+    ]
     assert gap(torch.cat(rows, dim=2), full) < 1e-5

@@ -27,11 +27,20 @@ def gap(a: Tensor, b: Tensor) -> float:
 
 
 def tiny(attention: str = "bi") -> torch.nn.Module:
-    config = transformers.XLNetConfig(vocab_size=97, d_model=C, n_head=H, n_layer=2, d_inner=96, dropout=0.0, attn_type=attention, use_mems_eval=False)
+    config = transformers.XLNetConfig(
+        vocab_size=97, d_model=C, n_head=H, n_layer=2, d_inner=96, dropout=0.0, attn_type=attention, use_mems_eval=False
+    )
     model = transformers.XLNetModel(config).eval()
     with torch.no_grad():
         for layer in model.layer:
-            for parameter in (layer.rel_attn.r, layer.rel_attn.r_w_bias, layer.rel_attn.r_r_bias, layer.rel_attn.q, layer.rel_attn.k, layer.rel_attn.v):
+            for parameter in (
+                layer.rel_attn.r,
+                layer.rel_attn.r_w_bias,
+                layer.rel_attn.r_r_bias,
+                layer.rel_attn.q,
+                layer.rel_attn.k,
+                layer.rel_attn.v,
+            ):
                 parameter.normal_(std=0.15)
             for parameter in (layer.rel_attn.r_s_bias, layer.rel_attn.seg_embed):
                 parameter.zero_()  # segments are no positions
@@ -55,7 +64,12 @@ def split(x: Tensor, by: Tensor) -> Tensor:
 
 def budget(length: int, enc: TransformerXL, q: Tensor) -> float:
     """How far a weight may be off: their sinusoids have float32 angles (4 roundings of a distance), and |q + v| |W| weighs them."""
-    moved = (q + enc.v[:, None]).norm(dim=-1).max() * torch.linalg.matrix_norm(enc.project, ord=2).max() * (C / 2) ** 0.5 / D**0.5
+    moved = (
+        (q + enc.v[:, None]).norm(dim=-1).max()
+        * torch.linalg.matrix_norm(enc.project, ord=2).max()
+        * (C / 2) ** 0.5
+        / D**0.5
+    )
     return (moved * (4 * length + 16) * 2**-24).item()
 
 
@@ -77,7 +91,9 @@ def test_a_layer_gives_the_same_weights_and_output(attention, length):
     hidden = (~at.mask(causal=attention == "uni")).float().permute(2, 3, 0, 1)
     r = torch.einsum("ibh,hnd->ibnd", model.relative_positional_encoding(length, length, bsz=2), layer.r)
     q, k, v = (split(x, p) for p in (layer.q, layer.k, layer.v))
-    theirs, weights = layer.rel_attn_core(*(t.permute(2, 0, 1, 3) for t in (q, k, v)), r, attn_mask=hidden, output_attentions=True)
+    theirs, weights = layer.rel_attn_core(
+        *(t.permute(2, 0, 1, 3) for t in (q, k, v)), r, attn_mask=hidden, output_attentions=True
+    )
     enc = encoding(layer)
     ours = attend(q, k, v, enc, at=at, causal=attention == "uni", details=True)
     allowed = budget(length, enc, q)
@@ -93,7 +109,16 @@ def test_a_layer_with_memories_of_the_text_before_gives_the_same_output(attentio
     at, to = Layout.decode(50, 20), Layout.dense(70)
     seen = at.mask(to, causal=attention == "uni")
     r = model.relative_positional_encoding(20, 70, bsz=2)
-    theirs, _, weights = layer(new.transpose(0, 1), None, (~seen).float().permute(2, 3, 0, 1), None, r, None, mems=past.transpose(0, 1), output_attentions=True)
+    theirs, _, weights = layer(
+        new.transpose(0, 1),
+        None,
+        (~seen).float().permute(2, 3, 0, 1),
+        None,
+        r,
+        None,
+        mems=past.transpose(0, 1),
+        output_attentions=True,
+    )
     both = torch.cat([past, new], dim=1)
     q, k, v = split(new, layer.q), split(both, layer.k), split(both, layer.v)
     enc = encoding(layer)

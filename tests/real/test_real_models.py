@@ -28,7 +28,11 @@ def mgm(tmp_path_factory):
     source = next(fetched("microformer-mgm==0.5.8", home).rglob("general_model"))
     weights = torch.load(source / "pytorch_model.bin", weights_only=True, map_location="cpu")
     (home / "model").mkdir()
-    save_file({name: value.contiguous().clone() for name, value in weights.items()}, home / "model/model.safetensors", {"format": "pt"})
+    save_file(
+        {name: value.contiguous().clone() for name, value in weights.items()},
+        home / "model/model.safetensors",
+        {"format": "pt"},
+    )
     shutil.copy(source / "config.json", home / "model")
     return home / "model"
 
@@ -36,7 +40,13 @@ def mgm(tmp_path_factory):
 def test_smollm2_is_inspected_and_verified(smollm2):
     found = inspect(smollm2)
     layer = found.layers[0]
-    assert (found.trained.tokens, len(found.layers), layer.base, layer.head_dim, layer.rotary) == (8192, 30, 100000.0, 64, 64)
+    assert (found.trained.tokens, len(found.layers), layer.base, layer.head_dim, layer.rotary) == (
+        8192,
+        30,
+        100000.0,
+        64,
+        64,
+    )
     done = verify(smollm2)
     assert done.ok, done.failed
     assert done["file"].verdict == done["frequencies"].verdict == done["cached"].verdict == "PASS"
@@ -47,7 +57,12 @@ def test_smollm2_reads_plain_english_about_as_well_as_it_should(smollm2):
     words = "It is a truth universally acknowledged, that a single man in possession of a good fortune, must be in want of a wife. "
     ids = torch.from_numpy(subject.encode(words))[None]
     lost = float(subject.losses(ids).mean())
-    assert 0.5 < lost < 3.5 and lost < float(subject.losses(ids[:, torch.randperm(ids.shape[1], generator=torch.Generator().manual_seed(0))]).mean()) - 1
+    assert (
+        0.5 < lost < 3.5
+        and lost
+        < float(subject.losses(ids[:, torch.randperm(ids.shape[1], generator=torch.Generator().manual_seed(0))]).mean())
+        - 1
+    )
 
 
 def test_the_pickle_of_mgm_is_not_opened(tmp_path):
@@ -67,7 +82,9 @@ def test_diagnose_of_mgm_takes_token_ids(mgm, tmp_path):
     np.save(tmp_path / "ids.npy", np.random.default_rng(0).integers(5, subject.vocabulary, (8, 520)))
     done = diagnose(subject, tmp_path / "ids.npy", [64, 256, 512], windows=8)
     assert done.trained_length == 512 and done.retrieval["kind"] == "passage" and len(done.loss_by_position) == 16
-    with pytest.raises(ValueError, match="has a table of 512 learned positions, so that a text of 1024 tokens can't be read"):
+    with pytest.raises(
+        ValueError, match="has a table of 512 learned positions, so that a text of 1024 tokens can't be read"
+    ):
         diagnose(subject, tmp_path / "ids.npy", [1024])
 
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-LLAMA_2 = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32, "max_position_embeddings": 4096}
+LLAMA_2 = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "max_position_embeddings": 4096,
+}
 LLAMA_31 = {
     "model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32, "max_position_embeddings": 131072, "rope_theta": 500000.0,
     "rope_scaling": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192, "rope_type": "llama3"},
@@ -21,8 +27,23 @@ PYTHIA = {
     "model_type": "gpt_neox", "hidden_size": 2048, "num_attention_heads": 8, "num_hidden_layers": 16, "max_position_embeddings": 2048, "rotary_pct": 0.25,
     "rotary_emb_base": 10000,
 }  # fmt: skip
-GPT_J = {"model_type": "gptj", "n_embd": 4096, "n_head": 16, "n_layer": 28, "n_positions": 2048, "rotary": True, "rotary_dim": 64}
-FALCON = {"model_type": "falcon", "hidden_size": 4544, "num_attention_heads": 71, "num_hidden_layers": 32, "alibi": False, "max_position_embeddings": 2048}
+GPT_J = {
+    "model_type": "gptj",
+    "n_embd": 4096,
+    "n_head": 16,
+    "n_layer": 28,
+    "n_positions": 2048,
+    "rotary": True,
+    "rotary_dim": 64,
+}
+FALCON = {
+    "model_type": "falcon",
+    "hidden_size": 4544,
+    "num_attention_heads": 71,
+    "num_hidden_layers": 32,
+    "alibi": False,
+    "max_position_embeddings": 2048,
+}
 PHI_2 = {
     "model_type": "phi", "hidden_size": 2560, "num_attention_heads": 32, "num_hidden_layers": 32, "max_position_embeddings": 2048,
     "partial_rotary_factor": 0.4, "rope_scaling": None, "rope_theta": 10000.0,
@@ -125,4 +146,6 @@ EXAONE_4 = {
     "sliding_window_pattern": "LLLG", "layer_types": (["sliding_attention"] * 3 + ["full_attention"]) * 2,
     "rope_scaling": {"factor": 16.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192, "rope_type": "llama3"},
 }  # fmt: skip
-REAL: dict[str, dict[str, Any]] = {name: value for name, value in list(globals().items()) if name.isupper() and isinstance(value, dict)}
+REAL: dict[str, dict[str, Any]] = {
+    name: value for name, value in list(globals().items()) if name.isupper() and isinstance(value, dict)
+}

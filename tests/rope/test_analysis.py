@@ -7,7 +7,14 @@ import pytest
 from milepost import RopeSpec
 from milepost.rope.analysis import analyse
 
-LLAMA2 = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 4, "max_position_embeddings": 4096, "rope_theta": 1e4}
+LLAMA2 = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 4,
+    "max_position_embeddings": 4096,
+    "rope_theta": 1e4,
+}
 
 
 def spec(**more):
@@ -19,7 +26,9 @@ def test_turns_wavelengths_and_the_critical_pair_of_llama_2():
     for i in (0, 1, 17, 45, 46, 63):
         w = 10000.0 ** (-2 * i / 128)
         pair = found.pairs[i]
-        assert math.isclose(pair.frequency, w, rel_tol=1e-14) and math.isclose(pair.wavelength, 2 * math.pi / w, rel_tol=1e-14)
+        assert math.isclose(pair.frequency, w, rel_tol=1e-14) and math.isclose(
+            pair.wavelength, 2 * math.pi / w, rel_tol=1e-14
+        )
         assert math.isclose(pair.turns, 4096 * w / (2 * math.pi), rel_tol=1e-14)
     # the pair of one turn is 64 ln(4096 / 2π) / ln 10000 = 45.03: 45 still makes one, 46 is the first that does not
     assert found.critical_pair == 46 and found.pairs[45].turns > 1 > found.pairs[46].turns
@@ -42,7 +51,9 @@ def test_unseen_is_what_looking_at_every_angle_says(target):
     for pair in found.pairs:
         turn, w = 2 * math.pi, pair.frequency
         seen = [p * w % turn for p in range(41)]
-        far = (min(min(abs(a - s), turn - abs(a - s)) for s in seen) for a in (p * w % turn for p in range(41, target + 1)))
+        far = (
+            min(min(abs(a - s), turn - abs(a - s)) for s in seen) for a in (p * w % turn for p in range(41, target + 1))
+        )
         assert pair.unseen == any(distance > w for distance in far), pair
     assert 0 < len(found.unseen_pairs) < len(found.pairs)
 
@@ -88,15 +99,26 @@ def test_kinds_of_layers_are_analysed_apart():
         "rope_local_base_freq": 1e4, "rope_scaling": {"rope_type": "linear", "factor": 8.0},
     }  # fmt: skip
     found = {one.kind: one for one in analyse(RopeSpec.from_config(gemma), 131072)}
-    assert found["sliding_attention"].base == 1e4 and found["sliding_attention"].layers == 10 and found["sliding_attention"].local_resolution == 1
-    assert found["full_attention"].base == 1e6 and found["full_attention"].layers == 2 and found["full_attention"].local_resolution == 0.125
+    assert (
+        found["sliding_attention"].base == 1e4
+        and found["sliding_attention"].layers == 10
+        and found["sliding_attention"].local_resolution == 1
+    )
+    assert (
+        found["full_attention"].base == 1e6
+        and found["full_attention"].layers == 2
+        and found["full_attention"].local_resolution == 0.125
+    )
 
 
 def test_pairs_that_stand_still_meet_nothing_new_and_have_no_wavelength():
     config = {"model_type": "llama", "head_dim": 64, "max_position_embeddings": 128, "rope_parameters": {
         "rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e4}}  # fmt: skip
     (found,) = analyse(RopeSpec.from_config(config), 4096)
-    assert all(p.wavelength is None and not p.unseen for p in found.pairs[8:]) and found.alias_distance == found.pairs[7].wavelength
+    assert (
+        all(p.wavelength is None and not p.unseen for p in found.pairs[8:])
+        and found.alias_distance == found.pairs[7].wavelength
+    )
 
 
 def test_without_a_trained_length_it_says_so():

@@ -14,7 +14,13 @@ import pytest
 from milepost.rope import ConfigError, RopeSpec
 
 real: Any = importlib.import_module("real_configs")
-LLAMA, YARN, LLAMA_31, PHI, GEMMA = real.LLAMA_2, real.YARN_LLAMA_2, real.LLAMA_31, real.PHI_3_128K, real.GEMMA_3["text_config"]
+LLAMA, YARN, LLAMA_31, PHI, GEMMA = (
+    real.LLAMA_2,
+    real.YARN_LLAMA_2,
+    real.LLAMA_31,
+    real.PHI_3_128K,
+    real.GEMMA_3["text_config"],
+)
 
 
 def refused(config: Any, **kwargs: Any) -> str:
@@ -37,64 +43,149 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "theta a text": ({**LLAMA, "rope_theta": "10000"}, "rope_theta must be a finite number, got '10000'"),
     "theta a flag": ({**LLAMA, "rope_theta": True}, "rope_theta must be a finite number, got True"),
     "theta a list": ({**LLAMA, "rope_theta": [1e4]}, "rope_theta must be a finite number, got [10000.0]"),
-    "scaling a text": ({**LLAMA, "rope_scaling": "yarn"}, "rope_scaling must be a mapping of names to values, got 'yarn'"),
+    "scaling a text": (
+        {**LLAMA, "rope_scaling": "yarn"},
+        "rope_scaling must be a mapping of names to values, got 'yarn'",
+    ),
     "scaling a list": ({**LLAMA, "rope_scaling": [4]}, "rope_scaling must be a mapping of names to values, got [4]"),
     "type a number": (scaled(LLAMA, rope_type=3), "rope_scaling.rope_type must be a text, got 3"),
     "model type a number": ({**LLAMA, "model_type": 3}, "model_type must be a text, got 3"),
     "heads a text": ({**LLAMA, "num_attention_heads": "32"}, "num_attention_heads must be a whole number from 1 to"),
     "heads none": ({**LLAMA, "num_attention_heads": 0}, "num_attention_heads must be a whole number from 1"),
-    "heads uneven": ({**LLAMA, "num_attention_heads": 33}, "hidden_size = 4096 over num_attention_heads = 33 is no size of a head: say head_dim"),
+    "heads uneven": (
+        {**LLAMA, "num_attention_heads": 33},
+        "hidden_size = 4096 over num_attention_heads = 33 is no size of a head: say head_dim",
+    ),
     "head odd": ({**LLAMA, "head_dim": 127}, "127 of 127 channels can't be turned in pairs"),
     "truncate a number": (scaled(YARN, truncate=1), "rope_scaling.truncate must be true or false, got 1"),
-    "length not whole": ({**LLAMA, "max_position_embeddings": 4096.5}, "max_position_embeddings must be a whole number from 1 to 1099511627776, got 4096.5"),
+    "length not whole": (
+        {**LLAMA, "max_position_embeddings": 4096.5},
+        "max_position_embeddings must be a whole number from 1 to 1099511627776, got 4096.5",
+    ),
     "alibi a text": ({**real.FALCON, "alibi": "yes"}, "alibi must be true or false, got 'yes'"),
     # no numbers
     "theta nan": ({**LLAMA, "rope_theta": math.nan}, "rope_theta must be a finite number, got nan"),
     "theta inf": ({**LLAMA, "rope_theta": math.inf}, "rope_theta must be a finite number, got inf"),
     "theta 0": ({**LLAMA, "rope_theta": 0}, "rope_theta must be above 1, got 0"),
     "theta huge": ({**LLAMA, "rope_theta": HUGE}, "rope_theta must be a finite number, got 1000"),
-    "theta too large": ({**LLAMA, "rope_theta": 1e301}, "base must be a finite number above 1 (at most 1e300), got 1e+301"),
+    "theta too large": (
+        {**LLAMA, "rope_theta": 1e301},
+        "base must be a finite number above 1 (at most 1e300), got 1e+301",
+    ),
     "length huge": ({**LLAMA, "max_position_embeddings": HUGE}, "max_position_embeddings must be a whole number"),
-    "length negative": ({**LLAMA, "max_position_embeddings": -4096}, "max_position_embeddings must be a whole number from 1 to 1099511627776, got -4096"),
+    "length negative": (
+        {**LLAMA, "max_position_embeddings": -4096},
+        "max_position_embeddings must be a whole number from 1 to 1099511627776, got -4096",
+    ),
     "layers huge": ({**LLAMA, "num_hidden_layers": HUGE}, "num_hidden_layers must be a whole number from 1 to 10000"),
     "factor nan": (scaled(YARN, factor=math.nan), "rope_scaling.factor must be a finite number, got nan"),
     "beta nan": (scaled(YARN, beta_fast=math.nan), "rope_scaling.beta_fast must be a finite number, got nan"),
-    "list nan": (scaled(PHI, short_factor=[math.nan] * 48), "rope_scaling.short_factor must be a list of finite numbers above 0, got nan"),
+    "list nan": (
+        scaled(PHI, short_factor=[math.nan] * 48),
+        "rope_scaling.short_factor must be a list of finite numbers above 0, got nan",
+    ),
     # factors
     "factor 0": (scaled(YARN, factor=0), "rope_scaling.factor must be above 0, got 0"),
     "factor negative": (scaled(YARN, factor=-4.0), "rope_scaling.factor must be above 0, got -4.0"),
-    "factor inverse": (scaled(YARN, factor=0.25), "rope_scaling.factor = 0.25 would shrink the context; a factor above 1 means longer: did you mean 4?"),
+    "factor inverse": (
+        scaled(YARN, factor=0.25),
+        "rope_scaling.factor = 0.25 would shrink the context; a factor above 1 means longer: did you mean 4?",
+    ),
     "linear inverse": (scaled(LLAMA, type="linear", factor=0.5), "did you mean 2?"),
     "linear without": (scaled(LLAMA, type="linear"), "rope type linear needs rope_scaling.factor, which is not there"),
-    "dynamic without": (scaled(LLAMA, type="dynamic"), "rope type dynamic needs rope_scaling.factor, which is not there"),
-    "llama3 without": (scaled(LLAMA_31, low_freq_factor=None), "rope type llama3 needs rope_scaling.low_freq_factor, which is not there"),
-    "llama3 crossed": (scaled(LLAMA_31, low_freq_factor=8.0), "llama3 wants 0 < low_freq_factor <= high_freq_factor, got 8.0 and 4.0"),
-    "yarn crossed": (scaled(YARN, beta_fast=1.0, beta_slow=32.0), "yarn wants 0 < beta_slow <= beta_fast, in turns over the trained length, got 32.0 and 1.0"),
+    "dynamic without": (
+        scaled(LLAMA, type="dynamic"),
+        "rope type dynamic needs rope_scaling.factor, which is not there",
+    ),
+    "llama3 without": (
+        scaled(LLAMA_31, low_freq_factor=None),
+        "rope type llama3 needs rope_scaling.low_freq_factor, which is not there",
+    ),
+    "llama3 crossed": (
+        scaled(LLAMA_31, low_freq_factor=8.0),
+        "llama3 wants 0 < low_freq_factor <= high_freq_factor, got 8.0 and 4.0",
+    ),
+    "yarn crossed": (
+        scaled(YARN, beta_fast=1.0, beta_slow=32.0),
+        "yarn wants 0 < beta_slow <= beta_fast, in turns over the trained length, got 32.0 and 1.0",
+    ),
     "share 0": ({**real.PHI_2, "partial_rotary_factor": 0}, "partial_rotary_factor must be above 0, got 0"),
     "share 2": ({**real.PHI_2, "partial_rotary_factor": 2.0}, "partial_rotary_factor = 2 is more than the whole head"),
-    "share odd": ({**real.PHI_2, "partial_rotary_factor": 0.02}, "1 of 80 channels can't be turned in pairs (from partial_rotary_factor)"),
+    "share odd": (
+        {**real.PHI_2, "partial_rotary_factor": 0.02},
+        "1 of 80 channels can't be turned in pairs (from partial_rotary_factor)",
+    ),
     "ratio 0.5": ({**LLAMA, "rope_condense_ratio": 0.5}, "rope_condense_ratio must be at least 1, got 0.5"),
     # lists
-    "list short": (scaled(PHI, long_factor=[1.0] * 47), "rope_scaling.long_factor has 47 numbers, and there are 48 pairs to turn: it needs one for each"),
-    "list long": (scaled(PHI, short_factor=[1.0] * 96), "rope_scaling.short_factor has 96 numbers, and there are 48 pairs to turn"),
-    "list empty": (scaled(PHI, short_factor=[]), "rope_scaling.short_factor must be a list of finite numbers above 0, got []"),
-    "list of texts": (scaled(PHI, short_factor=["1"] * 48), "rope_scaling.short_factor must be a list of finite numbers above 0, got '1'"),
-    "list missing": (scaled(PHI, long_factor=None), "rope type longrope needs rope_scaling.long_factor, which is not there"),
-    "sections": (scaled(real.QWEN_2_VL, mrope_section=[16, 24, 23]), "must add up to 64 pairs, got [16, 24, 23], which is 63"),
-    "sections texts": (scaled(real.QWEN_2_VL, mrope_section=["a"]), "rope_scaling.mrope_section must be whole numbers of pairs, got ['a']"),
-    "sections negative": (scaled(real.QWEN_2_VL, mrope_section=[72, -8]), "rope_scaling.mrope_section must be whole numbers of pairs, got [72, -8]"),
+    "list short": (
+        scaled(PHI, long_factor=[1.0] * 47),
+        "rope_scaling.long_factor has 47 numbers, and there are 48 pairs to turn: it needs one for each",
+    ),
+    "list long": (
+        scaled(PHI, short_factor=[1.0] * 96),
+        "rope_scaling.short_factor has 96 numbers, and there are 48 pairs to turn",
+    ),
+    "list empty": (
+        scaled(PHI, short_factor=[]),
+        "rope_scaling.short_factor must be a list of finite numbers above 0, got []",
+    ),
+    "list of texts": (
+        scaled(PHI, short_factor=["1"] * 48),
+        "rope_scaling.short_factor must be a list of finite numbers above 0, got '1'",
+    ),
+    "list missing": (
+        scaled(PHI, long_factor=None),
+        "rope type longrope needs rope_scaling.long_factor, which is not there",
+    ),
+    "sections": (
+        scaled(real.QWEN_2_VL, mrope_section=[16, 24, 23]),
+        "must add up to 64 pairs, got [16, 24, 23], which is 63",
+    ),
+    "sections texts": (
+        scaled(real.QWEN_2_VL, mrope_section=["a"]),
+        "rope_scaling.mrope_section must be whole numbers of pairs, got ['a']",
+    ),
+    "sections negative": (
+        scaled(real.QWEN_2_VL, mrope_section=[72, -8]),
+        "rope_scaling.mrope_section must be whole numbers of pairs, got [72, -8]",
+    ),
     # layers
-    "kinds short": ({**real.GPT_OSS, "layer_types": ["full_attention"] * 23}, "the config lists 23 kinds of layers, and num_hidden_layers = 24"),
-    "kinds a text": ({**real.GPT_OSS, "layer_types": "full_attention"}, "layer_types must be a list, got 'full_attention'"),
-    "kinds misspelt": ({**real.GPT_OSS, "layer_types": ["ful_attention"] * 24}, "layer_types holds 'ful_attention', which is no kind of layer"),
+    "kinds short": (
+        {**real.GPT_OSS, "layer_types": ["full_attention"] * 23},
+        "the config lists 23 kinds of layers, and num_hidden_layers = 24",
+    ),
+    "kinds a text": (
+        {**real.GPT_OSS, "layer_types": "full_attention"},
+        "layer_types must be a list, got 'full_attention'",
+    ),
+    "kinds misspelt": (
+        {**real.GPT_OSS, "layer_types": ["ful_attention"] * 24},
+        "layer_types holds 'ful_attention', which is no kind of layer",
+    ),
     "kinds numbers": ({**real.GPT_OSS, "layer_types": [1] * 24}, "layer_types holds 1, which is no kind of layer"),
-    "kinds lists": ({**real.GPT_OSS, "layer_types": [["full_attention"]] * 24}, "layer_types holds ['full_attention'], which is no kind of layer"),
-    "no layer turns": ({**real.GPT_OSS, "layer_types": ["linear_attention"] * 24}, "no layer of this model turns: its layers are ['linear_attention']"),
-    "no_rope short": ({**real.SMOLLM_3, "no_rope_layers": [1, 1, 1, 0]}, "the config lists 4 kinds of layers, and num_hidden_layers = 36"),
-    "no_rope words": ({**real.SMOLLM_3, "no_rope_layers": ["yes"] * 36}, "no_rope_layers holds 'yes'; it has 1 for a layer that turns"),
+    "kinds lists": (
+        {**real.GPT_OSS, "layer_types": [["full_attention"]] * 24},
+        "layer_types holds ['full_attention'], which is no kind of layer",
+    ),
+    "no layer turns": (
+        {**real.GPT_OSS, "layer_types": ["linear_attention"] * 24},
+        "no layer of this model turns: its layers are ['linear_attention']",
+    ),
+    "no_rope short": (
+        {**real.SMOLLM_3, "no_rope_layers": [1, 1, 1, 0]},
+        "the config lists 4 kinds of layers, and num_hidden_layers = 36",
+    ),
+    "no_rope words": (
+        {**real.SMOLLM_3, "no_rope_layers": ["yes"] * 36},
+        "no_rope_layers holds 'yes'; it has 1 for a layer that turns",
+    ),
     "pattern 0": ({**GEMMA, "sliding_window_pattern": 0}, "sliding_window_pattern must be a whole number from 1"),
     "kind without rope": (
-        {**real.GPT_OSS, "rope_scaling": None, "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e4}}},
+        {
+            **real.GPT_OSS,
+            "rope_scaling": None,
+            "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e4}},
+        },
         "rope_parameters is for layers of kinds ['full_attention'], and there are layers of kind 'sliding_attention'",
     ),
     "flat for kinds": (
@@ -106,40 +197,82 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
         "rope_parameters.factor = 2.0 stands beside dictionaries for kinds of layers: put it inside of them",
     ),
     # contradictions
-    "two thetas": (scaled({**LLAMA, "rope_theta": 1e4}, rope_theta=1e6), "contradictory keys: rope_scaling.rope_theta = 1000000.0, rope_theta = 10000.0"),
-    "two names": ({**real.PYTHIA, "rope_theta": 5e5}, "contradictory keys: rope_theta = 500000.0, rotary_emb_base = 10000.0"),
-    "two types": (scaled(YARN, rope_type="linear"), "contradictory keys: rope_scaling.rope_type = 'linear', rope_scaling.type = 'yarn'"),
-    "two dictionaries": ({**YARN, "rope_parameters": {"rope_type": "default"}}, "rope_parameters and rope_scaling are both there, and differ"),
+    "two thetas": (
+        scaled({**LLAMA, "rope_theta": 1e4}, rope_theta=1e6),
+        "contradictory keys: rope_scaling.rope_theta = 1000000.0, rope_theta = 10000.0",
+    ),
+    "two names": (
+        {**real.PYTHIA, "rope_theta": 5e5},
+        "contradictory keys: rope_theta = 500000.0, rotary_emb_base = 10000.0",
+    ),
+    "two types": (
+        scaled(YARN, rope_type="linear"),
+        "contradictory keys: rope_scaling.rope_type = 'linear', rope_scaling.type = 'yarn'",
+    ),
+    "two dictionaries": (
+        {**YARN, "rope_parameters": {"rope_type": "default"}},
+        "rope_parameters and rope_scaling are both there, and differ",
+    ),
     "two factors on cos": (
         scaled(YARN, attention_factor=1.0, attn_factor=1.0),
         "rope_scaling.attention_factor = 1 is the factor itself (transformers), rope_scaling.attn_factor = 1 multiplies the default one (vLLM)",
     ),
-    "two sizes": ({**real.PHI_2, "rotary_dim": 40}, "contradictory keys: rotary_dim = 40, and partial_rotary_factor = 0.4 of 80 is 32"),
-    "two parts": ({**real.DEEPSEEK_V3, "partial_rotary_factor": 0.5}, "qk_rope_head_dim = 64 is the part that turns, and partial_rotary_factor = 0.5"),
+    "two sizes": (
+        {**real.PHI_2, "rotary_dim": 40},
+        "contradictory keys: rotary_dim = 40, and partial_rotary_factor = 0.4 of 80 is 32",
+    ),
+    "two parts": (
+        {**real.DEEPSEEK_V3, "partial_rotary_factor": 0.5},
+        "qk_rope_head_dim = 64 is the part that turns, and partial_rotary_factor = 0.5",
+    ),
     "factor and lengths": (
         scaled(YARN, factor=2.0),
         "rope_scaling.factor = 2 times original_max_position_embeddings = 4096 is less than max_position_embeddings",
     ),
     # unknown
-    "unknown type": (scaled(LLAMA, type="ntk-aware", factor=2.0), "rope_scaling.type = 'ntk-aware' is no rope type; there are default, linear, dynamic"),
+    "unknown type": (
+        scaled(LLAMA, type="ntk-aware", factor=2.0),
+        "rope_scaling.type = 'ntk-aware' is no rope type; there are default, linear, dynamic",
+    ),
     "unknown key": (scaled(YARN, betafast=32), "unknown key rope_scaling.betafast = 32 for rope type yarn; it has"),
     "key of another type": (
         scaled(LLAMA, type="linear", factor=2.0, beta_fast=32),
         "unknown key rope_scaling.beta_fast = 32 for rope type linear; it has factor",
     ),
-    "unknown beside": ({**LLAMA, "rope_theta_scale": 4}, "unknown key rope_theta_scale = 4, whose name says that it is about rotary positions"),
+    "unknown beside": (
+        {**LLAMA, "rope_theta_scale": 4},
+        "unknown key rope_theta_scale = 4, whose name says that it is about rotary positions",
+    ),
     "use_dynamic_ntk": ({**LLAMA, "use_dynamic_ntk": True}, "unknown key use_dynamic_ntk = True"),
     "a base for each layer": ({**LLAMA, "layer_rope_theta": [1e4]}, "unknown key layer_rope_theta = [10000.0]"),
     "no sizes": ({"model_type": "llama"}, "the head size is not known"),
-    "empty": ({}, "the head size is not known: the config has neither head_dim, nor hidden_size and num_attention_heads"),
+    "empty": (
+        {},
+        "the head size is not known: the config has neither head_dim, nor hidden_size and num_attention_heads",
+    ),
     "no base": ({"head_dim": 64}, "the base is not known: the config has no rope_theta"),
-    "no lengths": (scaled({"model_type": "llama", "head_dim": 64}, type="yarn", factor=4.0), "rope_scaling has no original_max_position_embeddings"),
+    "no lengths": (
+        scaled({"model_type": "llama", "head_dim": 64}, type="yarn", factor=4.0),
+        "rope_scaling has no original_max_position_embeddings",
+    ),
     # no rotary positions
-    "bloom": ({"model_type": "bloom", "n_head": 8, "hidden_size": 64}, "this model has no rotary positions: model_type 'bloom' has ALiBi"),
+    "bloom": (
+        {"model_type": "bloom", "n_head": 8, "hidden_size": 64},
+        "this model has no rotary positions: model_type 'bloom' has ALiBi",
+    ),
     "jamba": ({"model_type": "jamba", "hidden_size": 64}, "model_type 'jamba' has attention without positions (NoPE)"),
-    "absolute": ({**LLAMA, "position_embedding_type": "absolute"}, "this model has no rotary positions: position_embedding_type = 'absolute'"),
-    "no channels": ({**real.DEEPSEEK_V3, "qk_rope_head_dim": 0}, "this model has no rotary positions: qk_rope_head_dim = 0"),
-    "not held": ({**LLAMA, "model_type": "nanochat"}, "model_type 'nanochat' turns pairs the other way round, by minus the angle: a RopeSpec can't hold that"),
+    "absolute": (
+        {**LLAMA, "position_embedding_type": "absolute"},
+        "this model has no rotary positions: position_embedding_type = 'absolute'",
+    ),
+    "no channels": (
+        {**real.DEEPSEEK_V3, "qk_rope_head_dim": 0},
+        "this model has no rotary positions: qk_rope_head_dim = 0",
+    ),
+    "not held": (
+        {**LLAMA, "model_type": "nanochat"},
+        "model_type 'nanochat' turns pairs the other way round, by minus the angle: a RopeSpec can't hold that",
+    ),
 }
 
 
@@ -149,7 +282,14 @@ def test_a_bad_config_is_refused_with_its_key_and_value(name: str) -> None:
     assert words in refused(config)
 
 
-UNKNOWN = ["unknown key", "key of another type", "unknown beside", "use_dynamic_ntk", "a base for each layer", "factor and lengths"]
+UNKNOWN = [
+    "unknown key",
+    "key of another type",
+    "unknown beside",
+    "use_dynamic_ntk",
+    "a base for each layer",
+    "factor and lengths",
+]
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
@@ -164,7 +304,9 @@ def test_what_is_wrong_stays_wrong_when_the_unknown_is_allowed() -> None:
         refused(CASES[name][0], allow_unknown=True)
 
 
-@pytest.mark.parametrize("config", [{1: 2}, {**LLAMA, 7: 1}, scaled(LLAMA, **{"type": "default"}) | {"rope_scaling": {3: 4}}])
+@pytest.mark.parametrize(
+    "config", [{1: 2}, {**LLAMA, 7: 1}, scaled(LLAMA, **{"type": "default"}) | {"rope_scaling": {3: 4}}]
+)
 def test_keys_are_texts(config: Any) -> None:
     assert "are texts, got" in refused(config)
 

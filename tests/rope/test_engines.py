@@ -25,18 +25,38 @@ from milepost.scaling.proportional import Proportional
 from milepost.scaling.staged import Staged
 from milepost.scaling.yarn import YaRN
 
-QWEN: dict[str, Any] = {"model_type": "qwen2", "head_dim": 128, "max_position_embeddings": 131072, "num_hidden_layers": 28}
+QWEN: dict[str, Any] = {
+    "model_type": "qwen2",
+    "head_dim": 128,
+    "max_position_embeddings": 131072,
+    "num_hidden_layers": 28,
+}
 M = 0.1 * math.log(4) + 1
 
 
 def yarn(**more: Any) -> dict[str, Any]:
     """Qwen2.5 with yarn, s = 4."""
-    return {**QWEN, "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 32768, **more}}
+    return {
+        **QWEN,
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 1e6,
+            "factor": 4.0,
+            "original_max_position_embeddings": 32768,
+            **more,
+        },
+    }
 
 
 def llama(served: int = 4096, **scaling: Any) -> dict[str, Any]:
     """Llama 2 with a scaling."""
-    return {"model_type": "llama", "head_dim": 128, "max_position_embeddings": served, "rope_theta": 10000.0, "rope_scaling": scaling or None}
+    return {
+        "model_type": "llama",
+        "head_dim": 128,
+        "max_position_embeddings": served,
+        "rope_theta": 10000.0,
+        "rope_scaling": scaling or None,
+    }
 
 
 def spec_of(scaling: Any, *, served: int = 131072, **rope: Any) -> RopeSpec:
@@ -55,11 +75,26 @@ def said(spec: RopeSpec, engine: str) -> str:
 EFFECTIVE: list[tuple[dict[str, Any], dict[str, float]]] = [
     ({}, {"transformers": M, "vllm": M, "sglang": M, "llama.cpp": M, "mlx-lm": M}),
     ({"attention_factor": 1.0}, {"transformers": 1.0, "vllm": M, "sglang": M, "llama.cpp": M, "mlx-lm": M}),
-    ({"mscale": 1.0, "mscale_all_dim": 1.0}, {"transformers": 1.0, "vllm": M, "sglang": 1.0, "llama.cpp": M, "mlx-lm": 1.0}),
+    (
+        {"mscale": 1.0, "mscale_all_dim": 1.0},
+        {"transformers": 1.0, "vllm": M, "sglang": 1.0, "llama.cpp": M, "mlx-lm": 1.0},
+    ),
     ({"attn_factor": 0.5}, {"transformers": M, "vllm": M / 2, "sglang": M / 2, "llama.cpp": M, "mlx-lm": M}),
     ({"mscale": 2.0}, {"transformers": M, "vllm": M, "sglang": M, "llama.cpp": M, "mlx-lm": 2 * M - 1}),
-    ({"mscale": 2, "mscale_all_dim": 1}, {"transformers": (2 * M - 1) / M, "vllm": M, "sglang": (2 * M - 1) / M, "llama.cpp": M, "mlx-lm": (2 * M - 1) / M}),
-    ({"mscale": 0.0, "mscale_all_dim": 0.0}, {"transformers": M, "vllm": M, "sglang": 1.0, "llama.cpp": M, "mlx-lm": 1.0}),
+    (
+        {"mscale": 2, "mscale_all_dim": 1},
+        {
+            "transformers": (2 * M - 1) / M,
+            "vllm": M,
+            "sglang": (2 * M - 1) / M,
+            "llama.cpp": M,
+            "mlx-lm": (2 * M - 1) / M,
+        },
+    ),
+    (
+        {"mscale": 0.0, "mscale_all_dim": 0.0},
+        {"transformers": M, "vllm": M, "sglang": 1.0, "llama.cpp": M, "mlx-lm": 1.0},
+    ),
 ]
 
 
@@ -72,11 +107,17 @@ def test_effective_attention_factor(keys: dict[str, Any], expected: dict[str, fl
     assert rope.softmax == 1
 
 
-@pytest.mark.parametrize(("engine", "honoured"), [("transformers", True), ("vllm", True), ("sglang", True), ("llama.cpp", False), ("mlx-lm", False)])
+@pytest.mark.parametrize(
+    ("engine", "honoured"),
+    [("transformers", True), ("vllm", True), ("sglang", True), ("llama.cpp", False), ("mlx-lm", False)],
+)
 def test_truncate(engine: str, honoured: bool) -> None:
     """The bounds are 23.5959 and 39.6509 as they come, 23 and 40 truncated."""
     spec = as_read_by(engine, yarn(truncate=False))
-    low, high = (64 * math.log(32768 / (2 * math.pi * turns)) / math.log(1e6) if honoured else whole for turns, whole in ((32, 23), (1, 40)))
+    low, high = (
+        64 * math.log(32768 / (2 * math.pi * turns)) / math.log(1e6) if honoured else whole
+        for turns, whole in ((32, 23), (1, 40))
+    )
     kept = 1 - (31 - low) / (high - low)
     plain = 1e6 ** (-62 / 128)
     assert spec.main.spectrum().frequencies[31] == pytest.approx(plain * (kept + (1 - kept) / 4), rel=1e-12)
@@ -86,12 +127,21 @@ def test_truncate(engine: str, honoured: bool) -> None:
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "mlx-lm"])
 def test_d10_is_said_with_the_numbers(engine: str) -> None:
     notes = as_read_by(engine, yarn(attention_factor=1.0)).notes
-    assert "attention_factor = 1 is not read: m = 1.1386, logits x 1.2965 (transformers: m = 1.0000, logits x 1.0000)" in notes
+    assert (
+        "attention_factor = 1 is not read: m = 1.1386, logits x 1.2965 (transformers: m = 1.0000, logits x 1.0000)"
+        in notes
+    )
 
 
 def test_vllm_says_what_it_does_not_read() -> None:
-    assert "mscale = 1 and mscale_all_dim = 1 are not read: m = 1.1386, logits x 1.2965" in vllm.read(yarn(mscale=1, mscale_all_dim=1)).notes[0]
-    assert "attn_factor = 0.5 multiplies the default: m = 0.5693, logits x 0.3241" in vllm.read(yarn(attn_factor=0.5)).notes[0]
+    assert (
+        "mscale = 1 and mscale_all_dim = 1 are not read: m = 1.1386, logits x 1.2965"
+        in vllm.read(yarn(mscale=1, mscale_all_dim=1)).notes[0]
+    )
+    assert (
+        "attn_factor = 0.5 multiplies the default: m = 0.5693, logits x 0.3241"
+        in vllm.read(yarn(attn_factor=0.5)).notes[0]
+    )
     assert vllm.read(yarn()).notes == ()
 
 
@@ -108,8 +158,20 @@ def test_yarn_frequencies(engine: str) -> None:
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_deepseek(engine: str) -> None:
     """m = g(0.707) / g(0.707) = 1, and the softmax scale x g(0.707)^2, g = 0.1 * 0.707 * ln 40 + 1 = 1.2608."""
-    scaling = {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096, "mscale": 0.707, "mscale_all_dim": 0.707}
-    config = {"model_type": "deepseek_v2", "qk_rope_head_dim": 64, "max_position_embeddings": 163840, "rope_theta": 10000, "rope_scaling": scaling}
+    scaling = {
+        "type": "yarn",
+        "factor": 40,
+        "original_max_position_embeddings": 4096,
+        "mscale": 0.707,
+        "mscale_all_dim": 0.707,
+    }
+    config = {
+        "model_type": "deepseek_v2",
+        "qk_rope_head_dim": 64,
+        "max_position_embeddings": 163840,
+        "rope_theta": 10000,
+        "rope_scaling": scaling,
+    }
     rope = as_read_by(engine, config).main
     assert rope.spectrum().temperature == 1.0
     assert rope.temperature() == pytest.approx((0.0707 * math.log(40) + 1) ** 2, rel=1e-12)
@@ -159,7 +221,12 @@ def test_dynamic_of_sglang() -> None:
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_alpha(engine: str) -> None:
     """Hunyuan's: base * 1000^(d/(d-2)); its other keys are not read."""
-    spec = as_read_by(engine, llama(32768, type="dynamic", alpha=1000.0, factor=1.0, beta_fast=32, beta_slow=1, mscale=1.0, mscale_all_dim=1.0))
+    spec = as_read_by(
+        engine,
+        llama(
+            32768, type="dynamic", alpha=1000.0, factor=1.0, beta_fast=32, beta_slow=1, mscale=1.0, mscale_all_dim=1.0
+        ),
+    )
     assert spec.main.spectrum().base == pytest.approx(10000 * 1000 ** (128 / 126), rel=1e-12)
     assert spec.main.temperature() == 1
 
@@ -202,11 +269,17 @@ def test_s12_longrope() -> None:
     assert vllm.read(PHI).main.spectrum().frequencies[1] == pytest.approx(10000 ** (-2 / 96) / 2, rel=1e-12)
     gone = as_read_by("llama.cpp", PHI, served=4096)
     assert gone.main.spectrum().frequencies[47] == pytest.approx(10000 ** (-94 / 96), rel=1e-12)
-    assert as_read_by("llama.cpp", PHI, served=4097).main.spectrum().frequencies[47] == pytest.approx(10000 ** (-94 / 96) / 48, rel=1e-12)
+    assert as_read_by("llama.cpp", PHI, served=4097).main.spectrum().frequencies[47] == pytest.approx(
+        10000 ** (-94 / 96) / 48, rel=1e-12
+    )
     text = sglang.read(PHI).main
-    assert [text.spectrum(n).frequencies[47] * 48 for n in (4096, 4097)] == pytest.approx([48 * 10000 ** (-94 / 96), 10000 ** (-94 / 96)], rel=1e-12)
+    assert [text.spectrum(n).frequencies[47] * 48 for n in (4096, 4097)] == pytest.approx(
+        [48 * 10000 ** (-94 / 96), 10000 ** (-94 / 96)], rel=1e-12
+    )
     always = mlx_lm.read(PHI).main.spectrum()
-    assert always.frequencies[47] == pytest.approx(10000 ** (-94 / 96) / 48, rel=1e-12) and always.temperature == pytest.approx(m * m, rel=1e-12)
+    assert always.frequencies[47] == pytest.approx(
+        10000 ** (-94 / 96) / 48, rel=1e-12
+    ) and always.temperature == pytest.approx(m * m, rel=1e-12)
 
 
 def test_longrope_scales_of_vllm() -> None:
@@ -249,7 +322,11 @@ def test_mlx_pairing() -> None:
 def test_mlx_keys_for_m() -> None:
     """m = 1.3: mscale = 0.3 / 0.1386; below 1 it goes under the line."""
     over = export(spec_of(YaRN(4.0, 32768, attention_factor=1.3)), "mlx-lm").config["rope_scaling"]
-    assert over["mscale"] == pytest.approx(0.3 / (0.1 * math.log(4)), rel=1e-12) and "mscale_all_dim" not in over and "attention_factor" not in over
+    assert (
+        over["mscale"] == pytest.approx(0.3 / (0.1 * math.log(4)), rel=1e-12)
+        and "mscale_all_dim" not in over
+        and "attention_factor" not in over
+    )
     under = export(spec_of(YaRN(4.0, 32768, attention_factor=0.8)), "mlx-lm").config["rope_scaling"]
     assert (under["mscale"], under["mscale_all_dim"]) == (0.0, pytest.approx(0.25 / (0.1 * math.log(4)), rel=1e-12))
 
@@ -271,7 +348,10 @@ SERVERS = {
 def test_commands_are_quoted_for_a_shell(engine: str, start: str) -> None:
     written = export(spec_of(YaRN(4.0, 32768)), engine)
     assert written.text.startswith(start)
-    assert json.loads(shlex.split(written.text)[-1]) == {"rope_parameters": written.config["rope_parameters"], "max_position_embeddings": 131072}
+    assert json.loads(shlex.split(written.text)[-1]) == {
+        "rope_parameters": written.config["rope_parameters"],
+        "max_position_embeddings": 131072,
+    }
     assert any("model's dtype" in note for note in written.notes)
 
 
@@ -287,7 +367,11 @@ FLAGS: list[tuple[str, Any, float]] = [
     ("--rope-scaling none --rope-scale 4", None, 1e6),
     ("--rope-scaling yarn --rope-scale 4", YaRN(4.0, 32768), 1e6),
     ("--rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 16384", YaRN(4.0, 16384), 1e6),
-    ("--rope-scaling yarn --rope-scale 4 --yarn-ext-factor 1 --yarn-beta-fast 16 --yarn-beta-slow 2", YaRN(4.0, 32768, 16.0, 2.0), 1e6),
+    (
+        "--rope-scaling yarn --rope-scale 4 --yarn-ext-factor 1 --yarn-beta-fast 16 --yarn-beta-slow 2",
+        YaRN(4.0, 32768, 16.0, 2.0),
+        1e6,
+    ),
     ("--rope-scaling yarn --rope-scale 4 --yarn-ext-factor 0", Linear(4.0), 1e6),
     ("-c 1024 -gan 1 -gaw 512", None, 1e6),
 ]
@@ -303,13 +387,20 @@ def test_flags_of_llama_cpp(flags: str, scaling: Any, base: float) -> None:
 
 def test_context_size_is_the_length_served() -> None:
     model = spec_of(None, served=32768)
-    assert [llama_cpp.read(flags, model).served for flags in ("-c 65536", "--ctx-size 8192", "-c 0", "")] == [65536, 8192, 32768, 32768]
+    assert [llama_cpp.read(flags, model).served for flags in ("-c 65536", "--ctx-size 8192", "-c 0", "")] == [
+        65536,
+        8192,
+        32768,
+        32768,
+    ]
 
 
 def test_d13_yarn_attn_factor_has_no_effect() -> None:
     spec = llama_cpp.read("--rope-scaling yarn --rope-scale 4 --yarn-attn-factor 0.5", spec_of(None))
     assert spec.main.temperature() == pytest.approx(M * M, rel=1e-12)
-    assert "--yarn-attn-factor 0.5 has no effect with yarn, which overwrites it: m = 1.1386, logits x 1.2965" in spec.notes
+    assert (
+        "--yarn-attn-factor 0.5 has no effect with yarn, which overwrites it: m = 1.1386, logits x 1.2965" in spec.notes
+    )
 
 
 def test_flags_over_a_model_with_a_scaling() -> None:
@@ -323,10 +414,16 @@ def test_flags_over_a_model_with_a_scaling() -> None:
 
 
 BAD: list[tuple[str, str]] = [
-    ("--rope-freq-scale 2.0", r"would shrink the context; it is the inverse of --rope-scale: .* --rope-scale 2, or --rope-freq-scale 0\.5"),
+    (
+        "--rope-freq-scale 2.0",
+        r"would shrink the context; it is the inverse of --rope-scale: .* --rope-scale 2, or --rope-freq-scale 0\.5",
+    ),
     ("--rope-freq-scale 0", "must be above 0"),
     ("--rope-scale 0.25", "would shrink the context: did you mean --rope-scale 4, or --rope-freq-scale 0.25"),
-    ("--rope-scale 4 --rope-freq-scale 0.5", "contradictory flags: --rope-scale 4 and --rope-freq-scale 0.5, which is --rope-scale 2"),
+    (
+        "--rope-scale 4 --rope-freq-scale 0.5",
+        "contradictory flags: --rope-scale 4 and --rope-freq-scale 0.5, which is --rope-scale 2",
+    ),
     ("--rope-scale 4 --rope-scale 2", "twice"),
     ("--rope-scaling dynamic", "none, linear or yarn, got 'dynamic'"),
     ("--rope-scalin yarn", "no flag '--rope-scalin'; did you mean --rope-scaling"),
@@ -372,31 +469,61 @@ def test_llama_server() -> None:
         "llama-server -m MODEL.gguf -c 131072 --rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 32768 --rope-freq-base 1000000"
     )
     assert "--rope-scaling linear --rope-scale 2.5" in export(spec_of(Linear(2.5)), "llama.cpp").text
-    assert export(spec_of(NTK(4.0)), "llama.cpp").text.endswith(f"--rope-scaling none --rope-freq-base {1e6 * 4 ** (128 / 126)!r}")
+    assert export(spec_of(NTK(4.0)), "llama.cpp").text.endswith(
+        f"--rope-scaling none --rope-freq-base {1e6 * 4 ** (128 / 126)!r}"
+    )
 
 
 REFUSED: list[tuple[str, Any, str]] = [
     ("llama.cpp", Llama3(8.0, 8192), "its 64 factors (rope_freqs) are baked into the GGUF when it is converted"),
     ("llama.cpp", Proportional(0.25), "its 64 factors (rope_freqs) are baked"),
     ("llama.cpp", LongRoPE((1.0,) * 64, (2.0,) * 64, 32768, 4.0), "its lists of 64 factors are baked into the GGUF"),
-    ("llama.cpp", Dynamic(32768, 2.0), "llama.cpp has no dynamic NTK; fix the length, dynamic(trained=32768, factor=2.0, length=131072)"),
+    (
+        "llama.cpp",
+        Dynamic(32768, 2.0),
+        "llama.cpp has no dynamic NTK; fix the length, dynamic(trained=32768, factor=2.0, length=131072)",
+    ),
     ("llama.cpp", YaRN(4.0, 32768, truncate=False), "23.5959 and 39.6509 would become 23 and 40"),
-    ("llama.cpp", YaRN(4.0, 32768, attention_factor=1.0), "has m = 0.1 ln(4) + 1 = 1.1386 whatever --yarn-attn-factor says, and this one has 1.0000"),
+    (
+        "llama.cpp",
+        YaRN(4.0, 32768, attention_factor=1.0),
+        "has m = 0.1 ln(4) + 1 = 1.1386 whatever --yarn-attn-factor says, and this one has 1.0000",
+    ),
     ("llama.cpp", Hybrid((8,), (None, Linear(2.0))), "llama.cpp has linear, yarn and a larger base"),
-    ("vllm", Dynamic(32768, 2.0), "vLLM has one base for texts of all lengths, and dynamic(trained=32768, factor=2.0) has 1000000 up to 32768 tokens and"),
+    (
+        "vllm",
+        Dynamic(32768, 2.0),
+        "vLLM has one base for texts of all lengths, and dynamic(trained=32768, factor=2.0) has 1000000 up to 32768 tokens and",
+    ),
     ("sglang", Dynamic(32768, 2.0), "fix the length: dynamic(trained=32768, factor=2.0, length=131072)"),
-    ("vllm", LongRoPE((1.0,) * 64, (2.0,) * 64, 32768, 4.0), "length=131072 for the long factors, length=32768 for the short ones"),
-    ("mlx-lm", LongRoPE((1.0,) * 64, (2.0,) * 64, 32768, 4.0), "the short one up to 32768 tokens and the long one beyond"),
+    (
+        "vllm",
+        LongRoPE((1.0,) * 64, (2.0,) * 64, 32768, 4.0),
+        "length=131072 for the long factors, length=32768 for the short ones",
+    ),
+    (
+        "mlx-lm",
+        LongRoPE((1.0,) * 64, (2.0,) * 64, 32768, 4.0),
+        "the short one up to 32768 tokens and the long one beyond",
+    ),
     ("mlx-lm", YaRN(4.0, 32768, preset="paper"), "needs m = 1.1386, logits x 1.2965"),
     ("mlx-lm", YaRN(4.0, 32768, truncate=False), "the bounds 23.5959 and 39.6509 become 23 and 40"),
     ("mlx-lm", YaRN(1.0, 32768, attention_factor=1.2), "has m = 1 for a factor of 1, and this yarn has m = 1.2000"),
     ("megatron", NTK(4.0), "--rotary-base is a whole number, and this base is 4088994.2"),
     ("megatron", Linear(2.5), "is a whole number, and the factor is 2.5"),
-    ("megatron", Llama3(8.0, 16384), "llama3 with 1 and 4 turns over 8192 tokens, and this has 1 and 4 turns over 16384"),
+    (
+        "megatron",
+        Llama3(8.0, 16384),
+        "llama3 with 1 and 4 turns over 8192 tokens, and this has 1 and 4 turns over 16384",
+    ),
     ("megatron", Dynamic(32768, 2.0), "Megatron has no dynamic NTK"),
     ("megatron", LongRoPE((1.0,) * 64, (2.0,) * 64, 32768, 4.0), "no flags for LongRoPE"),
     ("torchtitan", Linear(4.0), "torchtitan has no Linear"),
-    ("torchtitan", Llama3(8.0, 8192), "ComplexRoPE only, which turns neighbouring channels, and this model's pairs are halves"),
+    (
+        "torchtitan",
+        Llama3(8.0, 8192),
+        "ComplexRoPE only, which turns neighbouring channels, and this model's pairs are halves",
+    ),
     ("torchtitan", Dynamic(32768, 2.0), "torchtitan has one base for texts of all lengths"),
 ]
 
@@ -418,7 +545,9 @@ def test_megatron() -> None:
         "--yarn-original-max-position-embeddings 32768 --yarn-beta-fast 32.0 --yarn-beta-slow 1.0 --mscale 0.0 --mscale-all-dim 0.0 "
         "--no-yarn-correction-range-round-to-int"
     )
-    assert export(spec_of(Llama3(8.0, 8192)), "megatron").text.endswith("--rotary-base 1000000 --use-rope-scaling --rope-scaling-factor 8.0")
+    assert export(spec_of(Llama3(8.0, 8192)), "megatron").text.endswith(
+        "--rotary-base 1000000 --use-rope-scaling --rope-scaling-factor 8.0"
+    )
     assert export(spec_of(Linear(4.0)), "megatron").text.endswith("--rotary-seq-len-interpolation-factor 4")
     assert "--rotary-base 5000000" in export(spec_of(LargerBase(5e6)), "megatron").text
     part = export(spec_of(None, pairing="interleaved", rotary=32), "megatron").text
@@ -430,7 +559,13 @@ def test_megatron() -> None:
 
 
 def test_megatron_layers_that_do_not_turn() -> None:
-    config = {"model_type": "smollm3", "head_dim": 128, "max_position_embeddings": 65536, "num_hidden_layers": 8, "rope_theta": 5000000.0}
+    config = {
+        "model_type": "smollm3",
+        "head_dim": 128,
+        "max_position_embeddings": 65536,
+        "num_hidden_layers": 8,
+        "rope_theta": 5000000.0,
+    }
     assert export(read(config), "megatron").text.endswith("--no-rope-freq 4")
     odd = read({**config, "no_rope_layers": [1, 0, 1, 1, 0, 1, 1, 1]})
     assert export(odd, "megatron").text.endswith("--no-rope-freq '[0,1,0,0,1,0,0,0]'")
@@ -445,22 +580,49 @@ def test_torchtitan() -> None:
     assert "multiply the model's softmax scale by 1.296477" in written.notes[0]
     assert export(spec_of(YaRN(4.0, 32768, attention_factor=1.0)), "torchtitan").notes == ()
     turned = export(spec_of(Llama3(8.0, 8192), pairing="interleaved"), "torchtitan").text
-    assert turned.startswith("ComplexRoPE.Config(dim=128, max_context_length=131072, theta=1000000.0, scaling='llama', scaling_factor=8.0")
+    assert turned.startswith(
+        "ComplexRoPE.Config(dim=128, max_context_length=131072, theta=1000000.0, scaling='llama', scaling_factor=8.0"
+    )
     assert f"theta={1e6 * 4 ** (128 / 126)!r}" in export(spec_of(NTK(4.0)), "torchtitan").text
     assert "64 of 128 channels" in said(spec_of(None, rotary=64), "torchtitan")
     assert "does not say what is served" in said(replace(spec_of(None), served=None), "torchtitan")
 
 
 def test_deepseek_where_no_flag_says_it() -> None:
-    scaling = {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096, "mscale": 1.0, "mscale_all_dim": 1.0}
-    spec = read({"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "max_position_embeddings": 163840, "rope_theta": 10000, "rope_scaling": scaling})
+    scaling = {
+        "type": "yarn",
+        "factor": 40,
+        "original_max_position_embeddings": 4096,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+    }
+    spec = read(
+        {
+            "model_type": "deepseek_v3",
+            "qk_rope_head_dim": 64,
+            "max_position_embeddings": 163840,
+            "rope_theta": 10000,
+            "rope_scaling": scaling,
+        }
+    )
     assert "softmax scale by 1.8739" in said(spec, "llama.cpp")
     assert "softmax scale by 1.8739" in said(spec, "megatron")
-    assert export(spec, "torchtitan").notes == (f"the rotation is pure: multiply the model's softmax scale by {(0.1 * math.log(40) + 1) ** 2:.6f}",)
+    assert export(spec, "torchtitan").notes == (
+        f"the rotation is pure: multiply the model's softmax scale by {(0.1 * math.log(40) + 1) ** 2:.6f}",
+    )
 
 
 def test_engines_by_name() -> None:
-    assert list(ENGINES) == ["transformers", "transformers-v4", "vllm", "sglang", "llama.cpp", "mlx-lm", "megatron", "torchtitan"]
+    assert list(ENGINES) == [
+        "transformers",
+        "transformers-v4",
+        "vllm",
+        "sglang",
+        "llama.cpp",
+        "mlx-lm",
+        "megatron",
+        "torchtitan",
+    ]
     for wrong, right in (("VLLM", "vllm"), ("llama_cpp", "llama.cpp"), ("mlx_lm", "mlx-lm"), ("sglng", "sglang")):
         with pytest.raises(ValueError, match=f"there is no engine '{wrong}'; did you mean {right}"):
             export(spec_of(None), wrong)
@@ -470,7 +632,15 @@ def test_engines_by_name() -> None:
 
 
 @pytest.mark.parametrize("engine", ["transformers", "vllm", "sglang", "llama.cpp", "mlx-lm"])
-@pytest.mark.parametrize("config", [{}, {**QWEN, "rope_scaling": {"type": "dynamic", "alpha": "big"}}, yarn(factor=float("nan")), yarn(rope_type="yarm")])
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {**QWEN, "rope_scaling": {"type": "dynamic", "alpha": "big"}},
+        yarn(factor=float("nan")),
+        yarn(rope_type="yarm"),
+    ],
+)
 def test_what_is_no_config(config: dict[str, Any], engine: str) -> None:
     with pytest.raises(ConfigError):
         as_read_by(engine, config)

@@ -33,18 +33,53 @@ numbers = st.one_of(
     st.floats(),
     st.sampled_from([0.25, 0.5, 1.0, 1e-320, 5e-324, 1e300, 1.7e308, 1.0000000001]),
 )
-leaves = st.one_of(st.none(), st.booleans(), numbers, st.text(max_size=5), st.sampled_from([*KEYS, "su", "mrope", "full_attention", *FAMILIES]))
+leaves = st.one_of(
+    st.none(),
+    st.booleans(),
+    numbers,
+    st.text(max_size=5),
+    st.sampled_from([*KEYS, "su", "mrope", "full_attention", *FAMILIES]),
+)
 names = st.one_of(
     st.sampled_from(
         sorted(
-            {*KNOWN, *COMMON, *(key for keys in KEYS.values() for key in keys), "layer_types", "num_hidden_layers", "head_dim", "hidden_size", "text_config"}
-            | {"num_attention_heads", "max_position_embeddings", "model_type", "sliding_window", "alibi", "position_embedding_type", "per_layer_config"}
-            | {"full_attention", "sliding_attention", "no_rope_layers", "sliding_window_pattern", "max_trained_positions", "attn_layer_indices", "block_types"}
+            {
+                *KNOWN,
+                *COMMON,
+                *(key for keys in KEYS.values() for key in keys),
+                "layer_types",
+                "num_hidden_layers",
+                "head_dim",
+                "hidden_size",
+                "text_config",
+            }
+            | {
+                "num_attention_heads",
+                "max_position_embeddings",
+                "model_type",
+                "sliding_window",
+                "alibi",
+                "position_embedding_type",
+                "per_layer_config",
+            }
+            | {
+                "full_attention",
+                "sliding_attention",
+                "no_rope_layers",
+                "sliding_window_pattern",
+                "max_trained_positions",
+                "attn_layer_indices",
+                "block_types",
+            }
         )
     ),
     st.text(max_size=5),
 )
-junk = st.recursive(leaves, lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(names, inner, max_size=5)), max_leaves=8)
+junk = st.recursive(
+    leaves,
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(names, inner, max_size=5)),
+    max_leaves=8,
+)
 
 
 def places(config: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -107,7 +142,13 @@ def test_a_real_config_with_mistakes_is_read_or_refused(config: dict[str, Any]) 
 @seldom
 @given(st.dictionaries(names, junk, max_size=8))
 @example({})
-@example({"rope_scaling": {"rope_type": "yarn", "factor": 1e300, "original_max_position_embeddings": 1}, "head_dim": 4, "rope_theta": 1e300})
+@example(
+    {
+        "rope_scaling": {"rope_type": "yarn", "factor": 1e300, "original_max_position_embeddings": 1},
+        "head_dim": 4,
+        "rope_theta": 1e300,
+    }
+)
 def test_any_json_is_read_or_refused(config: dict[str, Any]) -> None:
     check(config)
 

@@ -45,7 +45,12 @@ def header(pairs, tensors=(), *, version=3, magic=b"GGUF"):
     data = b""
     for name, sizes, values in tensors:
         data += b"\0" * (-len(data) % alignment)
-        out += text(name) + struct.pack("<I", len(sizes)) + b"".join(struct.pack("<Q", n) for n in sizes) + struct.pack("<IQ", 0, len(data))
+        out += (
+            text(name)
+            + struct.pack("<I", len(sizes))
+            + b"".join(struct.pack("<Q", n) for n in sizes)
+            + struct.pack("<IQ", 0, len(data))
+        )
         data += struct.pack(f"<{len(values)}f", *values)
     return out + b"\0" * (-len(out) % alignment) + data
 
@@ -61,7 +66,10 @@ def kind_of(value):
 def pairs_of(arch, keys):
     """Key-values with the types that converters write."""
     common = {f"{arch}.{name}": value for name, value in keys.items()}
-    listed = [(name, kind_of(v), (kind_of(v[0]) if v[0] is not True else BOOL, v) if isinstance(v, list) else v) for name, v in common.items()]
+    listed = [
+        (name, kind_of(v), (kind_of(v[0]) if v[0] is not True else BOOL, v) if isinstance(v, list) else v)
+        for name, v in common.items()
+    ]
     return [("general.architecture", TEXT, arch), *listed]
 
 
@@ -91,12 +99,41 @@ def factors(name, values):
     return (name, (len(values),), values)
 
 
-LLAMA2 = {"context_length": 4096, "embedding_length": 4096, "block_count": 32, "attention.head_count": 32, "rope.dimension_count": 128, "rope.freq_base": 1e4}
+LLAMA2 = {
+    "context_length": 4096,
+    "embedding_length": 4096,
+    "block_count": 32,
+    "attention.head_count": 32,
+    "rope.dimension_count": 128,
+    "rope.freq_base": 1e4,
+}
 LLAMA31 = {**LLAMA2, "context_length": 131072, "rope.freq_base": 5e5}
-QWEN = {"context_length": 131072, "embedding_length": 3584, "block_count": 28, "attention.head_count": 28, "rope.freq_base": 1e6}
-QWEN_YARN = {**QWEN, "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 32768}
-PHI3 = {"context_length": 131072, "embedding_length": 3072, "block_count": 32, "attention.head_count": 32, "rope.dimension_count": 96, "rope.freq_base": 1e4}
-PHI3_LONG = {**PHI3, "rope.scaling.original_context_length": 4096, "rope.scaling.attn_factor": math.sqrt(1 + math.log(32) / math.log(4096))}
+QWEN = {
+    "context_length": 131072,
+    "embedding_length": 3584,
+    "block_count": 28,
+    "attention.head_count": 28,
+    "rope.freq_base": 1e6,
+}
+QWEN_YARN = {
+    **QWEN,
+    "rope.scaling.type": "yarn",
+    "rope.scaling.factor": 4.0,
+    "rope.scaling.original_context_length": 32768,
+}
+PHI3 = {
+    "context_length": 131072,
+    "embedding_length": 3072,
+    "block_count": 32,
+    "attention.head_count": 32,
+    "rope.dimension_count": 96,
+    "rope.freq_base": 1e4,
+}
+PHI3_LONG = {
+    **PHI3,
+    "rope.scaling.original_context_length": 4096,
+    "rope.scaling.attn_factor": math.sqrt(1 + math.log(32) / math.log(4096)),
+}
 GEMMA3 = {
     "context_length": 131072, "embedding_length": 2560, "block_count": 34, "attention.head_count": 8, "attention.key_length": 256,
     "attention.sliding_window": 1024, "rope.freq_base": 1e6, "rope.freq_base_swa": 1e4, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0,
@@ -115,7 +152,13 @@ def llama3_factors(factor, base=5e5, size=128, trained=8192):
     for i in range(size // 2):
         wave = 2 * math.pi / float32(1.0 / float32(base ** float32(2 * i / size)))
         turns = trained / wave
-        found.append(1.0 if turns > 4 else factor if turns < 1 else float32(1 / ((1 - (turns - 1) / 3) / factor + (turns - 1) / 3)))
+        found.append(
+            1.0
+            if turns > 4
+            else factor
+            if turns < 1
+            else float32(1 / ((1 - (turns - 1) / 3) / factor + (turns - 1) / 3))
+        )
     return found
 
 
@@ -130,7 +173,11 @@ def test_every_type_of_value_is_read_as_it_was_written(written):
     lists = [("a.ints", ARRAY, (I32, [16, 24, 24, 0])), ("a.flags", ARRAY, (BOOL, [True, False]))]
     for version in (2, 3):
         found = gguf.metadata(written(header([*values, *lists], version=version)))
-        assert found == {**{name: value for name, _, value in values}, "a.ints": [16, 24, 24, 0], "a.flags": [True, False]}
+        assert found == {
+            **{name: value for name, _, value in values},
+            "a.ints": [16, 24, 24, 0],
+            "a.flags": [True, False],
+        }
         assert found["a.bool"] is True and found["a.flags"][1] is False
 
 
@@ -140,19 +187,28 @@ def test_long_arrays_texts_and_arrays_in_arrays_are_stepped_over(written):
     scores = ("tokenizer.ggml.scores", ARRAY, (F32, [0.0] * 1025))
     nested = ("a.nested", ARRAY, (ARRAY, [(TEXT, ["x"]), (U8, [1, 2])]))
     template = ("tokenizer.chat_template", TEXT, "x" * 70000)
-    assert gguf.metadata(written(header([before, vocabulary, scores, nested, template, after]))) == {"a.before": 1, "a.after": 2}
+    assert gguf.metadata(written(header([before, vocabulary, scores, nested, template, after]))) == {
+        "a.before": 1,
+        "a.after": 2,
+    }
 
 
 @pytest.mark.parametrize("alignment", [None, 8, 64, 4096])
 def test_tensors_of_factors_are_read_from_the_data_wherever_they_stand(written, alignment):
     pairs = [("general.alignment", U32, alignment)] if alignment else []
-    weights = [("blk.0.attn_q.weight", (3, 2), [9.0] * 6), ("rope_freqs.weight", (4,), [1.0, 1.5, 2.5, 8.0]), ("blk.0.attn_k.weight", (1,), [7.0])]
+    weights = [
+        ("blk.0.attn_q.weight", (3, 2), [9.0] * 6),
+        ("rope_freqs.weight", (4,), [1.0, 1.5, 2.5, 8.0]),
+        ("blk.0.attn_k.weight", (1,), [7.0]),
+    ]
     both = [("rope_factors_long.weight", (2,), [3.0, 4.0]), ("rope_factors_short.weight", (2, 1), [1.0, 2.0])]
     found = gguf.metadata(written(header(pairs, [*weights, *both])))
     assert found["rope_freqs.weight"] == Tensor((4,), (1.0, 1.5, 2.5, 8.0))
     assert found["rope_factors_long.weight"] == Tensor((2,), (3.0, 4.0))
     assert found["rope_factors_short.weight"] == Tensor((2, 1), (1.0, 2.0))
-    assert set(found) == {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"} | {name for name, _, _ in pairs}
+    assert set(found) == {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"} | {
+        name for name, _, _ in pairs
+    }
 
 
 def refused(path, words):
@@ -215,7 +271,9 @@ def test_what_is_no_file_is_refused(tmp_path):
 
 WHOLE = header(
     [
-        *pairs_of("llama", {**LLAMA31, "rope.dimension_sections": [8, 8], "attention.sliding_window_pattern": [True, False]}),
+        *pairs_of(
+            "llama", {**LLAMA31, "rope.dimension_sections": [8, 8], "attention.sliding_window_pattern": [True, False]}
+        ),
         ("tokenizer.ggml.tokens", ARRAY, (TEXT, ["<s>", "a", "bc"])),
         ("a.nested", ARRAY, (ARRAY, [(F32, [1.0])])),
     ],
@@ -245,7 +303,10 @@ def survive(path):
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(flips=st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(0, 255)), min_size=1, max_size=4), cut=st.integers(0, len(WHOLE)))
+@given(
+    flips=st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(0, 255)), min_size=1, max_size=4),
+    cut=st.integers(0, len(WHOLE)),
+)
 def test_flipped_bytes_give_a_spec_or_one_sentence(written, flips, cut):
     raw = bytearray(WHOLE)
     for at, value in flips:
@@ -260,11 +321,21 @@ def test_noise_after_a_good_beginning_gives_a_spec_or_one_sentence(written, nois
     survive(written(b"GGUF" + struct.pack("<IQQ", 3, 1, 3) + noise))
 
 
-VALUES = st.one_of(st.integers(0, 1 << 32), st.floats(), st.booleans(), st.text(max_size=5), st.lists(st.integers(-1, 99), max_size=4), st.none())
+VALUES = st.one_of(
+    st.integers(0, 1 << 32),
+    st.floats(),
+    st.booleans(),
+    st.text(max_size=5),
+    st.lists(st.integers(-1, 99), max_size=4),
+    st.none(),
+)
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.sampled_from(["llama", "gemma3", "grok", "deepseek2", "nobody"]), st.dictionaries(st.sampled_from(sorted({*GEMMA3, *gguf.KNOWN})), VALUES))
+@given(
+    st.sampled_from(["llama", "gemma3", "grok", "deepseek2", "nobody"]),
+    st.dictionaries(st.sampled_from(sorted({*GEMMA3, *gguf.KNOWN})), VALUES),
+)
 def test_whatever_the_keys_hold_gives_a_spec_or_one_sentence(arch, keys):
     meta = {"general.architecture": arch, **{f"{arch}.{name}": value for name, value in {**GEMMA3, **keys}.items()}}
     try:
@@ -299,8 +370,16 @@ def test_llama_3_is_known_by_its_baked_factors(model, factor):
     assert spec.main.scaling == Llama3(factor, 8192, 1.0, 4.0)
     assert "rope_freqs.weight" in spec.sources["scaling"] and "float32" in spec.sources["scaling"]
     assert (spec.trained, spec.served) == (8192, 131072)
-    scaling = {"rope_type": "llama3", "factor": factor, "original_max_position_embeddings": 8192, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-    only_the_pairing_differs(spec, {**CONFIG, "rope_theta": 5e5, "max_position_embeddings": 131072, "rope_scaling": scaling})
+    scaling = {
+        "rope_type": "llama3",
+        "factor": factor,
+        "original_max_position_embeddings": 8192,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+    }
+    only_the_pairing_differs(
+        spec, {**CONFIG, "rope_theta": 5e5, "max_position_embeddings": 131072, "rope_scaling": scaling}
+    )
 
 
 def test_the_frequencies_of_llama_3_are_those_derived_by_hand(model):
@@ -340,7 +419,13 @@ def test_factors_that_are_all_one_scale_nothing(model):
 def test_qwen_with_yarn_is_its_config(model):
     spec = model("qwen2", QWEN_YARN)
     assert spec.main.scaling == YaRN(4.0, 32768) and spec.trained == 32768
-    config = {"model_type": "qwen2", "hidden_size": 3584, "num_attention_heads": 28, "num_hidden_layers": 28, "max_position_embeddings": 131072}
+    config = {
+        "model_type": "qwen2",
+        "hidden_size": 3584,
+        "num_attention_heads": 28,
+        "num_hidden_layers": 28,
+        "max_position_embeddings": 131072,
+    }
     yarn = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
     assert differences(spec, read({**config, "rope_theta": 1e6, "rope_scaling": yarn})) == []
     # bounds: c(r) = 64 ln(32768 / (2 pi r)) / ln(1e6) = 23.6 and 39.7 for 32 and 1 turns, so the ramp falls from pair 23 to pair 40
@@ -354,7 +439,13 @@ def test_qwen_with_yarn_is_its_config(model):
 
 def test_what_llama_cpp_passes_over_in_yarn_is_said_and_changes_nothing(model):
     spec = model("qwen2", QWEN_YARN)
-    keys = {"yarn_attn_factor": 0.5, "yarn_beta_fast": 64.0, "yarn_beta_slow": 2.0, "yarn_ext_factor": 0.5, "yarn_log_multiplier": 0.1}
+    keys = {
+        "yarn_attn_factor": 0.5,
+        "yarn_beta_fast": 64.0,
+        "yarn_beta_slow": 2.0,
+        "yarn_ext_factor": 0.5,
+        "yarn_log_multiplier": 0.1,
+    }
     for name, value in keys.items():
         other = model("qwen2", {**QWEN_YARN, f"rope.scaling.{name}": value})
         assert other == spec
@@ -373,13 +464,18 @@ def test_betas_are_read_where_llama_cpp_reads_them(model):
 
 def test_the_attention_factor_multiplies_m(model):
     m = 1 + 0.1 * math.log(4)
-    assert math.isclose(model("qwen2", {**QWEN_YARN, "rope.scaling.attn_factor": 0.5}).main.temperature(), (m / 2) ** 2, rel_tol=1e-12)
+    assert math.isclose(
+        model("qwen2", {**QWEN_YARN, "rope.scaling.attn_factor": 0.5}).main.temperature(), (m / 2) ** 2, rel_tol=1e-12
+    )
     linear = model("qwen2", {**QWEN, "rope.scaling.factor": 4.0, "rope.scaling.attn_factor": 0.5})
     assert linear.main.temperature() == 0.25
     assert math.isclose(linear.main.spectrum().frequencies[32], 1e-3 / 4, rel_tol=1e-12)
 
 
-@pytest.mark.parametrize(("multiplier", "m"), [(0.0, 1 + 0.1 * math.log(4)), (1.0, 1.0), (0.5, (1 + 0.1 * math.log(4)) / (1 + 0.05 * math.log(4)))])
+@pytest.mark.parametrize(
+    ("multiplier", "m"),
+    [(0.0, 1 + 0.1 * math.log(4)), (1.0, 1.0), (0.5, (1 + 0.1 * math.log(4)) / (1 + 0.05 * math.log(4)))],
+)
 def test_mistral_3_cancels_m_by_its_log_multiplier(model, multiplier, m):
     spec = model("mistral3", {**QWEN_YARN, "rope.scaling.yarn_log_multiplier": multiplier})
     assert math.isclose(spec.main.temperature(), m**2, rel_tol=1e-12)
@@ -392,8 +488,20 @@ def test_deepseek_is_its_config(model, mscale):
         "attention.kv_lora_rank": 512, "rope.dimension_count": 64, "rope.freq_base": 1e4, "rope.scaling.type": "yarn", "rope.scaling.factor": 40.0,
         "rope.scaling.original_context_length": 4096, "rope.scaling.yarn_log_multiplier": 0.1 * mscale,
     }  # fmt: skip
-    yarn = {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096, "mscale": mscale, "mscale_all_dim": mscale}
-    config = {"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "num_hidden_layers": 61, "rope_theta": 10000, "max_position_embeddings": 163840}
+    yarn = {
+        "type": "yarn",
+        "factor": 40,
+        "original_max_position_embeddings": 4096,
+        "mscale": mscale,
+        "mscale_all_dim": mscale,
+    }
+    config = {
+        "model_type": "deepseek_v3",
+        "qk_rope_head_dim": 64,
+        "num_hidden_layers": 61,
+        "rope_theta": 10000,
+        "max_position_embeddings": 163840,
+    }
     spec = model("deepseek2", keys)
     assert differences(spec, read({**config, "rope_scaling": yarn})) == []
     assert math.isclose(spec.main.temperature(), (1 + 0.1 * mscale * math.log(40)) ** 2, rel_tol=1e-6)
@@ -402,7 +510,13 @@ def test_deepseek_is_its_config(model, mscale):
 def test_phi_3_is_its_config_at_every_length(model):
     both = [factors("rope_factors_long.weight", LONG), factors("rope_factors_short.weight", SHORT)]
     longrope = {"type": "longrope", "short_factor": SHORT, "long_factor": LONG}
-    config = {"model_type": "phi3", "hidden_size": 3072, "num_attention_heads": 32, "num_hidden_layers": 32, "max_position_embeddings": 131072}
+    config = {
+        "model_type": "phi3",
+        "hidden_size": 3072,
+        "num_attention_heads": 32,
+        "num_hidden_layers": 32,
+        "max_position_embeddings": 131072,
+    }
     other = read({**config, "rope_theta": 10000.0, "original_max_position_embeddings": 4096, "rope_scaling": longrope})
     for keys in (PHI3_LONG, {**PHI3_LONG, "rope.scaling.type": "longrope"}):
         spec = model("phi3", keys, both)
@@ -410,7 +524,9 @@ def test_phi_3_is_its_config_at_every_length(model):
         assert any("-c" in note and "4096" in note for note in spec.notes)
         for length, values in ((4096, SHORT), (4097, LONG)):
             for pair in (0, 24, 47):
-                assert math.isclose(spec.main.spectrum(length).frequencies[pair], 10000 ** (-pair / 48) / values[pair], rel_tol=1e-12)
+                assert math.isclose(
+                    spec.main.spectrum(length).frequencies[pair], 10000 ** (-pair / 48) / values[pair], rel_tol=1e-12
+                )
 
 
 def test_longrope_without_its_attention_factor_has_m_1_and_says_so(model):
@@ -434,11 +550,16 @@ def test_gemma_3_is_its_config_in_both_kinds_of_layers(model):
     assert [i for i, kind in enumerate(spec.layers) if kind == "full_attention"] == [5, 11, 17, 23, 29]
     for layer, base, factor in ((0, 1e4, 1.0), (5, 1e6, 8.0)):
         for pair in (0, 64, 127):
-            assert math.isclose(spec.layer(layer).spectrum().frequencies[pair], base ** (-pair / 128) / factor, rel_tol=1e-12)
+            assert math.isclose(
+                spec.layer(layer).spectrum().frequencies[pair], base ** (-pair / 128) / factor, rel_tol=1e-12
+            )
     assert model("gemma3", {name: value for name, value in GEMMA3.items() if name != "rope.freq_base_swa"}) == spec
     listed = model("gemma3", {**GEMMA3, "attention.sliding_window_pattern": [(i + 1) % 6 != 0 for i in range(34)]})
     assert listed == spec
-    assert model("gemma3", {**GEMMA3, "attention.sliding_window_pattern": 2}).layers[:2] == ("sliding_attention", "full_attention")
+    assert model("gemma3", {**GEMMA3, "attention.sliding_window_pattern": 2}).layers[:2] == (
+        "sliding_attention",
+        "full_attention",
+    )
 
 
 def test_layers_that_do_not_turn(model):
@@ -450,7 +571,13 @@ def test_layers_that_do_not_turn(model):
 
 
 def test_an_architecture_with_a_sliding_base_of_its_own(model):
-    keys = {**QWEN, "rope.freq_base_swa": 1e4, "rope.dimension_count": 128, "rope.dimension_count_swa": 64, "attention.sliding_window": 512}
+    keys = {
+        **QWEN,
+        "rope.freq_base_swa": 1e4,
+        "rope.dimension_count": 128,
+        "rope.dimension_count_swa": 64,
+        "attention.sliding_window": 512,
+    }
     spec = model("laguna", {**keys, "block_count": 2, "attention.sliding_window_pattern": [True, False]})
     assert (spec.layer(0).base, spec.layer(0).rotary, spec.layer(1).base, spec.layer(1).rotary) == (1e4, 64, 1e6, 128)
     unknown = model("laguna", keys)
@@ -473,7 +600,14 @@ def test_the_base_is_never_silent(model):
 
 @pytest.mark.parametrize(
     ("arch", "pairing"),
-    [("llama", "interleaved"), ("baichuan", "interleaved"), ("command-r", "interleaved"), ("qwen2", "half"), ("gptneox", "half"), ("gpt-oss", "half")],
+    [
+        ("llama", "interleaved"),
+        ("baichuan", "interleaved"),
+        ("command-r", "interleaved"),
+        ("qwen2", "half"),
+        ("gptneox", "half"),
+        ("gpt-oss", "half"),
+    ],
 )
 def test_pairing_is_the_architecture_s(model, arch, pairing):
     spec = model(arch, QWEN)
@@ -511,15 +645,27 @@ WRONG = [
     ("gpt2", {}, (), "learned positions"),
     ("baichuan", {"block_count": 40}, (), "ALiBi"),
     ("granite", {"rope.scaling.finetuned": False}, (), "no rotary positions"),
-    ("gemma3", {"attention.sliding_window": 9, "attention.sliding_window_pattern": [True, False]}, (), "lists 2 layers, and there are 28"),
+    (
+        "gemma3",
+        {"attention.sliding_window": 9, "attention.sliding_window_pattern": [True, False]},
+        (),
+        "lists 2 layers, and there are 28",
+    ),
     ("qwen2", {}, [factors("rope_freqs.weight", [1.0, 2.0])], "2 factors, and there are 64 pairs"),
     ("qwen2", {}, [factors("rope_freqs.weight", [0.0] * 64)], "above 0"),
     ("qwen2", {}, [factors("rope_factors_long.weight", LONG)], "rope_factors_short.weight is missing"),
-    ("qwen2", {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0}, [factors("rope_freqs.weight", [2.0] * 64)], "YaRN and rope_freqs.weight"),
+    (
+        "qwen2",
+        {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0},
+        [factors("rope_freqs.weight", [2.0] * 64)],
+        "YaRN and rope_freqs.weight",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("arch", "keys", "tensors", "words"), WRONG, ids=[f"{arch}-{words}" for arch, _, _, words in WRONG])
+@pytest.mark.parametrize(
+    ("arch", "keys", "tensors", "words"), WRONG, ids=[f"{arch}-{words}" for arch, _, _, words in WRONG]
+)
 def test_what_can_t_be_read_for_certain_is_refused(model, arch, keys, tensors, words):
     with pytest.raises(ConfigError) as caught:
         model(arch, {**QWEN, **keys}, tensors)

@@ -20,7 +20,11 @@ from milepost.rope import ConfigError, RopeSpec
 
 FOLDER = Path(milepost.__file__).parent / "rope" / "golden"
 SCRIPT = Path(milepost.__file__).parent.parent / "tools" / "golden.py"
-FILES = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.json")) if path.stem != "schema"}
+FILES = {
+    path.stem: json.loads(path.read_text(encoding="utf-8"))
+    for path in sorted(FOLDER.glob("*.json"))
+    if path.stem != "schema"
+}
 SCHEMA = json.loads((FOLDER / "schema.json").read_text(encoding="utf-8"))
 EPS = 2.0**-53
 
@@ -29,7 +33,15 @@ every_file = pytest.mark.parametrize("name", sorted(FILES))
 
 # --- the schema
 
-TYPES: dict[str, Any] = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool, "null": type(None)}
+TYPES: dict[str, Any] = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "null": type(None),
+}
 KEYWORDS = {
     "$schema", "$defs", "$ref", "title", "description", "type", "required", "properties", "additionalProperties", "items", "minItems", "const", "enum",
     "pattern", "minimum", "maximum", "exclusiveMinimum",
@@ -44,7 +56,10 @@ def faults(value: Any, rule: dict[str, Any], where: str = "") -> list[str]:
     """What is wrong with a value, by the keywords that schema.json uses; a keyword that is not known here is an error."""
     assert set(rule) <= KEYWORDS, set(rule) - KEYWORDS
     if "$ref" in rule:
-        rule = {**SCHEMA["$defs"][rule["$ref"].removeprefix("#/$defs/")], **{k: v for k, v in rule.items() if k != "$ref"}}
+        rule = {
+            **SCHEMA["$defs"][rule["$ref"].removeprefix("#/$defs/")],
+            **{k: v for k, v in rule.items() if k != "$ref"},
+        }
     said = rule.get("type", [])
     names = [said] if isinstance(said, str) else said
     if names and not any(is_type(value, name) for name in names):
@@ -61,7 +76,9 @@ def faults(value: Any, rule: dict[str, Any], where: str = "") -> list[str]:
         "required": lambda v: set(v) <= set(value),
         "additionalProperties": lambda v: v is not False or set(value) <= set(rule["properties"]),
     }
-    wrong += [f"{where}: {word} {rule[word]}" for word, holds in checks.items() if word in rule and not holds(rule[word])]
+    wrong += [
+        f"{where}: {word} {rule[word]}" for word, holds in checks.items() if word in rule and not holds(rule[word])
+    ]
     if isinstance(value, dict):
         for key, inner in rule.get("properties", {}).items():
             if key in value:
@@ -90,7 +107,12 @@ def test_the_validator_sees_what_is_wrong():
         {**good, "kinds": [{**kind, "rotary": True}]},
         {**good, "kinds": [{**kind, "base": 1}]},
         {**good, "without_rotation": [-1]},
-        {**good, "kinds": [{**kind, "tables": [{**kind["tables"][0], "cos_sin": [{"position": 0, "cos": [1.5], "sin": [0.0]}]}]}]},
+        {
+            **good,
+            "kinds": [
+                {**kind, "tables": [{**kind["tables"][0], "cos_sin": [{"position": 0, "cos": [1.5], "sin": [0.0]}]}]}
+            ],
+        },
     ):
         assert faults(bad, SCHEMA)
 
@@ -98,7 +120,9 @@ def test_the_validator_sees_what_is_wrong():
 def test_there_are_enough_files_and_they_are_small():
     assert len(FILES) >= 30
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 3_000_000
-    assert {kind["rope_type"] for file in FILES.values() for kind in file["kinds"]} == set(SCHEMA["$defs"]["kind"]["properties"]["rope_type"]["enum"])
+    assert {kind["rope_type"] for file in FILES.values() for kind in file["kinds"]} == set(
+        SCHEMA["$defs"]["kind"]["properties"]["rope_type"]["enum"]
+    )
 
 
 @every_file
@@ -112,10 +136,14 @@ def test_a_file_holds_together(name):
         pairs = kind["pairs"]
         assert pairs == sorted(set(pairs)) and {0, 1, count - 1} <= set(pairs) <= set(range(count))
         assert count > 32 or len(pairs) == count
-        assert [t["length"] for t in kind["tables"]] == ([L, L + 1, 4 * L] if kind["rope_type"] in ("dynamic", "longrope") else [None])
+        assert [t["length"] for t in kind["tables"]] == (
+            [L, L + 1, 4 * L] if kind["rope_type"] in ("dynamic", "longrope") else [None]
+        )
         for table in kind["tables"]:
             assert len(table["inv_freq"]) == count
-            assert [row["position"] for row in table["cos_sin"]] == sorted({0, 1, 255, 256, 257, L - 1, L, L + 1, 4 * L, 131071, 1048575})
+            assert [row["position"] for row in table["cos_sin"]] == sorted(
+                {0, 1, 255, 256, 257, L - 1, L, L + 1, 4 * L, 131071, 1048575}
+            )
             for row in table["cos_sin"]:
                 assert len(row["cos"]) == len(row["sin"]) == len(pairs)
                 assert all(abs(c * c + s * s - 1) < 4 * EPS for c, s in zip(row["cos"], row["sin"], strict=True))
@@ -131,7 +159,9 @@ def test_the_script_imports_only_python_and_mpmath():
     outside = {name.split(".")[0] for name in names} - set(sys.stdlib_module_names)
     assert outside == {"mpmath"}
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
-    assert not [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in ("__import__", "exec", "eval")]
+    assert not [
+        node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in ("__import__", "exec", "eval")
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +203,9 @@ def test_the_fastest_pair_of_an_unscaled_table_is_the_cosine_of_the_position(nam
             if table["inv_freq"][0] == 1:
                 for row in table["cos_sin"]:
                     p = row["position"]
-                    assert abs(row["cos"][0] - math.cos(p)) <= math.ulp(math.cos(p)) and abs(row["sin"][0] - math.sin(p)) <= math.ulp(math.sin(p))
+                    assert abs(row["cos"][0] - math.cos(p)) <= math.ulp(math.cos(p)) and abs(
+                        row["sin"][0] - math.sin(p)
+                    ) <= math.ulp(math.sin(p))
 
 
 def ratios(name: str, length: int | None = None, kind: int = 0) -> list[float]:
@@ -257,8 +289,15 @@ def test_milepost_means_the_same(name):
     assert spec.trained == (None if name in SILENT else main["trained"])
     for kind in file["kinds"]:
         rope = ropes[kind["kind"]]
-        assert (rope.head_dim, rope.rotary, rope.pairing, rope.base) == (kind["head_dim"], kind["rotary"], kind["pairing"], kind["base"])
-        assert list(rope.sections or []) == kind.get("sections", []) and rope.sections_interleaved == kind.get("sections_interleaved", False)
+        assert (rope.head_dim, rope.rotary, rope.pairing, rope.base) == (
+            kind["head_dim"],
+            kind["rotary"],
+            kind["pairing"],
+            kind["base"],
+        )
+        assert list(rope.sections or []) == kind.get("sections", []) and rope.sections_interleaved == kind.get(
+            "sections_interleaved", False
+        )
         assert all(spec.layer(i) == rope for i in kind["layers"])
         for table in kind["tables"]:
             spectrum = rope.spectrum(table["length"])

@@ -14,10 +14,32 @@ from milepost.rope.engines.parity import differences
 from milepost.scaling.llama3 import Llama3
 from milepost.scaling.yarn import YaRN
 
-NEMO = {"dim": 5120, "n_layers": 40, "head_dim": 128, "hidden_dim": 14336, "n_heads": 32, "n_kv_heads": 8, "norm_eps": 1e-5, "rope_theta": 1e6}
+NEMO = {
+    "dim": 5120,
+    "n_layers": 40,
+    "head_dim": 128,
+    "hidden_dim": 14336,
+    "n_heads": 32,
+    "n_kv_heads": 8,
+    "norm_eps": 1e-5,
+    "rope_theta": 1e6,
+}
 YARN = {"factor": 16.0, "original_max_position_embeddings": 16384, "alpha": 1.0, "beta": 32.0, "apply_scale": False}
-MINISTRAL = {**NEMO, "max_position_embeddings": 262144, "yarn": YARN, "llama_4_scaling": {"beta": 0.1, "original_max_position_embeddings": 16384}}
-LLAMA31 = {"dim": 4096, "n_layers": 32, "n_heads": 32, "n_kv_heads": 8, "vocab_size": 128256, "ffn_dim_multiplier": 1.3, "rope_theta": 5e5}
+MINISTRAL = {
+    **NEMO,
+    "max_position_embeddings": 262144,
+    "yarn": YARN,
+    "llama_4_scaling": {"beta": 0.1, "original_max_position_embeddings": 16384},
+}
+LLAMA31 = {
+    "dim": 4096,
+    "n_layers": 32,
+    "n_heads": 32,
+    "n_kv_heads": 8,
+    "vocab_size": 128256,
+    "ffn_dim_multiplier": 1.3,
+    "rope_theta": 5e5,
+}
 SCALED = {**LLAMA31, "use_scaled_rope": True}
 
 
@@ -45,7 +67,13 @@ def test_a_mistral_without_scaling():
 
 
 def test_it_is_its_config_json_but_for_the_permuted_weights():
-    config = {"model_type": "mistral", "head_dim": 128, "num_hidden_layers": 40, "max_position_embeddings": 131072, "rope_theta": 1e6}
+    config = {
+        "model_type": "mistral",
+        "head_dim": 128,
+        "num_hidden_layers": 40,
+        "max_position_embeddings": 131072,
+        "rope_theta": 1e6,
+    }
     found = differences(params_json.read({**NEMO, "model_max_length": 131072}), read(config))
     assert [(d.what, d.a, d.b) for d in found] == [("pairing", "interleaved", "half")]
 
@@ -72,7 +100,11 @@ def test_alpha_is_the_slow_bound_and_beta_the_fast_one():
 def test_what_yarn_leaves_out_is_said():
     spec = params_json.read({**NEMO, "yarn": {"factor": 4.0, "original_max_position_embeddings": 8192}})
     assert spec.main.scaling == YaRN(4.0, 8192)
-    assert [sum(f"yarn.{name}" in note for note in spec.notes) for name in ("alpha", "beta", "apply_scale")] == [1, 1, 1]
+    assert [sum(f"yarn.{name}" in note for note in spec.notes) for name in ("alpha", "beta", "apply_scale")] == [
+        1,
+        1,
+        1,
+    ]
 
 
 def test_latent_attention_turns_its_own_part_of_the_head():
@@ -86,8 +118,20 @@ def test_meta_s_scaling_is_that_of_llama_3_1():
     assert spec.main.scaling == Llama3(8.0, 8192, 1.0, 4.0) and spec.main.pairing == "interleaved"
     assert (spec.trained, spec.model) == (8192, "llama")
     assert "Meta's code" in spec.sources["factor"] and any("32" in note for note in spec.notes)
-    llama3 = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-    config = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32, "max_position_embeddings": 131072}
+    llama3 = {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "original_max_position_embeddings": 8192,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+    }
+    config = {
+        "model_type": "llama",
+        "hidden_size": 4096,
+        "num_attention_heads": 32,
+        "num_hidden_layers": 32,
+        "max_position_embeddings": 131072,
+    }
     found = differences(spec, read({**config, "rope_theta": 5e5, "rope_scaling": llama3}))
     assert [(d.what, d.a, d.b) for d in found] == [("pairing", "interleaved", "half")]
     assert math.isclose(spec.main.spectrum().frequencies[63], 500000.0 ** (-126 / 128) / 8, rel_tol=1e-12)
@@ -101,7 +145,13 @@ def test_meta_s_own_factors_are_used_where_they_stand():
 
 
 def test_other_parts_of_the_file_are_passed_over():
-    other = {"vision_encoder": {"rope_theta": 1e4, "dim": 1}, "quantization": {"x": 1}, "moe": {"num_experts": 8}, "sliding_window": 4096, "yarn": None}
+    other = {
+        "vision_encoder": {"rope_theta": 1e4, "dim": 1},
+        "quantization": {"x": 1},
+        "moe": {"num_experts": 8},
+        "sliding_window": 4096,
+        "yarn": None,
+    }
     spec = params_json.read({**NEMO, **other})
     assert spec == params_json.read(NEMO) and any("4096" in note for note in spec.notes)
 
@@ -142,7 +192,9 @@ def test_unknown_keys_can_be_passed_over(keys):
     assert any("passed over" in note for note in spec.notes)
 
 
-VALUES = st.one_of(st.integers(), st.floats(), st.booleans(), st.text(max_size=5), st.none(), st.lists(st.integers(), max_size=2))
+VALUES = st.one_of(
+    st.integers(), st.floats(), st.booleans(), st.text(max_size=5), st.none(), st.lists(st.integers(), max_size=2)
+)
 PARTS = st.dictionaries(st.sampled_from([*YARN, "gamma"]), VALUES)
 
 

@@ -12,7 +12,14 @@ QWEN = {
     "model_type": "qwen2", "hidden_size": 3584, "num_attention_heads": 28, "num_hidden_layers": 28, "max_position_embeddings": 131072, "rope_theta": 1e6,
     "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768},
 }  # fmt: skip
-LLAMA = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 2, "max_position_embeddings": 8192, "rope_theta": 5e5}
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 2,
+    "max_position_embeddings": 8192,
+    "rope_theta": 5e5,
+}
 
 
 def run(*words):
@@ -48,7 +55,11 @@ def test_spec_as_json_holds_the_table(model):
     done = run("spec", model(QWEN), "--target-length", "128k", "--json")
     found = json.loads(done.stdout)
     (one,) = found["analysis"]
-    assert found["spec"]["trained"] == 32768 and found["spec"]["scaled"] == 131072 and found["spec"]["sources"]["base"] == "rope_theta"
+    assert (
+        found["spec"]["trained"] == 32768
+        and found["spec"]["scaled"] == 131072
+        and found["spec"]["sources"]["base"] == "rope_theta"
+    )
     assert one["target"] == 131072 and len(one["pairs"]) == 64 and one["unseen_pairs"] == []
     assert abs(one["pairs"][63]["frequency"] - 1e6 ** (-126 / 128) / 4) < 1e-15
 
@@ -75,7 +86,9 @@ def test_spec_draws_a_page(model, tmp_path):
 
 
 def test_parity_of_two_configs_that_are_written_differently_and_mean_the_same(model):
-    v5 = {k: v for k, v in QWEN.items() if k not in ("rope_scaling", "rope_theta")} | {"rope_parameters": {**QWEN["rope_scaling"], "rope_theta": 1e6}}
+    v5 = {k: v for k, v in QWEN.items() if k not in ("rope_scaling", "rope_theta")} | {
+        "rope_parameters": {**QWEN["rope_scaling"], "rope_theta": 1e6}
+    }
     done = run("parity", model(QWEN, "v4"), model(v5, "v5"))
     assert done.exit_code == 0 and "same table" in done.stdout
 
@@ -86,7 +99,11 @@ def test_parity_of_two_readings_shows_the_attention_factor_that_vllm_does_not_re
     found = json.loads(done.stdout)
     assert done.exit_code == 1 and not found["same"]
     (difference,) = found["differences"]
-    assert difference["what"] == "temperature on logits" and difference["a"] == 1.0 and abs(difference["b"] - 1.29647) < 1e-4
+    assert (
+        difference["what"] == "temperature on logits"
+        and difference["a"] == 1.0
+        and abs(difference["b"] - 1.29647) < 1e-4
+    )
     again = run("parity", f"transformers:{folder}", f"vllm:{folder}")
     assert again.exit_code == 1 and "1.29648" in again.stdout and "not read" in again.stdout
 
@@ -95,7 +112,9 @@ def test_parity_shows_pair_by_pair_where_frequencies_differ(model, tmp_path):
     one, other = model(QWEN, "a"), model(with_scaling(beta_fast=16.0), "b")
     done = run("parity", one, other, "--json", "--out", tmp_path / "parity.html")
     found = json.loads(done.stdout)["differences"]
-    assert done.exit_code == 1 and {d["pair"] for d in found} == set(range(24, 40)) and all(d["b"] > d["a"] for d in found)
+    assert (
+        done.exit_code == 1 and {d["pair"] for d in found} == set(range(24, 40)) and all(d["b"] > d["a"] for d in found)
+    )
     assert "frequency" in (tmp_path / "parity.html").read_text()
 
 
@@ -200,7 +219,14 @@ def test_convert_layout_writes_a_folder_and_proves_it(tmp_path):
 
     torch.manual_seed(0)
     source = tmp_path / "llama"
-    sizes = {"hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2, "vocab_size": 64}
+    sizes = {
+        "hidden_size": 64,
+        "intermediate_size": 64,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "num_hidden_layers": 2,
+        "vocab_size": 64,
+    }
     LlamaForCausalLM(LlamaConfig(**sizes, initializer_range=0.3)).save_pretrained(source)
     done = run("convert-layout", source, "--to", "interleaved", "--out", tmp_path / "out")
     assert done.exit_code == 0, done.output

@@ -15,7 +15,14 @@ from milepost.scaling.ntk import NTK
 from milepost.scaling.staged import Staged
 from milepost.scaling.yarn import YaRN
 
-QWEN = {"model_type": "qwen2", "hidden_size": 3584, "num_attention_heads": 28, "num_hidden_layers": 4, "max_position_embeddings": 32768, "rope_theta": 1e6}
+QWEN = {
+    "model_type": "qwen2",
+    "hidden_size": 3584,
+    "num_attention_heads": 28,
+    "num_hidden_layers": 4,
+    "max_position_embeddings": 32768,
+    "rope_theta": 1e6,
+}
 GEMMA = {
     "model_type": "gemma3_text", "head_dim": 256, "num_hidden_layers": 12, "max_position_embeddings": 32768, "rope_theta": 1e6, "rope_local_base_freq": 1e4,
 }  # fmt: skip
@@ -78,7 +85,13 @@ def test_each_layer_has_its_own_rope():
 
 def test_layers_without_rotation_are_none():
     found = RopeSpec.from_config(
-        {"model_type": "smollm3", "hidden_size": 2048, "num_attention_heads": 16, "num_hidden_layers": 8, "max_position_embeddings": 65536}
+        {
+            "model_type": "smollm3",
+            "hidden_size": 2048,
+            "num_attention_heads": 16,
+            "num_hidden_layers": 8,
+            "max_position_embeddings": 65536,
+        }
     )
     assert [found.layer(n) is None for n in range(8)] == [False, False, False, True] * 2
 
@@ -91,7 +104,9 @@ def test_the_encoding_of_a_rope_turns_with_its_frequencies_and_temperature():
     pos = torch.tensor([0, 257, 131071])
     angle = pos[:, None].double() * torch.tensor(rope.spectrum().frequencies, dtype=torch.float64)
     a, b = q[..., :64], q[..., 64:]
-    expected = torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1) * rope.temperature()
+    expected = (
+        torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1) * rope.temperature()
+    )
     assert (enc.query(q, pos) - expected).abs().max() < 1e-9  # 131071 * 2^-53 radians, and some
     assert (enc.key(q, pos) - expected / rope.temperature()).abs().max() < 1e-9
 
@@ -126,7 +141,12 @@ def test_a_spec_refuses_kinds_that_are_not_there():
 
 
 def made(scaling=None, **more):
-    return RopeSpec((("all", Rope(**{"head_dim": 64, "base": 1e4, "rotary": 64, "scaling": scaling, **more})),), ("all",) * 2, 4096, 4096)
+    return RopeSpec(
+        (("all", Rope(**{"head_dim": 64, "base": 1e4, "rotary": 64, "scaling": scaling, **more})),),
+        ("all",) * 2,
+        4096,
+        4096,
+    )
 
 
 def test_the_same_table_written_in_two_ways_is_the_same():
@@ -137,7 +157,11 @@ def test_the_same_table_written_in_two_ways_is_the_same():
 
 def test_a_difference_says_where_and_how_much():
     found = differences(made(), made(Linear(4.0)))
-    assert len(found) == 32 and {d.pair for d in found} == set(range(32)) and all(math.isclose(d.relative, 0.75) for d in found)
+    assert (
+        len(found) == 32
+        and {d.pair for d in found} == set(range(32))
+        and all(math.isclose(d.relative, 0.75) for d in found)
+    )
     assert found[1].sentence("mine", "yours") == "frequency of pair 1: 0.749894 (mine), 0.187474 (yours)"
 
 

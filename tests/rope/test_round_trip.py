@@ -128,7 +128,10 @@ OTHERS: list[tuple[Scaling, set[str]]] = [
     (LongRoPE((1.0,) * 64, PAIRS, 32768, 4.0, length=32768), {"llama.cpp", "mlx-lm"}),
     (LongRoPE(PAIRS, PAIRS, 32768, 4.0, attention_factor=1.25), {"llama.cpp", "mlx-lm"}),
     (LongRoPE(PAIRS, PAIRS, 32768, 1.0), {"llama.cpp"}),
-    (LongRoPE((1.0,) * 64, PAIRS, 32768, short_m=1.1, long_m=1.3), {"llama.cpp", "mlx-lm", "vllm", "transformers", "transformers-v4"}),
+    (
+        LongRoPE((1.0,) * 64, PAIRS, 32768, short_m=1.1, long_m=1.3),
+        {"llama.cpp", "mlx-lm", "vllm", "transformers", "transformers-v4"},
+    ),
     (Proportional(0.5, 2.0), {"llama.cpp", "vllm", "sglang"}),
 ]
 """Scalings of every kind for 131072 tokens of a model of 32768, and the engines that can't say them."""
@@ -144,8 +147,14 @@ def back(spec: RopeSpec, engine: str) -> RopeSpec:
         words = shlex.split(written.text)
         overrides = json.loads(words[-1])
         assert int(words[words.index("--max-model-len" if engine == "vllm" else "--context-length") + 1]) == spec.served
-        model = {name: value for name, value in written.config.items() if name not in ("rope_parameters", "max_position_embeddings")}
-        return as_read_by(engine, {**model, "rope_parameters": {"rope_type": "default"}, **overrides}, served=spec.served)
+        model = {
+            name: value
+            for name, value in written.config.items()
+            if name not in ("rope_parameters", "max_position_embeddings")
+        }
+        return as_read_by(
+            engine, {**model, "rope_parameters": {"rope_type": "default"}, **overrides}, served=spec.served
+        )
     assert json.loads(written.text) == written.config
     return as_read_by(engine, written.config)
 
@@ -218,7 +227,9 @@ def test_a_list_of_factors_needs_halves(engine: str) -> None:
 @pytest.mark.parametrize("m", [0.5, 0.97, 1.0, 1.1386294361119891, 1.3, 2.0])
 def test_every_m_of_yarn(m: float, engine: str) -> None:
     plain = read(MODELS["qwen 2.5"])
-    spec = replace(plain, kinds=(("all", replace(plain.main, scaling=YaRN(4.0, 32768, attention_factor=m))),), served=131072)
+    spec = replace(
+        plain, kinds=(("all", replace(plain.main, scaling=YaRN(4.0, 32768, attention_factor=m))),), served=131072
+    )
     if engine == "llama.cpp" and m != 1.1386294361119891:
         with pytest.raises(Refused, match=r"logits would be x 1\.2965 instead of x"):
             export(spec, engine)
@@ -242,4 +253,7 @@ def test_inside_a_model_of_several_modalities() -> None:
     """The override goes where the text model's keys are."""
     spec = read({"model_type": "gemma3", "text_config": MODELS["gemma 3"]})
     overrides = json.loads(shlex.split(export(spec, "vllm").text)[-1])
-    assert list(overrides) == ["text_config"] and set(overrides["text_config"]) == {"rope_parameters", "max_position_embeddings"}
+    assert list(overrides) == ["text_config"] and set(overrides["text_config"]) == {
+        "rope_parameters",
+        "max_position_embeddings",
+    }

@@ -56,10 +56,16 @@ def theirs(name: str) -> Any:
 def test_a_real_config_means_the_table_that_transformers_makes(name: str) -> None:
     config = theirs(name)
     module = importlib.import_module(type(config).__module__.replace("configuration_", "modeling_"))
-    made = next(c for n, c in vars(module).items() if n.endswith("RotaryEmbedding") and "Vision" not in n and "Audio" not in n)
+    made = next(
+        c for n, c in vars(module).items() if n.endswith("RotaryEmbedding") and "Vision" not in n and "Audio" not in n
+    )
     rotary = made(config)
     spec = read(REAL[name])
-    tables = {n.removesuffix("inv_freq").rstrip("_"): t for n, t in rotary.named_buffers() if n.endswith("inv_freq") and "original" not in n}
+    tables = {
+        n.removesuffix("inv_freq").rstrip("_"): t
+        for n, t in rotary.named_buffers()
+        if n.endswith("inv_freq") and "original" not in n
+    }
     for kind, table in tables.items():
         rope = dict(spec.kinds)[kind] if kind else spec.main
         assert rope is not None
@@ -99,7 +105,9 @@ def test_the_written_config_of_a_kind_is_what_transformers_reads() -> None:
     gemma = dialect.write(read(real.GEMMA_3)).config
     assert set(gemma["rope_parameters"]) == {"full_attention", "sliding_attention"}
     spec = read(real.GEMMA_3)
-    with pytest.raises(Refused, match=r"rotation in full_attention layers: none \(the spec\), rotary \(transformers v4\)"):
+    with pytest.raises(
+        Refused, match=r"rotation in full_attention layers: none \(the spec\), rotary \(transformers v4\)"
+    ):
         dialect.write(replace(spec, kinds=(("full_attention", None), ("sliding_attention", spec.main))), version=4)
 
 
@@ -114,7 +122,12 @@ def test_gpt_neox_has_its_own_names_for_base_and_share() -> None:
 
 def test_gpt_j_turns_neighbours_in_rotary_dim_channels() -> None:
     spec = read(real.GPT_J)
-    assert (spec.main.pairing, spec.main.rotary, spec.trained, spec.sources["served"]) == ("interleaved", 64, 2048, "n_positions")
+    assert (spec.main.pairing, spec.main.rotary, spec.trained, spec.sources["served"]) == (
+        "interleaved",
+        64,
+        2048,
+        "n_positions",
+    )
     assert read(real.GPT_J, rotary_dim=None).main.rotary == 256  # null: the whole head, as its code has it
     without = {key: value for key, value in real.GPT_J.items() if key != "rotary_dim"}
     assert read(without).main.rotary == 64 and "default of its model type" in read(without).sources["rotary"]
@@ -130,17 +143,28 @@ def test_su_is_longrope_and_its_trained_length_may_stand_outside() -> None:
     scaling = spec.main.scaling
     assert isinstance(scaling, LongRoPE) and (scaling.trained, scaling.factor) == (4096, 32.0)
     assert spec.sources["trained"] == "original_max_position_embeddings"
-    su = {**real.PHI_3_128K, "rope_scaling": {**real.PHI_3_128K["rope_scaling"], "type": "su"}}  # its first revision; transformers 5.22 can't read it
+    su = {
+        **real.PHI_3_128K,
+        "rope_scaling": {**real.PHI_3_128K["rope_scaling"], "type": "su"},
+    }  # its first revision; transformers 5.22 can't read it
     assert differences(read(su), spec) == []
     assert math.isclose(scaling.m, math.sqrt(1 + math.log(32) / math.log(4096)))
-    with pytest.raises(ConfigError, match=r"contradictory keys: rope_scaling.original_max_position_embeddings = 8192, original_max_position_embeddings = 4096"):
-        read(real.PHI_3_128K, rope_scaling={**real.PHI_3_128K["rope_scaling"], "original_max_position_embeddings": 8192})
+    with pytest.raises(
+        ConfigError,
+        match=r"contradictory keys: rope_scaling.original_max_position_embeddings = 8192, original_max_position_embeddings = 4096",
+    ):
+        read(
+            real.PHI_3_128K, rope_scaling={**real.PHI_3_128K["rope_scaling"], "original_max_position_embeddings": 8192}
+        )
 
 
 def test_mrope_is_default_with_sections_flat_or_nested() -> None:
     flat = read(real.QWEN_2_VL)
     assert flat.main.sections == (16, 24, 24) and flat.main.scaling is None and not flat.main.sections_interleaved
-    inner = {**{k: v for k, v in real.QWEN_2_VL.items() if k not in ("model_type", "vision_config")}, "model_type": "qwen2_vl_text"}
+    inner = {
+        **{k: v for k, v in real.QWEN_2_VL.items() if k not in ("model_type", "vision_config")},
+        "model_type": "qwen2_vl_text",
+    }
     assert differences(flat, read({"model_type": "qwen2_vl", "text_config": inner})) == []
     unnamed = {k: v for k, v in inner.items() if k != "model_type"}
     nested = read({"model_type": "qwen2_vl", "text_config": unnamed})
@@ -153,7 +177,9 @@ def test_what_stands_outside_and_inside_of_the_text_config_must_agree() -> None:
     inner = {k: v for k, v in real.QWEN_2_VL.items() if k != "vision_config"}
     both = {**inner, "text_config": inner}
     assert differences(read(both), read(inner)) == []
-    with pytest.raises(ConfigError, match=r"contradictory keys: rope_theta = 10000.0, text_config.rope_theta = 1000000.0"):
+    with pytest.raises(
+        ConfigError, match=r"contradictory keys: rope_theta = 10000.0, text_config.rope_theta = 1000000.0"
+    ):
         read(both, rope_theta=10000.0)
 
 
@@ -170,7 +196,10 @@ def test_gemma_3_scales_only_its_full_layers() -> None:
 def test_modernbert_scales_both_kinds_and_begins_with_a_full_layer() -> None:
     spec = read(real.MODERNBERT, rope_scaling={"rope_type": "linear", "factor": 2.0})
     assert [rope.scaling for rope in spec.ropes().values()] == [Linear(2.0), Linear(2.0)]
-    assert {kind: rope.base for kind, rope in spec.ropes().items()} == {"full_attention": 160000.0, "sliding_attention": 10000.0}
+    assert {kind: rope.base for kind, rope in spec.ropes().items()} == {
+        "full_attention": 160000.0,
+        "sliding_attention": 10000.0,
+    }
     assert spec.layers[:4] == ("full_attention", "sliding_attention", "sliding_attention", "full_attention")
 
 
@@ -185,11 +214,27 @@ def test_layers_that_do_not_turn() -> None:
 
 
 def test_layers_without_attention_do_not_turn_and_the_others_do() -> None:
-    spec = read({"model_type": "qwen3_next", "head_dim": 256, "num_hidden_layers": 8, "rope_theta": 1e7, "max_position_embeddings": 262144})
+    spec = read(
+        {
+            "model_type": "qwen3_next",
+            "head_dim": 256,
+            "num_hidden_layers": 8,
+            "rope_theta": 1e7,
+            "max_position_embeddings": 262144,
+        }
+    )
     assert [spec.layer(n) is not None for n in range(8)] == [False, False, False, True] * 2
     rope = spec.layer(3)
     assert rope is not None and rope.rotary == 64
-    listed = read({"model_type": "qwen2", "head_dim": 128, "num_hidden_layers": 4, "layer_types": ["full_attention"] * 4, "rope_theta": 1e6})
+    listed = read(
+        {
+            "model_type": "qwen2",
+            "head_dim": 128,
+            "num_hidden_layers": 4,
+            "layer_types": ["full_attention"] * 4,
+            "rope_theta": 1e6,
+        }
+    )
     assert all(listed.layer(n) is not None for n in range(4)) and listed.layers == ("all",) * 4
 
 
@@ -209,10 +254,17 @@ def test_gpt_oss_does_not_truncate_and_yarn_llama_says_that_it_is_finetuned() ->
 def test_scalings_that_stood_outside_of_any_dictionary() -> None:
     assert read(real.LONGCHAT).main.scaling == Linear(8.0)
     nomic = read(real.NOMIC)
-    assert nomic.main.scaling == Dynamic(2048, 2.0) and (nomic.trained, nomic.served, nomic.main.base) == (2048, 8192, 1000.0)
+    assert nomic.main.scaling == Dynamic(2048, 2.0) and (nomic.trained, nomic.served, nomic.main.base) == (
+        2048,
+        8192,
+        1000.0,
+    )
     assert nomic.sources["trained"] == "max_trained_positions" and any("Nomic" in note for note in nomic.notes)
     assert read(real.NOMIC, rotary_scaling_factor=None).main.scaling is None
-    with pytest.raises(ConfigError, match=r"contradictory keys: rope_condense_ratio = 8 is a scaling, and there is .*linear\(factor=4.0\)"):
+    with pytest.raises(
+        ConfigError,
+        match=r"contradictory keys: rope_condense_ratio = 8 is a scaling, and there is .*linear\(factor=4.0\)",
+    ):
         read(real.LONGCHAT, rope_scaling={"type": "linear", "factor": 4.0})
 
 
@@ -231,9 +283,17 @@ def test_attn_factor_is_passed_over_as_transformers_does_and_kept_for_others() -
 
 
 def test_truncate_inside_of_a_kind_is_not_seen_by_transformers() -> None:
-    yarn = {"rope_type": "yarn", "rope_theta": 5e5, "factor": 8.0, "original_max_position_embeddings": 8192, "truncate": False}
+    yarn = {
+        "rope_type": "yarn",
+        "rope_theta": 5e5,
+        "factor": 8.0,
+        "original_max_position_embeddings": 8192,
+        "truncate": False,
+    }
     nested = {"full_attention": yarn, "sliding_attention": {"rope_type": "default", "rope_theta": 5e5}}
-    config = {k: v for k, v in real.OLMO_3.items() if k not in ("rope_scaling", "rope_theta")} | {"rope_parameters": nested}
+    config = {k: v for k, v in real.OLMO_3.items() if k not in ("rope_scaling", "rope_theta")} | {
+        "rope_parameters": nested
+    }
     assert read(config).main.scaling == YaRN(8.0, 8192)
     assert dialect.parse(config).main.scaling == YaRN(8.0, 8192, truncate=False)
     assert any("does not see truncate = false of full_attention" in note for note in read(config).notes)
@@ -244,7 +304,9 @@ def test_truncate_inside_of_a_kind_is_not_seen_by_transformers() -> None:
 
 def test_a_base_that_is_not_there_is_the_model_types_and_said_so() -> None:
     spec = read(real.LLAMA_2)
-    assert spec.main.base == 10000.0 and spec.sources["base"] == "not in the config: the default of its model type (10000)"
+    assert (
+        spec.main.base == 10000.0 and spec.sources["base"] == "not in the config: the default of its model type (10000)"
+    )
     mixtral = read({**real.LLAMA_2, "model_type": "mixtral"})
     assert mixtral.main.base == 1e6 and "(1e+06)" in mixtral.sources["base"]
     with pytest.raises(ConfigError, match="the base is not known: the config has no rope_theta"):
@@ -297,34 +359,49 @@ def test_an_explicit_yarn_factor_wins_and_a_mismatch_is_reported() -> None:
 def test_more_served_than_the_factor_makes_is_an_error() -> None:
     config = {**real.QWEN_25_YARN, "max_position_embeddings": 262144}
     with pytest.raises(
-        ConfigError, match=r"rope_scaling.factor = 4 times original_max_position_embeddings = 32768 is less than max_position_embeddings = 262144"
+        ConfigError,
+        match=r"rope_scaling.factor = 4 times original_max_position_embeddings = 32768 is less than max_position_embeddings = 262144",
     ):
         read(config)
     relaxed = RopeSpec.from_config(config, allow_unknown=True)
-    assert relaxed.main.scaling == YaRN(4.0, 32768) and any("the explicit factor is used" in note for note in relaxed.notes)
+    assert relaxed.main.scaling == YaRN(4.0, 32768) and any(
+        "the explicit factor is used" in note for note in relaxed.notes
+    )
 
 
 def test_a_yarn_factor_that_is_not_there_is_the_ratio_of_lengths_and_said() -> None:
     spec = read({**real.YARN_LLAMA_2, "rope_scaling": {"type": "yarn", "original_max_position_embeddings": 4096}})
     assert spec.main.scaling == YaRN(32.0, 4096)
-    assert any("max_position_embeddings / original_max_position_embeddings = 131072 / 4096 = 32" in note for note in spec.notes)
+    assert any(
+        "max_position_embeddings / original_max_position_embeddings = 131072 / 4096 = 32" in note for note in spec.notes
+    )
 
 
 def test_dynamic_has_no_original_length() -> None:
     """transformers' own documentation gives it one; its code starts from max_position_embeddings."""
     scaling = {"rope_type": "dynamic", "factor": 4.0, "original_max_position_embeddings": 2048}
-    with pytest.raises(ConfigError, match=r"original_max_position_embeddings = 2048 has no meaning for rope type dynamic.*max_position_embeddings = 4096"):
+    with pytest.raises(
+        ConfigError,
+        match=r"original_max_position_embeddings = 2048 has no meaning for rope type dynamic.*max_position_embeddings = 4096",
+    ):
         read(real.LLAMA_2, rope_scaling=scaling)
     relaxed = RopeSpec.from_config({**real.LLAMA_2, "rope_scaling": scaling}, allow_unknown=True)
     assert relaxed.main.scaling == Dynamic(4096, 4.0) and any("has no meaning" in note for note in relaxed.notes)
     same = read(real.LLAMA_2, rope_scaling={**scaling, "original_max_position_embeddings": 4096})
     assert same.main.scaling == Dynamic(4096, 4.0) and any("so nothing changes" in note for note in same.notes)
-    with pytest.raises(ConfigError, match=r"original_max_position_embeddings = 2048 has no meaning for rope type dynamic"):
+    with pytest.raises(
+        ConfigError, match=r"original_max_position_embeddings = 2048 has no meaning for rope type dynamic"
+    ):
         read(real.LLAMA_2, rope_scaling={"rope_type": "dynamic", "factor": 4.0}, original_max_position_embeddings=2048)
 
 
 def test_dynamic_is_transformers_at_every_length() -> None:
-    config = CONFIGS["llama"](hidden_size=256, num_attention_heads=4, max_position_embeddings=512, rope_parameters={"rope_type": "dynamic", "factor": 2.0})
+    config = CONFIGS["llama"](
+        hidden_size=256,
+        num_attention_heads=4,
+        max_position_embeddings=512,
+        rope_parameters={"rope_type": "dynamic", "factor": 2.0},
+    )
     rope = read(config.to_dict()).main
     for length in (1, 512, 513, 1000, 2048):
         table, _ = ROPE_INIT["dynamic"](config, None, seq_len=length)

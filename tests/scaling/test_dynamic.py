@@ -46,7 +46,10 @@ def test_stages_begin_where_a_power_of_two_of_the_trained_length_is_passed():
 
 
 def test_the_two_have_their_own_names_in_specs():
-    for spec in ("rope(head_dim=8, scaling=dynamic(trained=16, factor=2.0))", "rope(head_dim=8, scaling=staged(trained=16))"):
+    for spec in (
+        "rope(head_dim=8, scaling=dynamic(trained=16, factor=2.0))",
+        "rope(head_dim=8, scaling=staged(trained=16))",
+    ):
         assert repr(build(spec)) == spec
     assert "staged" not in repr(build("rope(scaling=dynamic(trained=16))", head_dim=8))
 

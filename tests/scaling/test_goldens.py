@@ -59,7 +59,9 @@ def test_interpolated_rotations_at_f_p_are_the_plain_ones_at_p(factor):
 ])  # fmt: skip
 @pytest.mark.parametrize(("inverse", "meant"), [(0.5, "2"), (0.25, "4"), (0.125, "8")])
 def test_an_inverse_factor_is_refused_with_what_may_have_been_meant(make, inverse, meant):
-    with pytest.raises(ValueError, match=rf"factor of .* must be .*at least 1.*got {inverse} \({inverse} is the inverse of {meant}\)"):
+    with pytest.raises(
+        ValueError, match=rf"factor of .* must be .*at least 1.*got {inverse} \({inverse} is the inverse of {meant}\)"
+    ):
         make(inverse)
 
 
@@ -97,7 +99,9 @@ def test_dynamic_depends_on_the_length_beyond_the_trained_one_and_on_nothing_els
     known = {n: enc.at(n).spectrum for n in (1, 512, L - 1, L, L + 1, 4 * L, 131071)}
     assert known[1] == known[512] == known[L - 1] == known[L] == geometric(128)
     assert len({known[n].base for n in (L, L + 1, 4 * L, 131071)}) == 4
-    for order in itertools.permutations([131071, 512, L + 1, L]):  # long, short, mid, exactly the trained length, in any order
+    for order in itertools.permutations(
+        [131071, 512, L + 1, L]
+    ):  # long, short, mid, exactly the trained length, in any order
         assert all(enc.at(n).spectrum == known[n] for n in order)
 
 
@@ -118,7 +122,9 @@ def correction(d: int, base: float, trained: int, turns: float) -> float:
 def test_the_bounds_of_gpt_oss_are_the_published_ones():
     low, high = correction(64, 150000.0, L, 32), correction(64, 150000.0, L, 1)
     assert (round(low, 4), round(high, 4)) == (8.0928, 17.3980)
-    assert math.isclose(pair_with(32, GPT_OSS, L), low, rel_tol=1e-14) and math.isclose(pair_with(1, GPT_OSS, L), high, rel_tol=1e-14)
+    assert math.isclose(pair_with(32, GPT_OSS, L), low, rel_tol=1e-14) and math.isclose(
+        pair_with(1, GPT_OSS, L), high, rel_tol=1e-14
+    )
     assert bounds(GPT_OSS, L, 32, 1, truncate=True, most=63) == (8, 18)
     kept = YaRN(32.0, L, preset="gpt-oss").kept(GPT_OSS)
     assert kept[:9] == [1.0] * 9 and kept[18:] == [0.0] * 14
@@ -130,7 +136,11 @@ def test_the_presets_differ_between_the_bounds_as_their_pages_say():
     shares = {preset: YaRN(32.0, L, preset=preset).kept(GPT_OSS) for preset in ("paper", "gpt-oss", "transformers")}
     r15 = L * 150000.0 ** (-30 / 64) / (2 * math.pi)
     assert math.isclose(shares["paper"][15], (r15 - 1) / 31, rel_tol=1e-12)
-    assert {preset: round(kept[15], 3) for preset, kept in shares.items()} == {"paper": 0.047, "gpt-oss": 0.258, "transformers": 0.3}
+    assert {preset: round(kept[15], 3) for preset, kept in shares.items()} == {
+        "paper": 0.047,
+        "gpt-oss": 0.258,
+        "transformers": 0.3,
+    }
     for kept in shares.values():  # they agree at both ends
         assert kept[:9] == [1.0] * 9 and kept[18:] == [0.0] * 14
         assert all(a >= b for a, b in itertools.pairwise(kept))
@@ -157,7 +167,10 @@ def test_the_last_bound_is_clamped_to_channels_and_not_to_pairs():
         assert math.isclose(kept[i], 1 - max(0, i - low) / (35 - low), abs_tol=1e-15)
     by_pairs = 1 - (31 - low) / (31 - low)  # clamped at d/2 - 1 the last pair would be interpolated whole
     assert kept[31] - by_pairs > 0.3
-    with pytest.raises(ValueError, match=r'preset="gpt-oss" wants bounds inside 0 .. 31 pairs, got 22.5134 and 34.5546; use preset="transformers"'):
+    with pytest.raises(
+        ValueError,
+        match=r'preset="gpt-oss" wants bounds inside 0 .. 31 pairs, got 22.5134 and 34.5546; use preset="transformers"',
+    ):
         YaRN(4.0, 131072, preset="gpt-oss")(plain)
 
 
@@ -173,7 +186,9 @@ def test_bounds_that_meet_make_a_step():
     assert ratios(none(plain), plain) == [1.0] * (low + 1) + [0.25] * (31 - low)
 
 
-@pytest.mark.parametrize(("base", "trained", "truncate"), [(100.0, 10**8, None), (10000.0, 6, False), (10000.0, 3, None)])
+@pytest.mark.parametrize(
+    ("base", "trained", "truncate"), [(100.0, 10**8, None), (10000.0, 6, False), (10000.0, 3, None)]
+)
 def test_bounds_that_cross_are_refused(base, trained, truncate):
     """All pairs make more than 32 turns, or all fewer than one: the clamps would turn the ramp round."""
     with pytest.raises(ValueError, match=r"bounds of the ramp \(32 and 1 turns over \d+ tokens\) cross"):
@@ -247,7 +262,10 @@ def test_keys_are_pure_rotations_under_any_m():
 
 
 def test_two_factors_for_m_are_refused():
-    with pytest.raises(ValueError, match=r"attention_factor=1.0 is m itself, attn_factor=0.5 multiplies the default m: give one of them"):
+    with pytest.raises(
+        ValueError,
+        match=r"attention_factor=1.0 is m itself, attn_factor=0.5 multiplies the default m: give one of them",
+    ):
         YaRN(S, L, attention_factor=1.0, attn_factor=0.5)
 
 
@@ -281,7 +299,9 @@ def longrope(**more) -> RoPE:
     return RoPE(head_dim=96, scaling=LongRoPE(SHORT, LONG, trained=L, factor=32.0, **more))
 
 
-@pytest.mark.parametrize(("length", "factors"), [(1, SHORT), (L - 1, SHORT), (L, SHORT), (L + 1, LONG), (4 * L, LONG), (131072, LONG)])
+@pytest.mark.parametrize(
+    ("length", "factors"), [(1, SHORT), (L - 1, SHORT), (L, SHORT), (L + 1, LONG), (4 * L, LONG), (131072, LONG)]
+)
 def test_longrope_switches_after_the_trained_length(length, factors):
     got = longrope().at(length).spectrum
     assert got.frequencies == tuple(w / f for w, f in zip(geometric(96).frequencies, factors, strict=True))
@@ -292,11 +312,18 @@ def test_longrope_switches_after_the_trained_length(length, factors):
 
 
 def test_longrope_with_an_m_of_its_own():
-    assert longrope(attention_factor=1.25).at(L).spectrum.temperature == longrope(attention_factor=1.25).at(L + 1).spectrum.temperature == 1.25**2
+    assert (
+        longrope(attention_factor=1.25).at(L).spectrum.temperature
+        == longrope(attention_factor=1.25).at(L + 1).spectrum.temperature
+        == 1.25**2
+    )
     two = longrope(short_m=1.0, long_m=1.5)
     assert (two.at(L).spectrum.temperature, two.at(L + 1).spectrum.temperature) == (1.0, 2.25)
     one = longrope(long_m=1.5)
-    assert math.isclose(one.at(L).spectrum.temperature, 1 + math.log(32) / math.log(4096), rel_tol=1e-15) and one.at(L + 1).spectrum.temperature == 2.25
+    assert (
+        math.isclose(one.at(L).spectrum.temperature, 1 + math.log(32) / math.log(4096), rel_tol=1e-15)
+        and one.at(L + 1).spectrum.temperature == 2.25
+    )
     assert longrope(attention_factor=1).at(L).spectrum.temperature == 1.0
     plain = RoPE(head_dim=96, scaling=LongRoPE(SHORT, LONG, trained=L)).at(L + 1)  # no factor: no longer context, m = 1
     assert plain.spectrum.temperature == 1.0

@@ -33,9 +33,17 @@ PLACES = [0, 1, 255, 256, 257, 4095, 4096, 4097, 16384, 131071, 1048575]
 @pytest.mark.parametrize(("head_dim", "rotary", "partial", "touched"), [
     (16, 16, "prefix", 16), (16, 12, "prefix", 12), (128, 96, "prefix", 96), (80, 32, "prefix", 32), (16, 8, "proportional", 16),
 ])  # fmt: skip
-def test_a_temperature_multiplies_the_channels_among_which_pairs_are_formed(head_dim, rotary, partial, touched, pairing):
+def test_a_temperature_multiplies_the_channels_among_which_pairs_are_formed(
+    head_dim, rotary, partial, touched, pairing
+):
     hot = RoPE(head_dim=head_dim, rotary=rotary, partial=partial, pairing=pairing, scaling=YaRN(4.0, 4096))
-    cold = RoPE(head_dim=head_dim, rotary=rotary, partial=partial, pairing=pairing, scaling=YaRN(4.0, 4096, attention_factor=1.0))
+    cold = RoPE(
+        head_dim=head_dim,
+        rotary=rotary,
+        partial=partial,
+        pairing=pairing,
+        scaling=YaRN(4.0, 4096, attention_factor=1.0),
+    )
     x, at = randn(1, 2, len(PLACES), head_dim, seed=1), torch.tensor(PLACES)
     m = 0.1 * math.log(4) + 1
     turned = cold.query(x, at)

@@ -32,7 +32,9 @@ sizes = st.sampled_from([64, 72, 80, 96, 128, 192, 256])
 bases = st.sampled_from([10000.0, 150000.0, 500000.0, 1e6]) | st.floats(500.0, 1e7)
 factors = st.sampled_from([1.5, 2.0, 4.0, 8.0, 32.0]) | st.floats(1.01, 128.0)
 lengths = st.sampled_from([2048, 4096, 8192, 32768, 131072, 262144]) | st.integers(64, 1 << 20)
-turns = st.tuples(st.floats(0.25, 4.0), st.floats(1.5, 40.0)).map(lambda both: (both[0], both[0] * both[1]))  # slow, fast
+turns = st.tuples(st.floats(0.25, 4.0), st.floats(1.5, 40.0)).map(
+    lambda both: (both[0], both[0] * both[1])
+)  # slow, fast
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -77,7 +79,9 @@ def pair_making(r: float, size: int, base: float, trained: int) -> mpf:
     return mpf(size) / 2 * mpmath.log(mpf(trained) / (mpf(r) * 2 * mpmath.pi), mpf(base))
 
 
-def kept_over_pairs(size: int, base: float, trained: int, fast: float, slow: float, truncate: bool, most: mpf) -> tuple[list[mpf], mpf] | None:
+def kept_over_pairs(
+    size: int, base: float, trained: int, fast: float, slow: float, truncate: bool, most: mpf
+) -> tuple[list[mpf], mpf] | None:
     """The shares that are kept and the width of the ramp, or None where its bounds cross."""
     low, high = pair_making(fast, size, base, trained), pair_making(slow, size, base, trained)
     if truncate:
@@ -203,17 +207,32 @@ def test_the_early_ntk_by_parts_has_three_regimes_and_two_ramps(size, base, fact
 
 
 @SOME
-@given(sizes, bases, factors, lengths, turns, st.sampled_from([None, True, False]), st.sampled_from(["transformers", "gpt-oss", "paper"]))
+@given(
+    sizes,
+    bases,
+    factors,
+    lengths,
+    turns,
+    st.sampled_from([None, True, False]),
+    st.sampled_from(["transformers", "gpt-oss", "paper"]),
+)
 def test_yarn_blends_over_pairs_or_turns_and_sharpens(size, base, factor, trained, bounds, truncate, preset):
     slow, fast = bounds
-    scaling = YaRN(factor, trained, beta_fast=fast, beta_slow=slow, preset=preset, truncate=None if preset == "paper" else truncate)
+    scaling = YaRN(
+        factor, trained, beta_fast=fast, beta_slow=slow, preset=preset, truncate=None if preset == "paper" else truncate
+    )
     plain = geometric(size, base)
     if preset == "paper":
-        shares = [min(mpf(1), max(mpf(0), (mpf(trained) / wave - mpf(slow)) / (mpf(fast) - mpf(slow)))) for wave in waves(size, base)]
+        shares = [
+            min(mpf(1), max(mpf(0), (mpf(trained) / wave - mpf(slow)) / (mpf(fast) - mpf(slow))))
+            for wave in waves(size, base)
+        ]
         off = (roundings(base) + 4 * EPS) * fast / (fast - slow)
     else:
         whole = truncate if truncate is not None else preset == "transformers"
-        found = kept_over_pairs(size, base, trained, fast, slow, whole, mpf(size - 1) if preset == "transformers" else mpf(size) / 2 - 1)
+        found = kept_over_pairs(
+            size, base, trained, fast, slow, whole, mpf(size - 1) if preset == "transformers" else mpf(size) / 2 - 1
+        )
         raw = [pair_making(r, size, base, trained) for r in (fast, slow)]
         low, high = (mpmath.floor(raw[0]), mpmath.ceil(raw[1])) if whole else raw
         outside = found is None if preset == "transformers" else not 0 < low < high < mpf(size) / 2 - 1
@@ -224,7 +243,11 @@ def test_yarn_blends_over_pairs_or_turns_and_sharpens(size, base, factor, traine
         shares, width = found
         off = share_room(size, base, whole, width)
     got = scaling(plain)
-    near(got.frequencies, [blend(wave, factor, y) for wave, y in zip(waves(size, base), shares, strict=True)], blended(roundings(base), factor, off))
+    near(
+        got.frequencies,
+        [blend(wave, factor, y) for wave, y in zip(waves(size, base), shares, strict=True)],
+        blended(roundings(base), factor, off),
+    )
     m = 1 + mpmath.log(mpf(factor)) / 10
     assert abs(got.temperature / (m * m) - 1) <= 8 * EPS
 
@@ -258,7 +281,11 @@ def test_longrope_divides_by_its_list_and_sharpens_by_the_root(data, size, base,
     length = max(1, int(trained * times))
     got = LongRoPE(short, long, trained, factor).at(length)(geometric(size, base))
     mine = short if length <= trained else long
-    near(got.frequencies, [2 * mpmath.pi / (wave * mpf(f)) for wave, f in zip(waves(size, base), mine, strict=True)], roundings(base))
+    near(
+        got.frequencies,
+        [2 * mpmath.pi / (wave * mpf(f)) for wave, f in zip(waves(size, base), mine, strict=True)],
+        roundings(base),
+    )
     squared = 1 + mpmath.log(mpf(factor), mpf(trained))  # m is its root, and goes on cos and on sin
     assert abs(got.temperature / squared - 1) <= 8 * EPS
 
@@ -268,7 +295,11 @@ def test_longrope_divides_by_its_list_and_sharpens_by_the_root(data, size, base,
 def test_proportional_stops_all_but_the_fastest(size, base, factor, data):
     live = data.draw(st.integers(1, size // 2))
     got = Proportional(2 * live / size, factor)(geometric(size, base))
-    near(got.frequencies[:live], [2 * mpmath.pi / (wave * mpf(factor)) for wave in waves(size, base)[:live]], roundings(base))
+    near(
+        got.frequencies[:live],
+        [2 * mpmath.pi / (wave * mpf(factor)) for wave in waves(size, base)[:live]],
+        roundings(base),
+    )
     assert got.frequencies[live:] == (0.0,) * (size // 2 - live)
 
 

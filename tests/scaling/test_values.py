@@ -47,7 +47,10 @@ OPTIONAL = {
 }
 WRONG = [float("nan"), float("inf"), -float("inf"), 0, 0.0, -1, -4.0]
 NUMBERS = [
-    (name, word) for name in NAMES for word, value in (WHOLE[name] | OPTIONAL.get(name, {})).items() if isinstance(value, int | float)
+    (name, word)
+    for name in NAMES
+    for word, value in (WHOLE[name] | OPTIONAL.get(name, {})).items()
+    if isinstance(value, int | float)
 ]  # every number that a scaling takes
 
 
@@ -61,7 +64,9 @@ def sample(name: str):
 
 def test_the_table_above_names_every_number_of_every_scaling():
     for name in NAMES:
-        numbers = {f.name for f in dataclasses.fields(cls(name)) if {"int", "float"} & set(f.type.replace(" ", "").split("|"))}
+        numbers = {
+            f.name for f in dataclasses.fields(cls(name)) if {"int", "float"} & set(f.type.replace(" ", "").split("|"))
+        }
         assert numbers == {word for other, word in NUMBERS if other == name}, name
 
 
@@ -80,7 +85,10 @@ def test_no_number_may_be_nan_infinite_zero_or_negative(name, word, wrong):
 
 @pytest.mark.parametrize("name", [name for name, word in NUMBERS if word == "factor"])
 def test_a_quarter_is_taken_for_the_inverse_of_four(name):
-    with pytest.raises(ValueError, match=rf"factor of {name} must be a finite number of at least 1, .*got 0.25 \(0.25 is the inverse of 4\)"):
+    with pytest.raises(
+        ValueError,
+        match=rf"factor of {name} must be a finite number of at least 1, .*got 0.25 \(0.25 is the inverse of 4\)",
+    ):
         cls(name)(**WHOLE[name] | {"factor": 0.25})
 
 
@@ -149,7 +157,9 @@ def test_a_scaling_is_frozen_hashable_and_equal_to_its_like(name):
     assert one is not two and one == two and hash(one) == hash(two) and len({one, two}) == 1
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(one, dataclasses.fields(one)[0].name, 3)
-    other = WHOLE[name] | ({"edges": (4, 10)} if name == "hybrid" else {"base": 3.0} if name == "larger_base" else {"factor": 3.0})
+    other = WHOLE[name] | (
+        {"edges": (4, 10)} if name == "hybrid" else {"base": 3.0} if name == "larger_base" else {"factor": 3.0}
+    )
     assert cls(name)(**other) != one
 
 
@@ -191,11 +201,16 @@ simple = st.one_of(
     any_yarn,
     st.builds(lambda f, n, b: Llama3(f, n, *b), numbers, whole, between),
     st.builds(LongRoPE, lists, lists, whole, numbers, maybe),
-    st.builds(lambda s, n, a, b, at: LongRoPE(s, s, n, 1.0, None, a, b, at), lists, whole, maybe, maybe, st.none() | whole),
+    st.builds(
+        lambda s, n, a, b, at: LongRoPE(s, s, n, 1.0, None, a, b, at), lists, whole, maybe, maybe, st.none() | whole
+    ),
     st.builds(Proportional, st.floats(0.04, 1.0), numbers),
 )
 bands = st.lists(st.integers(1, PAIRS - 1), min_size=1, max_size=3, unique=True).flatmap(
-    lambda edges: st.tuples(st.just(tuple(sorted(edges))), st.lists(st.none() | simple, min_size=len(edges) + 1, max_size=len(edges) + 1).map(tuple))
+    lambda edges: st.tuples(
+        st.just(tuple(sorted(edges))),
+        st.lists(st.none() | simple, min_size=len(edges) + 1, max_size=len(edges) + 1).map(tuple),
+    )
 )
 anything = simple | st.builds(Staged, whole, numbers) | bands.map(lambda both: Hybrid(*both))
 
@@ -207,7 +222,9 @@ def test_every_scaling_is_its_spec(scaling):
     try:
         made = RoPE(head_dim=64, scaling=scaling)
     except ValueError as error:  # a value that this head can't have: its spec can't be built either
-        with pytest.raises(ValueError, match=re.escape(str(error)) if len(text) <= LONGEST else f"at most {LONGEST} characters"):
+        with pytest.raises(
+            ValueError, match=re.escape(str(error)) if len(text) <= LONGEST else f"at most {LONGEST} characters"
+        ):
             build(text)
         return
     assert repr(made) == text
@@ -232,12 +249,19 @@ def test_a_scaling_says_only_what_differs_from_its_defaults(name):
 
 def test_longrope_depends_on_the_length_where_its_lists_differ():
     one, two = (1.0,) * PAIRS, (2.0,) * PAIRS
-    assert LongRoPE(one, two, 4096).length_dependent and LongRoPE(one, one, 4096, short_m=1.0, long_m=1.5).length_dependent
-    assert not LongRoPE(one, one, 4096, 4.0).length_dependent and not LongRoPE(one, two, 4096, length=5000).length_dependent
+    assert (
+        LongRoPE(one, two, 4096).length_dependent and LongRoPE(one, one, 4096, short_m=1.0, long_m=1.5).length_dependent
+    )
+    assert (
+        not LongRoPE(one, one, 4096, 4.0).length_dependent
+        and not LongRoPE(one, two, 4096, length=5000).length_dependent
+    )
     same = LongRoPE(one, one, 4096, 4.0, short_m=1.25, long_m=1.25)
     assert same.at(100) is same and same.at(5000) is same and same(geometric(64)).temperature == 1.25**2
     fixed = LongRoPE(one, two, 4096, length=5000)
-    assert fixed.at(100) is fixed and fixed(geometric(64)).frequencies == tuple(w / 2 for w in geometric(64).frequencies)
+    assert fixed.at(100) is fixed and fixed(geometric(64)).frequencies == tuple(
+        w / 2 for w in geometric(64).frequencies
+    )
     assert RoPE(head_dim=64, scaling=LongRoPE(two, two, 4096)).spectrum.frequencies == fixed(geometric(64)).frequencies
 
 
@@ -261,7 +285,10 @@ def test_a_hybrid_waits_where_one_of_its_bands_does():
 def test_a_hybrid_has_the_temperature_of_its_scalings():
     yarn = YaRN(4.0, 4096)
     assert Hybrid((4,), (None, yarn))(geometric(64)).temperature == yarn(geometric(64)).temperature
-    assert Hybrid((4,), (YaRN(4.0, 4096, preset="paper"), yarn))(geometric(64)).temperature == yarn(geometric(64)).temperature
+    assert (
+        Hybrid((4,), (YaRN(4.0, 4096, preset="paper"), yarn))(geometric(64)).temperature
+        == yarn(geometric(64)).temperature
+    )
     assert Hybrid((4,), (None, None))(geometric(64)) == geometric(64)
 
 
@@ -285,7 +312,10 @@ STRETCH = {
 @pytest.mark.parametrize("name", STRETCH)
 def test_a_larger_factor_slows_every_pair_more_or_not_at_all(name):
     @SOME
-    @given(st.sampled_from([64, 72, 80, 96, 128, 192, 256]), st.lists(st.floats(1.0, 256.0), min_size=2, max_size=5, unique=True).map(sorted))
+    @given(
+        st.sampled_from([64, 72, 80, 96, 128, 192, 256]),
+        st.lists(st.floats(1.0, 256.0), min_size=2, max_size=5, unique=True).map(sorted),
+    )
     def holds(size, factors):
         plain = geometric(size, 150000.0)
         rows = [plain, *(STRETCH[name](f)(plain) for f in factors)]
@@ -308,7 +338,9 @@ def test_the_first_pair_is_never_slowed_and_the_last_by_the_factor(name):
         scaled = STRETCH[name](factor)(plain)
         assert scaled.frequencies[0] == 1.0
         slower = plain.frequencies[-1] / scaled.frequencies[-1]
-        stretch = {"dynamic": factor * 9000 / 4096 - (factor - 1), "staged": factor * 4 - (factor - 1)}.get(name, factor)
+        stretch = {"dynamic": factor * 9000 / 4096 - (factor - 1), "staged": factor * 4 - (factor - 1)}.get(
+            name, factor
+        )
         assert math.isclose(slower, stretch, rel_tol=1e-13)
 
 

@@ -22,7 +22,9 @@ def results() -> dict[str, Any]:
 
 def drawn() -> dict[str, list[Figure]]:
     """The pictures of each claim, by the name of the figure."""
-    return {f"claim-{row['id']}": [figure(one) for one in row["figures"]] for row in results()["rows"] if row["figures"]}
+    return {
+        f"claim-{row['id']}": [figure(one) for one in row["figures"]] for row in results()["rows"] if row["figures"]
+    }
 
 
 def page() -> str:

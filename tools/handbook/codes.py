@@ -27,8 +27,17 @@ def integers() -> list[Panel]:
     """How large the code is beside an embedding of size 1."""
     raw = _code("integer", 64).abs().mean(-1)
     short, long = (_code('integer(over="length")', n).abs().mean(-1) for n in (16, 64))
-    lines = {"the embedding": [1.0] * 64, "p": raw.tolist(), "p / 16, a short text": [*short.tolist(), *[None] * 48], "p / 64, a longer one": long.tolist()}
-    return [Panel("lines", "Integers: the size of what is added", "position", "size of a channel", _numbers(64), lines=lines)]  # type: ignore[arg-type]
+    lines = {
+        "the embedding": [1.0] * 64,
+        "p": raw.tolist(),
+        "p / 16, a short text": [*short.tolist(), *[None] * 48],
+        "p / 64, a longer one": long.tolist(),
+    }
+    return [
+        Panel(
+            "lines", "Integers: the size of what is added", "position", "size of a channel", _numbers(64), lines=lines
+        )
+    ]  # type: ignore[arg-type]
 
 
 def bits() -> list[Panel]:
@@ -38,14 +47,25 @@ def bits() -> list[Panel]:
 
 def neighbours() -> list[Panel]:
     """The step from each code to the next one."""
-    step = {name: (code[1:] - code[:-1]).norm(dim=-1).tolist() for name in ("binary", "sinusoidal") if (code := _code(name, 65)) is not None}
-    return [Panel("lines", "The step from a code to the next one", "position", "length of the step", _numbers(64), lines=step)]
+    step = {
+        name: (code[1:] - code[:-1]).norm(dim=-1).tolist()
+        for name in ("binary", "sinusoidal")
+        if (code := _code(name, 65)) is not None
+    }
+    return [
+        Panel(
+            "lines", "The step from a code to the next one", "position", "length of the step", _numbers(64), lines=step
+        )
+    ]
 
 
 def waves() -> list[Panel]:
     code = _code("sinusoidal", 128)
     lines = {f"pair {pair}": code[:, 2 * pair].tolist() for pair in (0, 4, 8, 12)}
-    return [_heat("Sinusoids: the code of each position", "channel", code), Panel("lines", "Four of its sines", "position", "sin", _numbers(128), lines=lines)]
+    return [
+        _heat("Sinusoids: the code of each position", "channel", code),
+        Panel("lines", "Four of its sines", "position", "sin", _numbers(128), lines=lines),
+    ]
 
 
 def offsets() -> list[Panel]:
@@ -73,7 +93,8 @@ def rotation() -> list[Panel]:
         keys = enc.key(k.expand(1, 1, 100, WIDTH), place - far)
         lines[f"query at {place}"] = ((turned * keys).sum(-1)[0, 0] / WIDTH**0.5).tolist()
     lines["key and query exchanged"] = [
-        float((enc.query(q, torch.tensor([1000 - d])) * enc.key(k, torch.tensor([1000]))).sum() / WIDTH**0.5) for d in range(100)
+        float((enc.query(q, torch.tensor([1000 - d])) * enc.key(k, torch.tensor([1000]))).sum() / WIDTH**0.5)
+        for d in range(100)
     ]
     return [Panel("lines", "RoPE: the logit of one query and one key", "distance", "logit", _numbers(100), lines=lines)]
 
@@ -82,4 +103,11 @@ def _heat(title: str, x_title: str, z: Tensor) -> Panel:
     return Panel("heat", title, x_title, "position", _numbers(z.shape[1]), _numbers(z.shape[0]), z=z.tolist())
 
 
-PANELS = {"integers": integers, "bits": bits, "neighbours": neighbours, "waves": waves, "offsets": offsets, "rotation": rotation}
+PANELS = {
+    "integers": integers,
+    "bits": bits,
+    "neighbours": neighbours,
+    "waves": waves,
+    "offsets": offsets,
+    "rotation": rotation,
+}

@@ -11,14 +11,42 @@ from milepost.explore.words import table
 from milepost.report.figure import Figure
 
 TRIED: dict[str, tuple[tuple[str, ...], dict[str, str], str]] = {
-    "code": (("binary(width=8)", "sinusoidal"), {"length": "64"}, "Bits jump, waves do not: beside each other it is plain why one came after the other."),
-    "distance": (("rope", "rope(base=500000.0)"), {}, "With the larger base likeness falls more slowly, and neighbours are less different."),
-    "clocks": (("rope",), {"trained": "4096", "target": "32768"}, "Move the target: the clocks that turn red have never been where they are asked to go."),
-    "slopes": (("alibi(heads=16)",), {}, "More heads make the steps between reaches smaller, and the first one nearer; the last one stays where it is."),
+    "code": (
+        ("binary(width=8)", "sinusoidal"),
+        {"length": "64"},
+        "Bits jump, waves do not: beside each other it is plain why one came after the other.",
+    ),
+    "distance": (
+        ("rope", "rope(base=500000.0)"),
+        {},
+        "With the larger base likeness falls more slowly, and neighbours are less different.",
+    ),
+    "clocks": (
+        ("rope",),
+        {"trained": "4096", "target": "32768"},
+        "Move the target: the clocks that turn red have never been where they are asked to go.",
+    ),
+    "slopes": (
+        ("alibi(heads=16)",),
+        {},
+        "More heads make the steps between reaches smaller, and the first one nearer; the last one stays where it is.",
+    ),
     "buckets": (("t5",), {}, "Every distance on one stair is the same to the model."),
-    "scalings": (("rope",), {"trained": "4096", "target": "32768"}, "Which one keeps the fast pairs, and which leaves no new angles? Not all do both."),
-    "plane": (("axial", "mixed"), {}, "Turned along the axes alone, a place is like its row and its column; with mixed directions it is not."),
-    "attention": (("rope", "sinusoidal"), {"change": "shifted"}, "All positions later by sixteen: who knows distances alone does not notice."),
+    "scalings": (
+        ("rope",),
+        {"trained": "4096", "target": "32768"},
+        "Which one keeps the fast pairs, and which leaves no new angles? Not all do both.",
+    ),
+    "plane": (
+        ("axial", "mixed"),
+        {},
+        "Turned along the axes alone, a place is like its row and its column; with mixed directions it is not.",
+    ),
+    "attention": (
+        ("rope", "sinusoidal"),
+        {"change": "shifted"},
+        "All positions later by sixteen: who knows distances alone does not notice.",
+    ),
     "permute": (("nope", "rope"), {}, "Type a sentence of your own. With the causal mask on, nope notices, too."),
 }
 """For each view: encodings, settings, and what to look at."""
@@ -34,14 +62,23 @@ def shown(view: str) -> list[Seen]:
 def command(view: str) -> str:
     """What opens it."""
     encodings, values, _ = TRIED[view]
-    words = [word for spec in encodings for word in ("--encoding", spec)] + [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
+    words = [word for spec in encodings for word in ("--encoding", spec)] + [
+        word for name, value in values.items() for word in ("--set", f"{name}={value}")
+    ]
     return shlex.join(["milepost", "explore", "--view", view, *words])
 
 
 def said(view: str) -> str:
     """The page's own sentences: one where it says the same of all encodings."""
-    told = {spec: one.shown.sentence[:1].upper() + one.shown.sentence[1:] for spec, one in zip(TRIED[view][0], shown(view), strict=True)}
-    return next(iter(told.values())) if len(set(told.values())) == 1 else " ".join(f"`{spec}`: {sentence}" for spec, sentence in told.items())
+    told = {
+        spec: one.shown.sentence[:1].upper() + one.shown.sentence[1:]
+        for spec, one in zip(TRIED[view][0], shown(view), strict=True)
+    }
+    return (
+        next(iter(told.values()))
+        if len(set(told.values())) == 1
+        else " ".join(f"`{spec}`: {sentence}" for spec, sentence in told.items())
+    )
 
 
 def drawn() -> dict[str, list[Figure]]:
@@ -56,7 +93,13 @@ def page() -> str:
     for view in VIEWS:
         encodings, _, look = TRIED[view]
         pictures = [f"![{spec}](figures/explore-{view}-{n}.svg)" for n, spec in enumerate(encodings)]
-        parts += [f"## {words[f'page.view.{view}']}", words[f"page.intro.{view}"], f"```\n{command(view)}\n```", *pictures, f"{said(view)} {look}"]
+        parts += [
+            f"## {words[f'page.view.{view}']}",
+            words[f"page.intro.{view}"],
+            f"```\n{command(view)}\n```",
+            *pictures,
+            f"{said(view)} {look}",
+        ]
     return "\n\n".join(parts) + "\n"
 
 

@@ -18,14 +18,27 @@ def _numbers(count: int, first: int = 0) -> list[float]:
 
 def three() -> list[Panel]:
     """One picture for each point of entry."""
-    made = {name: portrait(build(name, heads=8, head_dim=64, width=64), 64).panels for name in ("sinusoidal", "rope", "alibi")}
+    made = {
+        name: portrait(build(name, heads=8, head_dim=64, width=64), 64).panels
+        for name in ("sinusoidal", "rope", "alibi")
+    }
     return [made["sinusoidal"][0], made["rope"][0], made["alibi"][1]]
 
 
 def reach() -> list[Panel]:
     """How far a head of ALiBi sees: where its weight for equal keys has fallen to 1/e."""
     lines = {f"{heads} heads": [*(1 / m for m in slopes(heads)), *[None] * (16 - heads)] for heads in (2, 4, 8, 16)}
-    return [Panel("lines", "ALiBi: the distance at which weight falls to 1/e", "head", "tokens", _numbers(16), lines=lines, log_y=True)]  # type: ignore[arg-type]
+    return [
+        Panel(
+            "lines",
+            "ALiBi: the distance at which weight falls to 1/e",
+            "head",
+            "tokens",
+            _numbers(16),
+            lines=lines,
+            log_y=True,
+        )
+    ]  # type: ignore[arg-type]
 
 
 def weights() -> list[Panel]:
@@ -43,7 +56,9 @@ def weights() -> list[Panel]:
 
 def buckets() -> list[Panel]:
     far = torch.arange(300)
-    lines = {f"max_distance={most}": T5(heads=1, max_distance=most).bucket(far).double().tolist() for most in (128, 256)}
+    lines = {
+        f"max_distance={most}": T5(heads=1, max_distance=most).bucket(far).double().tolist() for most in (128, 256)
+    }
     lines["Shaw, clipped at 16"] = far.clamp(max=16).double().tolist()
     return [Panel("lines", "T5: the bucket of each distance", "distance", "bucket", _numbers(300), lines=lines)]
 
@@ -52,7 +67,9 @@ def bases() -> list[Panel]:
     names = {"base 100": 100.0, "base 10000": 10000.0, "base 500000": 500000.0}
     waves_of = {name: list(geometric(128, base).wavelengths) for name, base in names.items()}
     far = torch.arange(0, 2000, 4, dtype=torch.float64)
-    alike = {name: (far[:, None] * geometric(128, base).tensor()).cos().mean(-1).tolist() for name, base in names.items()}
+    alike = {
+        name: (far[:, None] * geometric(128, base).tensor()).cos().mean(-1).tolist() for name, base in names.items()
+    }
     return [
         Panel("lines", "Wavelength of each pair", "pair", "tokens", _numbers(64), lines=waves_of, log_y=True),
         Panel("lines", "Logit / D of equal vectors", "distance", "logit / D", far.tolist(), lines=alike),
@@ -63,15 +80,31 @@ def wrap() -> list[Panel]:
     """One pair comes back to where it was; all of them together do not."""
     far = torch.arange(0, 129, dtype=torch.float64)
     turns = (far[:, None] * geometric(64).tensor()).cos()
-    lines = {"pair 0 alone": turns[:, 0].tolist(), "pair 4 alone": turns[:, 4].tolist(), "all 32 pairs": turns.mean(-1).tolist()}
+    lines = {
+        "pair 0 alone": turns[:, 0].tolist(),
+        "pair 4 alone": turns[:, 4].tolist(),
+        "all 32 pairs": turns.mean(-1).tolist(),
+    }
     return [Panel("lines", "Likeness with distance 0", "distance", "mean of cos", far.tolist(), lines=lines)]
 
 
 def pairs() -> list[Panel]:
     far = torch.arange(0, 513, dtype=torch.float64)
     turns = (far[:, None] * geometric(64).tensor()).cos()
-    lines = {f"pair {pair}, one turn in {geometric(64).wavelengths[pair]:.0f}": turns[:, pair].tolist() for pair in (6, 12, 18, 31)}
-    return [Panel("lines", "Fast pairs tell near places apart, slow ones far places", "distance", "cos", far.tolist(), lines=lines)]
+    lines = {
+        f"pair {pair}, one turn in {geometric(64).wavelengths[pair]:.0f}": turns[:, pair].tolist()
+        for pair in (6, 12, 18, 31)
+    }
+    return [
+        Panel(
+            "lines",
+            "Fast pairs tell near places apart, slow ones far places",
+            "distance",
+            "cos",
+            far.tolist(),
+            lines=lines,
+        )
+    ]
 
 
 def stretches() -> list[Panel]:
@@ -85,14 +118,27 @@ def stretches() -> list[Panel]:
         "larger base": "larger_base(base=500000.0)",
     }
     kept = {
-        name: [a / b for a, b in zip(build(f"rope(scaling={spec})", head_dim=128).spectrum.frequencies, plain.frequencies, strict=True)]
+        name: [
+            a / b
+            for a, b in zip(
+                build(f"rope(scaling={spec})", head_dim=128).spectrum.frequencies, plain.frequencies, strict=True
+            )
+        ]
         for name, spec in specs.items()
     }
     turns = {f"{n} tokens": [n * w / (2 * math.pi) for w in plain.frequencies] for n in (4096, 32768)}
     turns["one turn"] = [1.0] * 64
     return [
         Panel("lines", "What is left of each pair's frequency", "pair", "new / old", _numbers(64), lines=kept),
-        Panel("lines", "Turns of each pair: below one, the end is unseen", "pair", "turns", _numbers(64), lines=turns, log_y=True),
+        Panel(
+            "lines",
+            "Turns of each pair: below one, the end is unseen",
+            "pair",
+            "turns",
+            _numbers(64),
+            lines=turns,
+            log_y=True,
+        ),
     ]
 
 
@@ -104,7 +150,11 @@ def planes() -> list[Panel]:
     for name in names:
         panel = portrait(build(name, heads=8, head_dim=64, width=64, length=144), 144).panels[0]
         what = "bias of head 0" if panel.title.startswith("Bias") else "likeness"
-        found.append(Panel(panel.kind, f"{name}: {what} with the middle", panel.x_title, panel.y_title, panel.x, panel.y, panel.z))
+        found.append(
+            Panel(
+                panel.kind, f"{name}: {what} with the middle", panel.x_title, panel.y_title, panel.x, panel.y, panel.z
+            )
+        )
     return found
 
 

@@ -36,7 +36,9 @@ IMAGE = re.compile(r'<p><img alt="([^"]*)" src="[^"]*figures/([\w-]+)\.svg"\s*/?
 @cache
 def figures() -> dict[str, list[Drawn]]:
     """The drawings of every figure by its name."""
-    made = {name: make() for name, make in FIGURES.items()} | {name: Figure(panels) for name, panels in portraits.all_portraits().items()}
+    made = {name: make() for name, make in FIGURES.items()} | {
+        name: Figure(panels) for name, panels in portraits.all_portraits().items()
+    }
     return {name: one.drawn() for name, one in made.items()} | claimed.drawn() | explored.drawn()
 
 
@@ -65,7 +67,11 @@ def on_page_content(text: str, page: Any, config: Any, files: Files) -> str:
     def drawn(found: re.Match[str]) -> str:
         words, name = found.groups()
         panels = "".join(draw(one, WIDTH) for one in figures()[name])
-        caption = f'<figcaption>{words} <a href="{_up(page)}figures/{html.escape(name)}.svg">svg</a></figcaption>' if words else ""
+        caption = (
+            f'<figcaption>{words} <a href="{_up(page)}figures/{html.escape(name)}.svg">svg</a></figcaption>'
+            if words
+            else ""
+        )
         return f'<figure><div class="panels">{panels}</div>{caption}</figure>'
 
     return IMAGE.sub(drawn, text)

@@ -23,12 +23,18 @@ def results() -> dict[str, Any]:
 
 def runs(encoding: str, strategy: str = "none") -> list[dict[str, Any]]:
     """The runs on text of one encoding and one strategy, a seed each."""
-    return [r for r in results()["runs"] if r["encoding"] == encoding and r["strategy"] == strategy and r.get("loss_by_length")]
+    return [
+        r
+        for r in results()["runs"]
+        if r["encoding"] == encoding and r["strategy"] == strategy and r.get("loss_by_length")
+    ]
 
 
 def loss(encoding: str, length: int, strategy: str = "none") -> float | None:
     """Nats a token of the same last tokens under ``length`` tokens in all, mean over seeds; None past the end of a table."""
-    found = [row["loss"] for run in runs(encoding, strategy) for row in run["loss_by_length"] if row["length"] == length]
+    found = [
+        row["loss"] for run in runs(encoding, strategy) for row in run["loss_by_length"] if row["length"] == length
+    ]
     return None if None in found or not found else sum(found) / len(found)
 
 
@@ -43,7 +49,9 @@ def _panel(title: str, lines: dict[str, list[Any]]) -> Panel:
 
 
 def by_length() -> list[Panel]:
-    return [_panel("Loss of the same last 64 tokens, trained at 128", {e: [loss(e, n) for n in lengths()] for e in SHOWN})]
+    return [
+        _panel("Loss of the same last 64 tokens, trained at 128", {e: [loss(e, n) for n in lengths()] for e in SHOWN})
+    ]
 
 
 def first_codes() -> list[Panel]:
@@ -64,12 +72,25 @@ def migration() -> list[Panel]:
     lines = {word: [None if row[name] is None else row[name]["value"] for row in rows] for name, word in names.items()}
     middle = [(row["start"] + row["end"]) / 2 for row in rows]
     return [
-        Panel("lines", "A GPT-2 moved to RoPE: loss by position", "place in the text, tokens", "nats a token", middle, lines=lines, mark=float(told["old"]))
+        Panel(
+            "lines",
+            "A GPT-2 moved to RoPE: loss by position",
+            "place in the text, tokens",
+            "nats a token",
+            middle,
+            lines=lines,
+            mark=float(told["old"]),
+        )
     ]
 
 
 def strategies() -> list[Panel]:
-    return [_panel("One RoPE model, stretched without training", {s: [loss("rope", n, s) for n in lengths()] for s in STRETCHES})]
+    return [
+        _panel(
+            "One RoPE model, stretched without training",
+            {s: [loss("rope", n, s) for n in lengths()] for s in STRETCHES},
+        )
+    ]
 
 
 def by_position() -> list[Panel]:
@@ -79,7 +100,17 @@ def by_position() -> list[Panel]:
         found = [run["loss_by_position"] for run in runs(encoding)]
         places = [float(row["end"]) for row in found[0]]
         lines[encoding] = [sum(run[at]["loss"] for run in found) / len(found) for at in range(len(places))]
-    return [Panel("lines", "Loss by position in one long text, trained at 128", "position", "nats a token", places, lines=lines, mark=128.0)]
+    return [
+        Panel(
+            "lines",
+            "Loss by position in one long text, trained at 128",
+            "position",
+            "nats a token",
+            places,
+            lines=lines,
+            mark=128.0,
+        )
+    ]
 
 
 def heads() -> list[Panel]:
@@ -89,7 +120,17 @@ def heads() -> list[Panel]:
         found = [head for run in runs(encoding) for head in max(run["attention"], key=lambda a: a["length"])["heads"]]
         edges = [float(edge) for edge in found[0]["edges"][1:]]
         lines[encoding] = [sum(head["distance"][at] for head in found) / len(found) for at in range(len(edges))]
-    return [Panel("lines", "Where heads look in a text of 1024 tokens", "tokens back, up to", "share of attention", edges, lines=lines, mark=128.0)]
+    return [
+        Panel(
+            "lines",
+            "Where heads look in a text of 1024 tokens",
+            "tokens back, up to",
+            "share of attention",
+            edges,
+            lines=lines,
+            mark=128.0,
+        )
+    ]
 
 
 PANELS = {

@@ -38,8 +38,22 @@ def recurrent() -> list[Panel]:
             line, share = straight(states)
             read[f"{name}, R2 = {share:.2f}"] = line.tolist()
     return [
-        Panel("lines", "Two neighbours exchanged: the last state changes by", "tokens back", "change / size", _numbers(32, 1), lines=noticed),
-        Panel("lines", "The position, as a straight line reads it off a state", "position", "read off", _numbers(length), lines=read),
+        Panel(
+            "lines",
+            "Two neighbours exchanged: the last state changes by",
+            "tokens back",
+            "change / size",
+            _numbers(32, 1),
+            lines=noticed,
+        ),
+        Panel(
+            "lines",
+            "The position, as a straight line reads it off a state",
+            "position",
+            "read off",
+            _numbers(length),
+            lines=read,
+        ),
     ]
 
 
@@ -84,7 +98,11 @@ def shuffled() -> list[Panel]:
     made = torch.Generator().manual_seed(0)
     x = torch.randn(8, 32, WIDTH, generator=made, dtype=torch.float64)
     other = torch.cat((x[:, torch.randperm(31, generator=made)], x[:, 31:]), 1)
-    cases = {"no position, no mask": (None, False), "no position, causal mask": (None, True), "rope, causal mask": (RoPE(head_dim=WIDTH // HEADS), True)}
+    cases = {
+        "no position, no mask": (None, False),
+        "no position, causal mask": (None, True),
+        "rope, causal mask": (RoPE(head_dim=WIDTH // HEADS), True),
+    }
     lines = {}
     for name, (enc, causal) in cases.items():
         moved = []
@@ -92,7 +110,16 @@ def shuffled() -> list[Panel]:
             a, b = (_stack(one, enc, layers, causal)[:, -1] for one in (x, other))
             moved.append(float((a - b).norm() / a.norm()))
         lines[name] = [0.0 if m < 1e-12 else m for m in moved]  # rounding of float64
-    return [Panel("lines", "The last token, when the others are shuffled", "layers", "change / size", _numbers(6, 1), lines=lines)]
+    return [
+        Panel(
+            "lines",
+            "The last token, when the others are shuffled",
+            "layers",
+            "change / size",
+            _numbers(6, 1),
+            lines=lines,
+        )
+    ]
 
 
 PANELS = {"recurrent": recurrent, "shuffled": shuffled}

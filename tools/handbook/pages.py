@@ -51,7 +51,10 @@ def docstring(folder: str, name: str) -> tuple[str, str]:
             blocks.append("```text\n" + "\n".join(line.removeprefix("    ") for line in block.splitlines()) + "\n```")
         elif block.startswith("Mechanism:"):
             rows = [line.partition(":") for line in block.splitlines()]
-            blocks.append("| In short | |\n|---|---|\n" + "\n".join(f"| {field} | {_plain(value.strip())} |" for field, _, value in rows))
+            blocks.append(
+                "| In short | |\n|---|---|\n"
+                + "\n".join(f"| {field} | {_plain(value.strip())} |" for field, _, value in rows)
+            )
         else:
             blocks.append(_plain(re.sub(r"^Departure:", "**Departure:**", block)))
     return title.rstrip("."), "\n\n".join(blocks)
@@ -60,7 +63,9 @@ def docstring(folder: str, name: str) -> tuple[str, str]:
 def _plain(words: str) -> str:
     """Words of a docstring that Markdown would take for its own: products, indices, bars and brackets."""
     pieces = re.split(r"(`[^`]*`|\*\*Departure:\*\*)", words)
-    return "".join(piece if piece.startswith(("`", "**")) else re.sub(r"([*_|<\[\]])", r"\\\1", piece) for piece in pieces)
+    return "".join(
+        piece if piece.startswith(("`", "**")) else re.sub(r"([*_|<\[\]])", r"\\\1", piece) for piece in pieces
+    )
 
 
 def encoding(name: str) -> str:
@@ -90,20 +95,36 @@ def scaling(name: str) -> str:
     """The page of a scaling."""
     title, body = docstring("scaling", name)
     _, text = portraits.scaling(name)
-    shown = "" if name == "longrope" else f'milepost check "rope(scaling={text.partition(", for a text")[0]})" --head-dim 128\n'
+    shown = (
+        ""
+        if name == "longrope"
+        else f'milepost check "rope(scaling={text.partition(", for a text")[0]})" --head-dim 128\n'
+    )
     what = f"The picture shows {text if name == 'longrope' else f'`{text}`'}."
     return _page(title, body, f"scaling-{name}", [what], shown, "", f"milepost/scaling/{name}.py")
 
 
 def _page(title: str, body: str, figure: str, more: list[str], shown: str, laws: str, source: str) -> str:
     commands = f"```\n{shown}```" if shown else ""
-    parts = [f"# {_plain(title)}", body, f"![{title}](../figures/{figure}.svg)", *more, commands, laws, f"*This page is the docstring of `{source}`.*"]
+    parts = [
+        f"# {_plain(title)}",
+        body,
+        f"![{title}](../figures/{figure}.svg)",
+        *more,
+        commands,
+        laws,
+        f"*This page is the docstring of `{source}`.*",
+    ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def index() -> str:
     """The list of all pages."""
-    parts = ["# Every encoding, scaling and map", "Each page is the docstring of its module, with a picture that the package draws.", ""]
+    parts = [
+        "# Every encoding, scaling and map",
+        "Each page is the docstring of its module, with a picture that the package draws.",
+        "",
+    ]
     for group, names in GROUPS.items():
         parts.append(f"## {group}\n")
         parts += [f"- [{_plain(page(name).title)}]({name}.md)" for name in names]
@@ -119,7 +140,9 @@ def all_pages() -> dict[str, str]:
     """Every generated page: its path and its Markdown."""
     listed = {name for names in GROUPS.values() for name in names}
     if listed != set(NAMES | SPACE):
-        raise ValueError(f"every encoding has a place in GROUPS; it differs from encodings.NAMES and SPACE by {sorted(listed ^ set(NAMES | SPACE))}")
+        raise ValueError(
+            f"every encoding has a place in GROUPS; it differs from encodings.NAMES and SPACE by {sorted(listed ^ set(NAMES | SPACE))}"
+        )
     found = {"encodings/index.md": index(), "claims.md": claimed.page(), "explore.md": explored.page()}
     found |= {f"encodings/{name}.md": encoding(name) for name in (*NAMES, *SPACE)}
     found |= {f"scalings/{name}.md": scaling(name) for name in SCALINGS}
@@ -130,5 +153,8 @@ def nav() -> list[dict[str, object]]:
     """The pages as a part of the site's navigation."""
     groups: list[object] = ["encodings/index.md"]
     groups += [{group: [f"encodings/{name}.md" for name in names]} for group, names in GROUPS.items()]
-    groups += [{"Scalings of RoPE": [f"scalings/{name}.md" for name in SCALINGS]}, {"Maps of positions": [f"maps/{name}.md" for name in MAPS]}]
+    groups += [
+        {"Scalings of RoPE": [f"scalings/{name}.md" for name in SCALINGS]},
+        {"Maps of positions": [f"maps/{name}.md" for name in MAPS]},
+    ]
     return [{"Encodings": groups}]

@@ -52,18 +52,32 @@ def mapped(name: str) -> list[Panel]:
     plain = (rope.query(ones, pos) @ rope.key(ones, pos).transpose(-1, -2)).masked_fill(~seen, float("-inf"))
     raw = (ones @ ones.transpose(-1, -2)).masked_fill(~seen, float("-inf"))
     told = enc.rescore(raw, ones, ones, pos[None, None, :, None], pos[None, None, None, :])
-    logits = {who: [v if v > float("-inf") else None for v in (s[0, 0, -1].flip(0) / 64).tolist()] for who, s in (("rope", plain), (name, told))}
+    logits = {
+        who: [v if v > float("-inf") else None for v in (s[0, 0, -1].flip(0) / 64).tolist()]
+        for who, s in (("rope", plain), (name, told))
+    }
     distances = [float(d) for d in range(LENGTH)]
     return [
-        Panel("lines", "The largest distance that the model meets", "length of the text", "distance", lengths, lines=far),
-        Panel("lines", f"Logit of ones with themselves, query at {LENGTH - 1}", "distance", "logit / D", distances, lines=logits),  # type: ignore[arg-type]
+        Panel(
+            "lines", "The largest distance that the model meets", "length of the text", "distance", lengths, lines=far
+        ),
+        Panel(
+            "lines",
+            f"Logit of ones with themselves, query at {LENGTH - 1}",
+            "distance",
+            "logit / D",
+            distances,
+            lines=logits,
+        ),  # type: ignore[arg-type]
     ]
 
 
 def scaling(name: str) -> tuple[Scaling, str]:
     """A scaling at a setting that shows, for one length where it depends on it; and the setting as text."""
     if name == "longrope":
-        config = json.loads((Path(milepost.__file__).parent / "rope" / "golden" / "phi-3.5-mini.json").read_text(encoding="utf-8"))["config"]
+        config = json.loads(
+            (Path(milepost.__file__).parent / "rope" / "golden" / "phi-3.5-mini.json").read_text(encoding="utf-8")
+        )["config"]
         spec = RopeSpec.from_config(config)
         made = spec.main.scaling
         assert made is not None
@@ -95,5 +109,7 @@ def stretched(name: str) -> list[Panel]:
 
 def all_portraits() -> dict[str, list[Panel]]:
     """Every picture by its name."""
-    found = {f"encoding-{name}": encoding(name) for name in (*NAMES, *SPACE)} | {f"map-{name}": mapped(name) for name in MAPS}
+    found = {f"encoding-{name}": encoding(name) for name in (*NAMES, *SPACE)} | {
+        f"map-{name}": mapped(name) for name in MAPS
+    }
     return found | {f"scaling-{name}": stretched(name) for name in SCALINGS}

@@ -38,7 +38,9 @@ class Cause:
         return asdict(self)
 
 
-def cause(subject: Loaded, told: Told | None, failing: Onset, shifted: Sequence[Row], attention: Sequence[Row]) -> Cause:
+def cause(
+    subject: Loaded, told: Told | None, failing: Onset, shifted: Sequence[Row], attention: Sequence[Row]
+) -> Cause:
     """The likely cause of a failure; ``told`` is what the tensors say."""
     rows = _untrained(told, failing)
     if rows is not None:
@@ -54,7 +56,9 @@ def cause(subject: Loaded, told: Told | None, failing: Onset, shifted: Sequence[
     if angles is not None:
         return angles
     if told is not None and told.buckets:
-        return Cause("last bucket", told.buckets[0].sentence, "a number of a T5 table is out of line with its neighbours")
+        return Cause(
+            "last bucket", told.buckets[0].sentence, "a number of a T5 table is out of line with its neighbours"
+        )
     spread = _spread(attention)
     if shifted and any(row["first"] + row["passage"] > failing.start for row in shifted):
         return Cause(
@@ -62,7 +66,11 @@ def cause(subject: Loaded, told: Told | None, failing: Onset, shifted: Sequence[
             "how much is read, not where: the same passage alone is well at every position that was tried" + spread,
             "shifted is well and loss by position is not; no rotary pair is beyond its trained angles",
         )
-    return Cause("not known", "none that these measures can tell" + spread, "no rule held, and positions could not be tried by themselves there")
+    return Cause(
+        "not known",
+        "none that these measures can tell" + spread,
+        "no rule held, and positions could not be tried by themselves there",
+    )
 
 
 def tensors(subject: Loaded) -> Told | None:
@@ -75,14 +83,19 @@ def tensors(subject: Loaded) -> Told | None:
 
 def really_trained(told: Told | None) -> int | None:
     """How many rows of a learned table were trained, where that is fewer than it has."""
-    return min((table.trained for table in ([] if told is None else told.tables) if SOME <= table.trained < table.usable), default=None)
+    return min(
+        (table.trained for table in ([] if told is None else told.tables) if SOME <= table.trained < table.usable),
+        default=None,
+    )
 
 
 def _untrained(told: Told | None, failing: Onset) -> Cause | None:
     size = failing.end - failing.start
     for table in () if told is None else told.tables:
         if table.trained < table.usable and abs(table.trained - failing.start) <= size:
-            return Cause("untrained rows", table.sentence, f"the table's untrained rows begin within {size} tokens of the onset")
+            return Cause(
+                "untrained rows", table.sentence, f"the table's untrained rows begin within {size} tokens of the onset"
+            )
     return None
 
 
@@ -101,7 +114,9 @@ def suffers(shifted: Sequence[Row], start: int) -> Row | None:
 
 
 def _unseen(subject: Loaded, failing: Onset) -> Cause | None:
-    if subject.spec is None or (subject.trained is None and any(rope.trained is None for rope in subject.spec.ropes().values())):
+    if subject.spec is None or (
+        subject.trained is None and any(rope.trained is None for rope in subject.spec.ropes().values())
+    ):
         return None
     for one in analyse(subject.spec, failing.end):
         if one.unseen_pairs:
@@ -120,7 +135,10 @@ def _spread(attention: Sequence[Row]) -> str:
     if len(attention) < 2:
         return ""
     near, far = attention[0], attention[-1]
-    means = [{name: sum(h[name] for h in one["heads"]) / len(one["heads"]) for name in ("entropy", "sink")} for one in (near, far)]
+    means = [
+        {name: sum(h[name] for h in one["heads"]) / len(one["heads"]) for name in ("entropy", "sink")}
+        for one in (near, far)
+    ]
     return (
         f"; from {near['length']} to {far['length']} tokens the entropy of attention goes from {means[0]['entropy']:.2f} to {means[1]['entropy']:.2f} nats, "
         f"and the first token's share from {means[0]['sink']:.0%} to {means[1]['sink']:.0%}"

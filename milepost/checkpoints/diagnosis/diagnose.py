@@ -60,7 +60,10 @@ class Diagnosis:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return {field.name: list(value) if isinstance(value := getattr(self, field.name), tuple) else value for field in fields(self)}
+        return {
+            field.name: list(value) if isinstance(value := getattr(self, field.name), tuple) else value
+            for field in fields(self)
+        }
 
     def _repr_html_(self) -> str:
         from milepost.report.diagnosis import fragment

@@ -50,7 +50,9 @@ def by_place(reader: Reader, plan: Plan, read: Read) -> tuple[list[Numbers], lis
     lost = by_position(reader, read.windows, plan.edges, length_dependent=plan.length_dependent)
     rows = [{"start": a, "end": e, **_said(one, read)} for (a, e), one in zip(plan.edges, lost, strict=True)]
     reader.now("reading again what fails")
-    failing = onset(lambda some: token_losses(reader, some), read.windows, lost, plan.edges, read.groups, plan.home, read.begin)
+    failing = onset(
+        lambda some: token_losses(reader, some), read.windows, lost, plan.edges, read.groups, plan.home, read.begin
+    )
     return lost, rows, failing
 
 
@@ -95,8 +97,16 @@ def placed(reader: Reader, plan: Plan, read: Read) -> list[Row]:
     reader.now("the same passage elsewhere")
     rows = []
     for one in shifted(reader.losses, read.windows[:, : plan.passage + 1], plan.firsts, read.groups, reader.device):
-        numbers = {"loss": one.loss.value, "difference": one.difference.value, "low": one.difference.low, "high": one.difference.high, "largest": one.largest}
-        rows.append({"first": one.first, **{name: _finite(value) for name, value in numbers.items()}, "tokens": one.loss.tokens})
+        numbers = {
+            "loss": one.loss.value,
+            "difference": one.difference.value,
+            "low": one.difference.low,
+            "high": one.difference.high,
+            "largest": one.largest,
+        }
+        rows.append(
+            {"first": one.first, **{name: _finite(value) for name, value in numbers.items()}, "tokens": one.loss.tokens}
+        )
     return rows
 
 
@@ -106,7 +116,12 @@ def found_again(reader: Reader, plan: Plan, read: Read, text: Text) -> tuple[Row
     fits = [n for n in plan.lengths if room(made.build(0, 0), n) >= LEAST]
     short = ", ".join(str(n) for n in plan.lengths if n not in fits)
     notes = [f"retrieval is not asked at {short} tokens: needle and question leave no room for text"] if short else []
-    about = {"kind": made.kind, "candidates": list(made.candidates), "chance": 1 / len(made.tokens), "trials": min(plan.trials, len(read.windows))}
+    about = {
+        "kind": made.kind,
+        "candidates": list(made.candidates),
+        "chance": 1 / len(made.tokens),
+        "trials": min(plan.trials, len(read.windows)),
+    }
     reader.now("retrieval")
     cells = retrieval(reader.last, read.windows[: plan.trials], made.build, fits, plan.depths, reader.device)
     rows = [{"length": c.length, "depth": c.depth, **_share(c)} for c in cells]
@@ -114,7 +129,13 @@ def found_again(reader: Reader, plan: Plan, read: Read, text: Text) -> tuple[Row
 
 
 def _share(cell: Any) -> Row:
-    return {"share": cell.right.value, "low": cell.right.low, "high": cell.right.high, "trials": cell.right.tokens, "margin": _finite(cell.margin)}
+    return {
+        "share": cell.right.value,
+        "low": cell.right.low,
+        "high": cell.right.high,
+        "trials": cell.right.tokens,
+        "margin": _finite(cell.margin),
+    }
 
 
 def looked(reader: Reader, plan: Plan, read: Read) -> tuple[list[Row], list[str]]:
@@ -126,7 +147,15 @@ def looked(reader: Reader, plan: Plan, read: Read) -> tuple[list[Row], list[str]
         try:
             for window in read.windows[:LOOKED_AT]:  # one by one: queries and keys of every layer may be held at once
                 looks = reader.looks(torch.from_numpy(np.ascontiguousarray(window[None, :length])).to(reader.device))
-                texts.append([head for look in looks for head in statistics(*look[1:4], look.layer, scale=look.scale, window=look.window, queries=QUERIES)])
+                texts.append(
+                    [
+                        head
+                        for look in looks
+                        for head in statistics(
+                            *look[1:4], look.layer, scale=look.scale, window=look.window, queries=QUERIES
+                        )
+                    ]
+                )
         except ValueError as error:
             return found, [f"attention is not shown: {error}"]
         heads = average(texts)
@@ -154,7 +183,10 @@ def drifts(reader: Reader, plan: Plan, read: Read) -> tuple[list[Row], list[str]
             one = drifting.drift(reader.last, reader.continued, ids, SAID, exact if small else None)
         except (ValueError, RuntimeError, TypeError, NotImplementedError) as error:
             words = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-            return rows, [*notes, f"drift is not known at {length} tokens: the model can't go on from a cache ({words})"]
+            return rows, [
+                *notes,
+                f"drift is not known at {length} tokens: the model can't go on from a cache ({words})",
+            ]
         numbers = {"largest": _finite(one.largest), "divergence": _finite(one.divergence), "allowed": one.allowed}
         rows.append({"length": length, "said": one.said, **numbers, "beyond": one.beyond})
     return rows, notes
@@ -188,7 +220,9 @@ def _said(lost: Numbers, read: Read, groups: Numbers | None = None, *, units: bo
     found: Row = {"loss": one.value, "low": one.low, "high": one.high, "tokens": one.tokens}
     if units:
         found["perplexity"] = math.exp(one.value) if one.value < 700 else None
-        found["bits_per_byte"] = None if read.bytes_per_token is None else one.value / math.log(2) / read.bytes_per_token
+        found["bits_per_byte"] = (
+            None if read.bytes_per_token is None else one.value / math.log(2) / read.bytes_per_token
+        )
     return found
 
 

@@ -66,7 +66,9 @@ def _single(subject: Loaded, names: tuple[str, ...], space: str) -> dict[str, in
 
 
 def _in_words(subject: Loaded, names: dict[str, int], space: str, depths: int) -> Needles:
-    before, middle, after, asked = (subject.encode(part + end) for part, end in ((BEFORE, space), (MIDDLE, space), (AFTER, ""), (ASKED, space)))
+    before, middle, after, asked = (
+        subject.encode(part + end) for part, end in ((BEFORE, space), (MIDDLE, space), (AFTER, ""), (ASKED, space))
+    )
     tokens = np.array(list(names.values()))
 
     def build(trial: int, depth: int) -> Question:

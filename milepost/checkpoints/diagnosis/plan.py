@@ -55,9 +55,19 @@ class Plan:
         n, all_lengths = self.windows, sum(self.lengths)
         ends = sum(e for _, e in self.edges) if self.length_dependent else self.longest
         pieces = (len(self.lengths) - 1 + self.length_dependent) * self.longest * max(1, n // 2)
-        reading = n * (ends + all_lengths - (0 if self.length_dependent else self.longest)) + pieces + n * self.passage * len(self.firsts)
+        reading = (
+            n * (ends + all_lengths - (0 if self.length_dependent else self.longest))
+            + pieces
+            + n * self.passage * len(self.firsts)
+        )
         reading += n * 2 * max(0, self.longest - self.home)  # again, in texts of the trained length
-        return reading + self.trials * len(self.depths) * all_lengths + LOOKED_AT * sum(self.looked_at) + 3 * all_lengths + n * min(self.home, self.longest)
+        return (
+            reading
+            + self.trials * len(self.depths) * all_lengths
+            + LOOKED_AT * sum(self.looked_at)
+            + 3 * all_lengths
+            + n * min(self.home, self.longest)
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -81,7 +91,9 @@ def make(subject: Loaded, lengths: Sequence[int], windows: int, rows: int | None
         )
     home = chosen[0] if trained is None else trained
     near = min(home, longest)
-    edges = buckets(longest, near, FEW_PIECES if subject.length_dependent else min(PIECES, max(FEW_PIECES, near // LEAST)))
+    edges = buckets(
+        longest, near, FEW_PIECES if subject.length_dependent else min(PIECES, max(FEW_PIECES, near // LEAST))
+    )
     passage = max(2, min(home // 2, chosen[0], longest // 2))
     firsts = places(passage, longest, trained) if subject.shifts else []
     inside = home if home < longest else chosen[0]

@@ -14,7 +14,9 @@ ROUNDING = 1e-3
 """Nats of one token below which a difference is called rounding."""
 
 
-def verdict(trained: int | None, rows: int | None, longest: int, failing: Onset | None, why: Cause | None, found: dict[str, Any]) -> list[str]:
+def verdict(
+    trained: int | None, rows: int | None, longest: int, failing: Onset | None, why: Cause | None, found: dict[str, Any]
+) -> list[str]:
     """Sentences. ``rows`` of its table were really trained, where that is fewer; ``found`` holds what a Diagnosis is made of."""
     taught = _trained(trained, rows)
     if failing is None or why is None:
@@ -29,7 +31,11 @@ def verdict(trained: int | None, rows: int | None, longest: int, failing: Onset 
 def _trained(trained: int | None, rows: int | None) -> str:
     if trained is None:
         return "its trained length is not known"
-    return f"it was trained on {trained}" if rows is None else f"it declares {trained}, and its table looks trained to about {rows}"
+    return (
+        f"it was trained on {trained}"
+        if rows is None
+        else f"it declares {trained}, and its table looks trained to about {rows}"
+    )
 
 
 def _holds(taught: str, longest: int, rows: Sequence[Row]) -> str:

@@ -49,13 +49,18 @@ def write_config(source: Mapping[str, Any], plain: RopeSpec, spec: RopeSpec) -> 
         there = next((name for name in BASES if part.get(name) is not None), None)
         if there is not None or base != plain.main.base:
             part[there or ("rotary_emb_base" if spec.model == "gpt_neox" else "rope_theta")] = base
-    names = next((found for group in SERVED if (found := [name for name in group if part.get(name) is not None])), ["max_position_embeddings"])
+    names = next(
+        (found for group in SERVED if (found := [name for name in group if part.get(name) is not None])),
+        ["max_position_embeddings"],
+    )
     part.update(dict.fromkeys(names, said["max_position_embeddings"]))
     if part is not made:  # saved outside too
         made.update({key: part.get(key) for key in ROPE if made.get(key) is not None})
     wrong = differences(spec, dialect.read(made))
     if wrong:
-        raise Refused(f"a config.json like the source's can't say this: it would be read as {wrong[0].sentence('meant', 'read')}")
+        raise Refused(
+            f"a config.json like the source's can't say this: it would be read as {wrong[0].sentence('meant', 'read')}"
+        )
     return made, list(written.notes)
 
 
@@ -87,9 +92,13 @@ def check_transformers(config: Mapping[str, Any], spec: RopeSpec) -> None:
             kept = known[name].from_dict(copy.deepcopy(dict(config))).to_dict()
         found = differences(spec, dialect.read(kept, allow_unknown=True))
     except Exception as error:  # transformers' own errors are of many kinds
-        raise Refused(f"transformers' config of {name} does not take {spec.main.scaling!r}: {first_line(error)}") from None
+        raise Refused(
+            f"transformers' config of {name} does not take {spec.main.scaling!r}: {first_line(error)}"
+        ) from None
     if found:
-        raise Refused(f"transformers' config of {name} changes what is written: {found[0].sentence('written', 'as it is loaded')}")
+        raise Refused(
+            f"transformers' config of {name} changes what is written: {found[0].sentence('written', 'as it is loaded')}"
+        )
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "") -> dict[str, tuple[Any, Any]]:
@@ -138,5 +147,7 @@ def undone(config: Mapping[str, Any], told: Mapping[str, Any] | None) -> dict[st
             part, name = _at(made, path)
             part.pop(name, None)
     except (KeyError, TypeError) as error:
-        raise ConfigError(f"milepost.json speaks of keys that the config.json beside it does not have: {short(error)}; remove it") from None
+        raise ConfigError(
+            f"milepost.json speaks of keys that the config.json beside it does not have: {short(error)}; remove it"
+        ) from None
     return made

@@ -20,7 +20,17 @@ from typing import Any
 from milepost.checkpoints.extension.asked import asked, chosen
 from milepost.checkpoints.extension.losses import Measured
 from milepost.checkpoints.extension.plan import Plan, lengths, plan
-from milepost.checkpoints.files.folder import begin, begun, beside, check_out, check_room, put, write_files, write_sidecar, write_weights
+from milepost.checkpoints.files.folder import (
+    begin,
+    begun,
+    beside,
+    check_out,
+    check_room,
+    put,
+    write_files,
+    write_sidecar,
+    write_weights,
+)
 from milepost.checkpoints.files.source import Source, open_source
 from milepost.checkpoints.model.hf_load import DTYPES, check_device
 from milepost.checkpoints.model.tune import Tuning, has_peft, processes
@@ -68,7 +78,11 @@ class Extension:
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         plain = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {"schema": SCHEMA, "ok": self.ok, **{name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}}
+        return {
+            "schema": SCHEMA,
+            "ok": self.ok,
+            **{name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()},
+        }
 
     def _repr_html_(self) -> str:
         from milepost.report.extension import fragment
@@ -116,10 +130,14 @@ def extend(
     recommendation = None
     lengths(source, target_length)  # before anything takes long
     if method == "auto":
-        method, factor, recommendation = chosen(source, target_length, text, hold if resume else None, device, dtype, tell)
+        method, factor, recommendation = chosen(
+            source, target_length, text, hold if resume else None, device, dtype, tell
+        )
     made = plan(source, target_length, method, factor)
     check_room(source, place, link=link)
-    measured = None if text is None else Measured(source, made, text, tuning, recommendation is not None, device, dtype, tell)
+    measured = (
+        None if text is None else Measured(source, made, text, tuning, recommendation is not None, device, dtype, tell)
+    )
     about = _about(source, made, tuning, measured, dtype, 1 if state is None else state.num_processes)
     tuned = None
     try:
@@ -132,7 +150,9 @@ def extend(
         else:
             assert state is not None and measured is not None
             state.wait_for_everyone()
-            tuned = tune_weights(source, work, measured.training, tuning, device=device, state=hold / "state", tell=tell)
+            tuned = tune_weights(
+                source, work, measured.training, tuning, device=device, state=hold / "state", tell=tell
+            )
             tuned |= {"text": measured.trained_on.describe(), "measured_on": measured.text.describe()}
             if not first:
                 raise SystemExit(0)
@@ -157,7 +177,9 @@ def extend(
 def _scalings(made: Plan) -> dict[str, dict[str, str]]:
     def said(spec: RopeSpec) -> dict[str, str]:
         return {
-            kind: "no rotation" if rope is None else f"base {rope.base:.10g}, {'no scaling' if rope.scaling is None else repr(rope.scaling)}"
+            kind: "no rotation"
+            if rope is None
+            else f"base {rope.base:.10g}, {'no scaling' if rope.scaling is None else repr(rope.scaling)}"
             for kind, rope in spec.kinds
         }
 
@@ -167,7 +189,9 @@ def _scalings(made: Plan) -> dict[str, dict[str, str]]:
 # -- what is written -------------------------------------------------------------------------------------------------
 
 
-def _about(source: Source, made: Plan, tuning: Tuning | None, measured: Measured | None, dtype: str, processes: int) -> dict[str, Any]:
+def _about(
+    source: Source, made: Plan, tuning: Tuning | None, measured: Measured | None, dtype: str, processes: int
+) -> dict[str, Any]:
     """What was asked of which files: a tune goes on only where this is the same."""
     weights = {name: (source.folder / name).stat().st_size for name in source.weights}
     return {

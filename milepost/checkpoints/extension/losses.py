@@ -32,7 +32,17 @@ TARGETS = 256
 class Measured:
     """The text of an extension: ``training`` windows of one half, if it is tuned; the windows that losses are measured on."""
 
-    def __init__(self, source: Source, made: Plan, text: Any, tuning: Tuning | None, chosen: bool, device: str, dtype: str, tell: Callable[[str], None]):
+    def __init__(
+        self,
+        source: Source,
+        made: Plan,
+        text: Any,
+        tuning: Tuning | None,
+        chosen: bool,
+        device: str,
+        dtype: str,
+        tell: Callable[[str], None],
+    ):
         tell(f"reading {text}")
         self.folder, self.trained, self.target = source.folder, made.trained, made.target
         self.how = {"device": device, "dtype": dtype}
@@ -54,7 +64,10 @@ class Measured:
 def lost(subject: Loaded, windows: Numbers, trained: int, target: int, begin: int | None) -> dict[int, Numbers]:
     """Losses (windows x targets) at both lengths."""
     targets = min(TARGETS, max(1, trained // 2))
-    return {length: same_targets(subject, windows, length, targets, subject.device, begin=begin) for length in (trained, target)}
+    return {
+        length: same_targets(subject, windows, length, targets, subject.device, begin=begin)
+        for length in (trained, target)
+    }
 
 
 def compared(before: dict[int, Numbers], after: dict[int, Numbers], groups: Numbers) -> list[dict[str, Any]]:
@@ -63,7 +76,14 @@ def compared(before: dict[int, Numbers], after: dict[int, Numbers], groups: Numb
     for length, a in before.items():
         b = after[length]
         found = {"before": mean(a, groups), "after": mean(b, groups), "difference": difference(a, b, groups)}
-        rows.append({"length": length, "windows": a.shape[0], "targets": a.shape[1], **{name: _plain(one) for name, one in found.items()}})
+        rows.append(
+            {
+                "length": length,
+                "windows": a.shape[0],
+                "targets": a.shape[1],
+                **{name: _plain(one) for name, one in found.items()},
+            }
+        )
     return rows
 
 

@@ -67,25 +67,45 @@ def plan(source: Source, target: int, method: str, factor: float | None = None) 
     factor = _factor(ratio if factor is None else factor, ratio, method, trained, target)
     after, notes = _stretched(plain, factor, method, target)
     if before.main.scaling is not None:
-        notes.append(f"{before.main.scaling!r} was there, and is replaced: the factor {factor:g} is from the trained length {trained}, not from {served}")
+        notes.append(
+            f"{before.main.scaling!r} was there, and is replaced: the factor {factor:g} is from the trained length {trained}, not from {served}"
+        )
     config, said_notes = write_config(first, plain, after)
     check_transformers(config, after)
     changed = changes(source.config, config)
     notes = [*source.notes, *plain.notes, *notes, *said_notes]
     if isinstance(after.main.scaling, Linear):
-        notes.append(f"vLLM serves max_position_embeddings times the factor of linear, {target * factor:g}: start it with --max-model-len {target}")
-    return Plan(method, factor, trained, served, target, before, after, config, changed, undo(first, config), tuple(dict.fromkeys(notes)))
+        notes.append(
+            f"vLLM serves max_position_embeddings times the factor of linear, {target * factor:g}: start it with --max-model-len {target}"
+        )
+    return Plan(
+        method,
+        factor,
+        trained,
+        served,
+        target,
+        before,
+        after,
+        config,
+        changed,
+        undo(first, config),
+        tuple(dict.fromkeys(notes)),
+    )
 
 
 def lengths(source: Source, target: int) -> tuple[int, int]:
     """The lengths that a model was trained for and serves; an error where the target is not above."""
     trained = dialect.read(undone(source.config, source.told)).trained
     if trained is None:
-        raise ConfigError(f"{source.name} does not say its trained length: add max_position_embeddings to a copy of its config.json")
+        raise ConfigError(
+            f"{source.name} does not say its trained length: add max_position_embeddings to a copy of its config.json"
+        )
     served = int(source.told["to"]) if source.told else _served(dialect.read(source.config))
     if target <= served:
         said = f"trained for {trained}" + (f", scaled to {served}" if served > trained else "")
-        raise ConfigError(f"{source.name} serves {served} tokens already ({said}): a target length of {target} is not above that; give a longer one")
+        raise ConfigError(
+            f"{source.name} serves {served} tokens already ({said}): a target length of {target} is not above that; give a longer one"
+        )
     return trained, served
 
 
@@ -97,9 +117,13 @@ def _served(spec: RopeSpec) -> int:
 
 def _factor(factor: float, ratio: float, method: str, trained: int, target: int) -> float:
     if not math.isfinite(factor) or factor < ratio * (1 - 1e-9):
-        raise ConfigError(f"factor {factor:g} makes {factor * trained:g} tokens of {trained}, fewer than the target length {target}: give at least {ratio:g}")
+        raise ConfigError(
+            f"factor {factor:g} makes {factor * trained:g} tokens of {trained}, fewer than the target length {target}: give at least {ratio:g}"
+        )
     if method == "dynamic" and factor > ratio * (1 + 1e-9):
-        raise ConfigError(f"dynamic follows the length of the text and has no factor, got {factor:g}: leave it out, or name another method")
+        raise ConfigError(
+            f"dynamic follows the length of the text and has no factor, got {factor:g}: leave it out, or name another method"
+        )
     return factor
 
 
@@ -111,8 +135,12 @@ def _stretched(plain: RopeSpec, factor: float, method: str, target: int) -> tupl
     if plain.model not in LONGROPE_ONLY:
         return made, []
     if made.main.scaling is not None and made.main.scaling.length_dependent:
-        raise Refused(f"transformers has no rope type but longrope for {plain.model}, and longrope can't say {made.main.scaling!r}: use yarn")
-    lists = tuple((kind, rope if rope is None else _as_longrope(rope, plain.trained, factor)) for kind, rope in made.kinds)
+        raise Refused(
+            f"transformers has no rope type but longrope for {plain.model}, and longrope can't say {made.main.scaling!r}: use yarn"
+        )
+    lists = tuple(
+        (kind, rope if rope is None else _as_longrope(rope, plain.trained, factor)) for kind, rope in made.kinds
+    )
     note = f"transformers has no rope type but longrope for {plain.model}: {method} is written as that, with the same factor of each pair in both lists"
     return replace(made, kinds=lists), [note] if lists != made.kinds else []
 
@@ -123,4 +151,6 @@ def _as_longrope(rope: Rope, trained: int, factor: float) -> Rope:
         return rope
     plain, scaled = rope.plain(), rope.spectrum()
     factors = tuple(a / b for a, b in zip(plain.frequencies, scaled.frequencies, strict=True))
-    return replace(rope, scaling=LongRoPE(factors, factors, trained, factor, attention_factor=math.sqrt(scaled.temperature)))
+    return replace(
+        rope, scaling=LongRoPE(factors, factors, trained, factor, attention_factor=math.sqrt(scaled.temperature))
+    )

@@ -33,7 +33,9 @@ def check_out(source: Path, out: str | Path) -> Path:
     """OUT, resolved: not there or empty, and not in the source's folder, nor around it."""
     target = Path(out).expanduser().resolve()
     if target == source or source in target.parents:
-        raise ConfigError(f"OUT ({target}) is the source folder, or inside of it: the source is never written to; name another folder")
+        raise ConfigError(
+            f"OUT ({target}) is the source folder, or inside of it: the source is never written to; name another folder"
+        )
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ConfigError(f"OUT ({target}) is there already, and not an empty folder: name another, or remove it")
     return target
@@ -60,7 +62,9 @@ def begin(hold: Path, work: Path, about: Mapping[str, Any], resume: bool, tell: 
         held = load(hold / "plan.json")
         for key, value in about.items():
             if held.get(key) != value:
-                raise ConfigError(f"{hold} is of another tune: its {key} is {short(held.get(key))}, not {short(value)}; ask for the same, or remove it")
+                raise ConfigError(
+                    f"{hold} is of another tune: its {key} is {short(held.get(key))}, not {short(value)}; ask for the same, or remove it"
+                )
         shutil.rmtree(work, ignore_errors=True)
     elif resume:
         tell(f"there is no tune to go on with ({hold} is not there): beginning")
@@ -74,7 +78,9 @@ def begun(hold: Path) -> bool:
     return any(hold.glob("state/checkpoint-*"))
 
 
-def write_files(source: Source, config: Mapping[str, Any], target: int, work: Path, tell: Callable[[str], None]) -> None:
+def write_files(
+    source: Source, config: Mapping[str, Any], target: int, work: Path, tell: Callable[[str], None]
+) -> None:
     """Everything but the weights."""
     for name in source.others:
         (work / name).parent.mkdir(parents=True, exist_ok=True)
@@ -96,7 +102,9 @@ def write_weights(source: Source, work: Path, *, link: bool, tell: Callable[[str
         try:
             os.link((source.folder / name).resolve(), work / name)
         except OSError as error:
-            raise ConfigError(f"--link can't give {name} a second name in {work.parent}: {error.strerror or error}; leave --link out, to copy it") from None
+            raise ConfigError(
+                f"--link can't give {name} a second name in {work.parent}: {error.strerror or error}; leave --link out, to copy it"
+            ) from None
 
 
 def write_sidecar(work: Path, told: Mapping[str, Any]) -> None:

@@ -67,14 +67,20 @@ def _folder(model: str) -> Path:
             f"{path} is a GGUF file, which takes a scaling as flags: `milepost export {path} --to llama.cpp --rope-scaling yarn --target-length N` prints them"
         )
     if path.is_file():
-        raise ConfigError(f"{path} is a file: extend writes a whole checkpoint; give its folder (config.json and *.safetensors)")
+        raise ConfigError(
+            f"{path} is a file: extend writes a whole checkpoint; give its folder (config.json and *.safetensors)"
+        )
     if not path.is_dir():
         return from_hub(model)
     if (path / "config.json").is_file():
         return path.resolve()
     if any(len(one.relative_to(path).parts) <= 4 for one in path.glob("**/model.json")):
-        raise ConfigError(f"{path} is of the lab, whose models no other tool loads, so nothing is written: `milepost lab --strategies` serves them stretched")
-    raise ConfigError(f"{path} has no config.json: a checkpoint to extend is a folder with config.json and *.safetensors")
+        raise ConfigError(
+            f"{path} is of the lab, whose models no other tool loads, so nothing is written: `milepost lab --strategies` serves them stretched"
+        )
+    raise ConfigError(
+        f"{path} has no config.json: a checkpoint to extend is a folder with config.json and *.safetensors"
+    )
 
 
 def from_hub(name: str) -> Path:
@@ -92,7 +98,9 @@ def from_hub(name: str) -> Path:
 
 def _check_runs(config: Mapping[str, Any]) -> None:
     """Refuse what is quantised, or asks for code of its own."""
-    given = next((part for part in parts_of(config) if part.get("quantization_config") or part.get("compression_config")), None)
+    given = next(
+        (part for part in parts_of(config) if part.get("quantization_config") or part.get("compression_config")), None
+    )
     if given is not None:
         said = given.get("quantization_config") or given.get("compression_config")
         method = said.get("quant_method", "") if isinstance(said, Mapping) else ""
@@ -102,7 +110,9 @@ def _check_runs(config: Mapping[str, Any]) -> None:
     try:
         import transformers
     except ImportError as error:
-        raise ConfigError(f"extending a checkpoint needs the {error.name} package: pip install 'milepost[hf]'") from None
+        raise ConfigError(
+            f"extending a checkpoint needs the {error.name} package: pip install 'milepost[hf]'"
+        ) from None
     model_class(config, transformers)
 
 
@@ -110,7 +120,9 @@ def _check_turns(found: Inspection, target: int, config: Mapping[str, Any]) -> N
     """Refuse, with the reason, what has no rotation to be stretched."""
     schemes = {word for layer in found.layers for word in layer.scheme.split(" + ")}
     if found.family in FIXED:
-        raise Refused(f"transformers computes one table for every {found.family} model, and reads no scaling from its config: it can't be extended by one")
+        raise Refused(
+            f"transformers computes one table for every {found.family} model, and reads no scaling from its config: it can't be extended by one"
+        )
     if "rope" in schemes:
         return
     if found.tables:
@@ -120,8 +132,17 @@ def _check_turns(found: Inspection, target: int, config: Mapping[str, Any]) -> N
             f"{target} tokens need new rows and training (`milepost migrate`), not a scaling"
         )
     if "alibi" in schemes:
-        key = next((f" ({name} = {target})" for name in ("max_seq_len", "max_position_embeddings", "seq_length") if name in config), "")
-        raise Refused(f"{found.family} has ALiBi, which goes on in a straight line: there is no scaling, and nothing to set but the served length{key}")
+        key = next(
+            (
+                f" ({name} = {target})"
+                for name in ("max_seq_len", "max_position_embeddings", "seq_length")
+                if name in config
+            ),
+            "",
+        )
+        raise Refused(
+            f"{found.family} has ALiBi, which goes on in a straight line: there is no scaling, and nothing to set but the served length{key}"
+        )
     for scheme, reach in (("t5", "bucket"), ("deberta", "row")):
         if scheme in schemes:
             far = next((layer.max_distance for layer in found.layers if layer.max_distance), None)
@@ -140,7 +161,11 @@ def _told(folder: Path, digest: str) -> tuple[Mapping[str, Any] | None, tuple[st
     if told.get("what") == "milepost migrate":  # trained as it is: there is nothing to undo
         return None, ()
     original = told.get("original")
-    whole = isinstance(original, Mapping) and isinstance(original.get("keys"), Mapping) and isinstance(original.get("absent"), list)
+    whole = (
+        isinstance(original, Mapping)
+        and isinstance(original.get("keys"), Mapping)
+        and isinstance(original.get("absent"), list)
+    )
     if not whole or type(told.get("to")) is not int or told.get("config_sha256") != digest:
         return None, (f"{TOLD} in {folder} is of another config.json than the one beside it, so it was not believed",)
     return told, ()
@@ -155,9 +180,17 @@ def files_of(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str,
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         inside = path.relative_to(folder)
         name = inside.as_posix()
-        if name in ("config.json", TOLD, *weights) or inside.parts[0] == "milepost" or any(part.startswith(".") for part in inside.parts):
+        if (
+            name in ("config.json", TOLD, *weights)
+            or inside.parts[0] == "milepost"
+            or any(part.startswith(".") for part in inside.parts)
+        ):
             continue
         index_of_others = name != INDEX and path.name.removesuffix(".index.json").endswith(OTHER_WEIGHTS)
-        needed = (path.suffix in NEEDED or path.name.upper().startswith(WORDS)) and not index_of_others and not inside.parts[0].startswith("checkpoint-")
+        needed = (
+            (path.suffix in NEEDED or path.name.upper().startswith(WORDS))
+            and not index_of_others
+            and not inside.parts[0].startswith("checkpoint-")
+        )
         (keep if needed else leave).append(name)
     return tuple(weights), tuple(keep), tuple(leave)

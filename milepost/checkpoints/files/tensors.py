@@ -25,7 +25,21 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ONE, INDEX = "model.safetensors", "model.safetensors.index.json"
-BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1}
+BYTES = {
+    "F64": 8,
+    "F32": 4,
+    "F16": 2,
+    "BF16": 2,
+    "I64": 8,
+    "I32": 4,
+    "I16": 2,
+    "I8": 1,
+    "U64": 8,
+    "U32": 4,
+    "U16": 2,
+    "U8": 1,
+    "BOOL": 1,
+}
 BYTES |= dict.fromkeys(("F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), 1)
 PLAIN = ("F64", "F32", "F16", "BF16")
 """What is read as numbers. All else is packed, or of a quantiser's making."""
@@ -66,26 +80,43 @@ def in_folder(folder: Path) -> tuple[dict[str, Held], str]:
     if len(others) == 1:
         return in_safetensors(others[0]), ""
     if others:
-        raise ConfigError(f"{folder} has {len(others)} safetensors files and no {INDEX}, so it is not known which of them are the model")
-    pickled = [path.name for path in sorted(folder.iterdir()) if path.suffix in PICKLES and not path.name.startswith(NO_WEIGHTS)]
+        raise ConfigError(
+            f"{folder} has {len(others)} safetensors files and no {INDEX}, so it is not known which of them are the model"
+        )
+    pickled = [
+        path.name
+        for path in sorted(folder.iterdir())
+        if path.suffix in PICKLES and not path.name.startswith(NO_WEIGHTS)
+    ]
     if pickled:
-        return {}, f"the weights are in {short(pickled[0])}, a pickle, which can run code and is not loaded: save them as safetensors"
+        return (
+            {},
+            f"the weights are in {short(pickled[0])}, a pickle, which can run code and is not loaded: save them as safetensors",
+        )
     return {}, f"{folder} has no weights ({ONE}, or {INDEX} and its files)"
 
 
 def _sharded(folder: Path, index: Path) -> dict[str, Held]:
     listed = load(index).get("weight_map")
-    if not isinstance(listed, Mapping) or not listed or not all(isinstance(file, str) and file == Path(file).name for file in listed.values()):
+    if (
+        not isinstance(listed, Mapping)
+        or not listed
+        or not all(isinstance(file, str) and file == Path(file).name for file in listed.values())
+    ):
         raise ConfigError(f"{index} must have a weight_map from names of tensors to names of files beside it")
     missing = [name for name in sorted(set(listed.values())) if not (folder / name).is_file()]
     if missing:
-        raise ConfigError(f"{index} names {len(missing)} files that are not there, the first is {short(missing[0])}; {ALONE}")
+        raise ConfigError(
+            f"{index} names {len(missing)} files that are not there, the first is {short(missing[0])}; {ALONE}"
+        )
     found: dict[str, Held] = {}
     for name in sorted(set(listed.values())):
         found |= in_safetensors(folder / name)
     lost = [name for name, file in listed.items() if name not in found or found[name].file.name != file]
     if lost:
-        raise ConfigError(f"{index} and its files don't agree about {len(lost)} tensors, the first is {short(lost[0])}; {ALONE}")
+        raise ConfigError(
+            f"{index} and its files don't agree about {len(lost)} tensors, the first is {short(lost[0])}; {ALONE}"
+        )
     return found
 
 
@@ -100,7 +131,9 @@ def in_safetensors(file: Path) -> dict[str, Held]:
             first = opened.read(8)
             length = struct.unpack("<Q", first)[0] if len(first) == 8 else -1
             if first == b"version ":
-                raise ConfigError(f"{file} is a Git LFS pointer, not the weights themselves: fetch them with `git lfs pull`; {ALONE}")
+                raise ConfigError(
+                    f"{file} is a Git LFS pointer, not the weights themselves: fetch them with `git lfs pull`; {ALONE}"
+                )
             if not 2 <= length <= min(size - 8, LONGEST_HEADER):
                 raise ConfigError(
                     f"{file} is not a whole safetensors file: its header should have {max(length, 0)} bytes, and the file has {size} in all; {ALONE}"
@@ -118,7 +151,9 @@ def in_safetensors(file: Path) -> dict[str, Held]:
     end = max((one.start + stored for one, stored in held.values()), default=8 + length)
     if end > size:
         cut = sum(one.start + stored > size for one, stored in held.values())
-        raise ConfigError(f"{file} is cut short: its header speaks of {end} bytes, and it has {size}; {cut} of {len(held)} tensors are not whole; {ALONE}")
+        raise ConfigError(
+            f"{file} is cut short: its header speaks of {end} bytes, and it has {size}; {cut} of {len(held)} tensors are not whole; {ALONE}"
+        )
     return {name: one for name, (one, _) in held.items()}
 
 
@@ -137,7 +172,9 @@ def _placed(file: Path, name: str, given: Any, start: int) -> tuple[Held, int]:
 def in_gguf(file: Path) -> dict[str, Held]:
     """What a GGUF file holds; shapes as torch has them, the axis that runs fastest last."""
     return {
-        name: Held(name, file, GGUF_PLAIN.get(placed.kind, f"GGUF type {placed.kind}"), placed.sizes[::-1], placed.start)
+        name: Held(
+            name, file, GGUF_PLAIN.get(placed.kind, f"GGUF type {placed.kind}"), placed.sizes[::-1], placed.start
+        )
         for name, placed in gguf_header.tensors(file).items()
     }
 
@@ -153,15 +190,23 @@ def values(held: Held) -> Tensor:
         opened.seek(held.start)
         raw = opened.read(count * BYTES[held.dtype])
     if len(raw) < count * BYTES[held.dtype]:
-        raise ConfigError(f"{held.file} is cut short: tensor {short(held.name)} needs {count * BYTES[held.dtype]} bytes, and {len(raw)} are there")
+        raise ConfigError(
+            f"{held.file} is cut short: tensor {short(held.name)} needs {count * BYTES[held.dtype]} bytes, and {len(raw)} are there"
+        )
     if not count:
         raise ConfigError(f"{held.file}: tensor {short(held.name)} is empty, of shape {list(held.shape)}")
     made = torch.frombuffer(bytearray(raw), dtype=kinds[held.dtype]).reshape(held.shape).double()
     if not bool(torch.isfinite(made).all()):
-        raise ConfigError(f"{held.file}: tensor {short(held.name)} holds numbers that are not finite: the checkpoint is damaged")
+        raise ConfigError(
+            f"{held.file}: tensor {short(held.name)} holds numbers that are not finite: the checkpoint is damaged"
+        )
     return made
 
 
 def ending(tensors: Mapping[str, Held], *suffixes: str) -> list[Held]:
     """The tensors whose names end in one of these, whole words only: ``wpe.weight`` is in ``transformer.wpe.weight``."""
-    return [held for name, held in tensors.items() if any(name == suffix or name.endswith("." + suffix) for suffix in suffixes)]
+    return [
+        held
+        for name, held in tensors.items()
+        if any(name == suffix or name.endswith("." + suffix) for suffix in suffixes)
+    ]

@@ -75,5 +75,15 @@ def outliers(table: Tensor, *, both_sides: bool, max_distance: int, stack: str =
             for head in ((outside > TIMES * span) & (outside > LEAST)).nonzero().flatten().tolist():
                 place = near + row
                 last = starts[place + 1] - 1 if place + 1 < sided else None
-                found.append(Outlier(stack, head, start + place, side, starts[place], last, *(float(t[head]) for t in (far[row], low, high))))
+                found.append(
+                    Outlier(
+                        stack,
+                        head,
+                        start + place,
+                        side,
+                        starts[place],
+                        last,
+                        *(float(t[head]) for t in (far[row], low, high)),
+                    )
+                )
     return found, ""

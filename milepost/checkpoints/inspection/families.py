@@ -33,7 +33,9 @@ UNSAID = Length()
 
 def _count(keys: Keys, names: tuple[str, ...], default: int, most: int = 1 << 40) -> Found[int]:
     """A whole number under one of these names, or the model type's own."""
-    return keys.whole(*names, most=most) or Found(default, f"not in the config: the default of its model type ({default})")
+    return keys.whole(*names, most=most) or Found(
+        default, f"not in the config: the default of its model type ({default})"
+    )
 
 
 def _layers(keys: Keys, default: int = 12) -> int:
@@ -77,9 +79,22 @@ def _learned(
             f"so {table.usable} tokens are the most, not {said.value}"
         )
     elif offset:
-        notes.append(f"the table has {table.rows} rows, {offset} more than {said.key}: the first {offset} serve no position")
-    length = Length(table.usable, f"{said.key}{f', less {offset} rows' if pad is not None else ''} (the table ends there)")
-    return Positions((EMBEDDING,), _plain(_layers(keys)), (table,), length, replace(length, source=NO_SCALING), length, tuple(notes), _init(keys))
+        notes.append(
+            f"the table has {table.rows} rows, {offset} more than {said.key}: the first {offset} serve no position"
+        )
+    length = Length(
+        table.usable, f"{said.key}{f', less {offset} rows' if pad is not None else ''} (the table ends there)"
+    )
+    return Positions(
+        (EMBEDDING,),
+        _plain(_layers(keys)),
+        (table,),
+        length,
+        replace(length, source=NO_SCALING),
+        length,
+        tuple(notes),
+        _init(keys),
+    )
 
 
 def _other_bert(keys: Keys, kind: Found[str]) -> Positions:
@@ -104,10 +119,16 @@ def _seen(table: Table, held: list[Held]) -> tuple[Table, list[str]]:
     rows, width = held[0].shape[-2:]
     notes: list[str] = []
     if rows <= table.offset:
-        raise ConfigError(f"the tensor {held[0].name} has {rows} rows, and positions begin at row {table.offset}: the checkpoint is damaged")
+        raise ConfigError(
+            f"the tensor {held[0].name} has {rows} rows, and positions begin at row {table.offset}: the checkpoint is damaged"
+        )
     if rows != table.rows:
-        notes.append(f"the config means {table.rows} rows of positions, and the tensor {held[0].name} has {rows}: one of them is wrong; the tensor is counted")
-        table = replace(table, rows=rows, usable=rows - table.offset, source=f"{held[0].name}, not {table.source}", grid=None)
+        notes.append(
+            f"the config means {table.rows} rows of positions, and the tensor {held[0].name} has {rows}: one of them is wrong; the tensor is counted"
+        )
+        table = replace(
+            table, rows=rows, usable=rows - table.offset, source=f"{held[0].name}, not {table.source}", grid=None
+        )
     return replace(table, width=width, tensor=held[0].name), notes
 
 
@@ -120,10 +141,15 @@ def _gpt_neo(keys: Keys, tensors: Mapping[str, Held]) -> Positions:
         groups: Any = listed.value if listed else [[["global", "local"], count // 2]]
         kinds = [kind for kinds, times in groups for _ in range(min(times, MOST_LAYERS)) for kind in kinds]
     except (TypeError, ValueError):
-        raise ConfigError(f"attention_types must be a list such as [[['global', 'local'], 12]], got {short(listed.value if listed else None)}") from None
+        raise ConfigError(
+            f"attention_types must be a list such as [[['global', 'local'], 12]], got {short(listed.value if listed else None)}"
+        ) from None
     if len(kinds) != count:
         raise ConfigError(f"attention_types lists {len(kinds)} layers, and there are {count}")
-    layers = (Layer(n, "none", kind="sliding_attention", window=window) if kind == "local" else Layer(n, "none") for n, kind in enumerate(kinds))
+    layers = (
+        Layer(n, "none", kind="sliding_attention", window=window) if kind == "local" else Layer(n, "none")
+        for n, kind in enumerate(kinds)
+    )
     return replace(found, layers=tuple(layers))
 
 
@@ -147,7 +173,10 @@ def _nope(keys: Keys, tensors: Mapping[str, Held]) -> Positions:
 def published_slopes(heads: int) -> tuple[float, ...]:
     """The slopes of the paper's code, as in encodings/alibi, without torch."""
     below = 2 ** math.floor(math.log2(heads))
-    return (*(2.0 ** (-8 * h / below) for h in range(1, below + 1)), *(2.0 ** (-4 * (2 * h + 1) / below) for h in range(heads - below)))
+    return (
+        *(2.0 ** (-8 * h / below) for h in range(1, below + 1)),
+        *(2.0 ** (-4 * (2 * h + 1) / below) for h in range(heads - below)),
+    )
 
 
 def mpt_slopes(heads: int, most: float = 8.0) -> tuple[float, ...]:
@@ -182,11 +211,17 @@ def _mpt(keys: Keys, tensors: Mapping[str, Held]) -> Positions:
     inner = keys.inner("attn_config")
     most, on = (inner.number("alibi_bias_max", above=0), inner.flag("alibi")) if inner is not None else (None, None)
     length = _count(keys, ("max_seq_len",), 2048)
-    notes = [f"transformers makes MPT's bias for {length.key} = {length.value} tokens, and stops at longer texts: raise that key, the bias itself has no end"]
+    notes = [
+        f"transformers makes MPT's bias for {length.key} = {length.value} tokens, and stops at longer texts: raise that key, the bias itself has no end"
+    ]
     if most is not None and most.value != 8:
-        notes.append(f"{most.key} = {most.value:g} is not read by transformers' MPT, which takes 8: the slopes listed are those of 8")
+        notes.append(
+            f"{most.key} = {most.value:g} is not read by transformers' MPT, which takes 8: the slopes listed are those of 8"
+        )
     if on is not None and not on.value:
-        notes.append(f"{on.key} is false: MPT's own code then has learned positions, and transformers' MPT adds ALiBi all the same")
+        notes.append(
+            f"{on.key} is false: MPT's own code then has learned positions, and transformers' MPT adds ALiBi all the same"
+        )
     heads = _count(keys, HEADS, 16, 1 << 14).value
     return _alibi(_layers(keys, 24), mpt_slopes(heads), *notes, served=Length(length.value, length.key))
 
@@ -199,20 +234,44 @@ def _t5(keys: Keys, tensors: Mapping[str, Held], *, layers: int = 6, encoder_onl
     distance = _count(keys, ("relative_attention_max_distance",), 128)
     first = _count(keys, ("num_layers", "num_hidden_layers"), layers, MOST_LAYERS).value
     second = keys.whole("num_decoder_layers", most=MOST_LAYERS)
-    found = [Layer(n, "t5", "encoder", buckets=buckets.value, max_distance=distance.value, both_sides=True) for n in range(first)]
+    found = [
+        Layer(n, "t5", "encoder", buckets=buckets.value, max_distance=distance.value, both_sides=True)
+        for n in range(first)
+    ]
     whole = keys.flag("is_encoder_decoder")
     if not encoder_only and (whole is None or whole.value):
         count = first if second is None else second.value
-        found += [Layer(n, "t5", "decoder", buckets=buckets.value, max_distance=distance.value, both_sides=False) for n in range(count)]
+        found += [
+            Layer(n, "t5", "decoder", buckets=buckets.value, max_distance=distance.value, both_sides=False)
+            for n in range(count)
+        ]
     notes = []
-    sources = {"buckets": buckets.key, "max_distance": distance.key, "scale": "logits are not divided by the root of the head size in T5's code"}
+    sources = {
+        "buckets": buckets.key,
+        "max_distance": distance.key,
+        "scale": "logits are not divided by the root of the head size in T5's code",
+    }
     for held in ending(tensors, *BIASES):
         if held.shape and held.shape[0] != buckets.value:
-            notes.append(f"{buckets.key} = {buckets.value}, and the tensor {held.name} has {held.shape[0]} rows: one of them is wrong")
+            notes.append(
+                f"{buckets.key} = {buckets.value}, and the tensor {held.name} has {held.shape[0]} rows: one of them is wrong"
+            )
     length = keys.whole("n_positions")
-    trained = Length() if length is None else Length(length.value, f"{length.key} (what it was trained on; it limits nothing)")
+    trained = (
+        Length()
+        if length is None
+        else Length(length.value, f"{length.key} (what it was trained on; it limits nothing)")
+    )
     return Positions(
-        (LOGITS,), tuple(found), (), trained, replace(trained, source=NO_SCALING), Length(None, "T5's buckets end nowhere"), tuple(notes), None, sources
+        (LOGITS,),
+        tuple(found),
+        (),
+        trained,
+        replace(trained, source=NO_SCALING),
+        Length(None, "T5's buckets end nowhere"),
+        tuple(notes),
+        None,
+        sources,
     )
 
 
@@ -237,7 +296,13 @@ def _deberta(keys: Keys, tensors: Mapping[str, Held]) -> Positions:
         some = buckets.value if buckets is not None and buckets.value > 0 else None  # -1: every distance has a row
         side = some or reach
         said = keys.config.get("pos_att_type") or ()
-        terms = said.lower().split("|") if isinstance(said, str) else [] if (listed := keys.items("pos_att_type")) is None else listed.value
+        terms = (
+            said.lower().split("|")
+            if isinstance(said, str)
+            else []
+            if (listed := keys.items("pos_att_type")) is None
+            else listed.value
+        )
         one = Layer(0, "deberta", buckets=some, max_distance=reach, both_sides=True, rows=2 * side)
         layers, where = tuple(replace(one, layer=n) for n in range(len(layers))), (*where, CONTENT)
         sources["terms"] = f"pos_att_type: {', '.join(map(str, terms)) or 'none'}"
@@ -245,13 +310,23 @@ def _deberta(keys: Keys, tensors: Mapping[str, Held]) -> Positions:
             notes.append("pos_att_type is empty, so distances act through no term: the relative table does nothing")
         for held in ending(tensors, "rel_embeddings.weight"):
             if held.shape[:1] != (2 * side,):
-                notes.append(f"the config means {2 * side} relative rows, and the tensor {held.name} has shape {list(held.shape)}: one of them is wrong")
+                notes.append(
+                    f"the config means {2 * side} relative rows, and the tensor {held.name} has shape {list(held.shape)}: one of them is wrong"
+                )
     if not where:
-        notes.append("relative_attention and position_biased_input are both off: nothing tells this model where a token is")
-    limit = Length(None, "relative distances end nowhere; those past the span share a row") if found is None else found.served
+        notes.append(
+            "relative_attention and position_biased_input are both off: nothing tells this model where a token is"
+        )
+    limit = (
+        Length(None, "relative distances end nowhere; those past the span share a row")
+        if found is None
+        else found.served
+    )
     trained = Length(length.value, length.key)
     tables = () if found is None else found.tables
-    return Positions(where, layers, tables, trained, replace(trained, source=NO_SCALING), limit, tuple(notes), _init(keys), sources)
+    return Positions(
+        where, layers, tables, trained, replace(trained, source=NO_SCALING), limit, tuple(notes), _init(keys), sources
+    )
 
 
 # -- images ------------------------------------------------------------------------------------------------------------------------
@@ -275,7 +350,16 @@ def _vit(keys: Keys, tensors: Mapping[str, Held], *, patch: int = 16, note: str 
     table = Table(rows, rows, 0, _width(keys), grid=grid, prefix=1, source="image_size, patch_size")
     table, notes = _seen(table, ending(tensors, "embeddings.position_embeddings"))
     length = Length(table.rows, f"{grid[0]} x {grid[1]} patches and a class token ({table.source})")
-    return Positions((EMBEDDING,), _plain(_layers(keys)), (table,), length, replace(length, source=NO_SCALING), length, (*notes, note), _init(keys))
+    return Positions(
+        (EMBEDDING,),
+        _plain(_layers(keys)),
+        (table,),
+        length,
+        replace(length, source=NO_SCALING),
+        length,
+        (*notes, note),
+        _init(keys),
+    )
 
 
 def _swin(keys: Keys, tensors: Mapping[str, Held]) -> Positions:
@@ -291,26 +375,49 @@ def _swin(keys: Keys, tensors: Mapping[str, Held]) -> Positions:
     for stage, depth in enumerate((2, 2, 6, 2) if depths is None else depths.value):
         small = min(sides) <= window.value
         if min(sides) < window.value:
-            notes.append(f"stage {stage} has {sides[0]} x {sides[1]} patches, fewer than the window of {window.value}: only a part of its table is used")
+            notes.append(
+                f"stage {stage} has {sides[0]} x {sides[1]} patches, fewer than the window of {window.value}: only a part of its table is used"
+            )
         for block in range(int(depth)):
             side, shift = (min(sides), 0) if small else (window.value, window.value // 2 if block % 2 else 0)
             layers.append(
-                Layer(len(layers), "swin", f"stage {stage}", "window_attention", side, both_sides=True, rows=(2 * window.value - 1) ** 2, shift=shift)
+                Layer(
+                    len(layers),
+                    "swin",
+                    f"stage {stage}",
+                    "window_attention",
+                    side,
+                    both_sides=True,
+                    rows=(2 * window.value - 1) ** 2,
+                    shift=shift,
+                )
             )
         sides = [-(-side // 2) for side in sides]
     tables: tuple[Table, ...] = ()
     absolute = keys.flag("use_absolute_embeddings")
     if absolute is not None and absolute.value:
         rows = grid[0] * grid[1]
-        table, more = _seen(Table(rows, rows, grid=grid, source="image_size, patch_size"), ending(tensors, "embeddings.position_embeddings"))
+        table, more = _seen(
+            Table(rows, rows, grid=grid, source="image_size, patch_size"),
+            ending(tensors, "embeddings.position_embeddings"),
+        )
         tables, notes = (table,), notes + more
     for held in ending(tensors, "relative_position_bias_table")[:1]:
         if held.shape[:1] != ((2 * window.value - 1) ** 2,):
-            notes.append(f"{window.key} = {window.value} means {(2 * window.value - 1) ** 2} rows, and the tensor {held.name} has shape {list(held.shape)}")
+            notes.append(
+                f"{window.key} = {window.value} means {(2 * window.value - 1) ** 2} rows, and the tensor {held.name} has shape {list(held.shape)}"
+            )
     length = Length(grid[0] * grid[1], f"{grid[0]} x {grid[1]} patches (image_size, patch_size)")
     where = (EMBEDDING, LOGITS) if tables else (LOGITS,)
     return Positions(
-        where, tuple(layers), tables, length, replace(length, source=NO_SCALING), Length(None, "windows tile any image"), tuple(notes), _init(keys)
+        where,
+        tuple(layers),
+        tables,
+        length,
+        replace(length, source=NO_SCALING),
+        Length(None, "windows tile any image"),
+        tuple(notes),
+        _init(keys),
     )
 
 

@@ -14,7 +14,11 @@ from typing import Any
 
 from milepost.checkpoints.inspection.parts import Positions
 
-COMMON = {"context_length": "max_position_embeddings", "block_count": "num_hidden_layers", "attention.head_count": "num_attention_heads"}
+COMMON = {
+    "context_length": "max_position_embeddings",
+    "block_count": "num_hidden_layers",
+    "attention.head_count": "num_attention_heads",
+}
 COMMON |= {"embedding_length": "hidden_size"}
 KEYS: dict[str, tuple[str, dict[str, str]]] = {
     "gpt2": ("gpt2", COMMON),
@@ -38,7 +42,9 @@ def as_config(meta: Mapping[str, Any]) -> tuple[str, dict[str, Any], Callable[[P
     if arch not in KEYS:
         return None
     name, keys = KEYS[arch]
-    config: dict[str, Any] = {theirs: meta[f"{arch}.{ours}"] for ours, theirs in keys.items() if f"{arch}.{ours}" in meta}
+    config: dict[str, Any] = {
+        theirs: meta[f"{arch}.{ours}"] for ours, theirs in keys.items() if f"{arch}.{ours}" in meta
+    }
     config["model_type"] = name
     words = {theirs: f"{arch}.{ours}" for ours, theirs in keys.items()}
 
@@ -48,7 +54,10 @@ def as_config(meta: Mapping[str, Any]) -> tuple[str, dict[str, Any], Callable[[P
         return text
 
     def back(found: Positions) -> Positions:
-        lengths = {field: replace(getattr(found, field), source=renamed(getattr(found, field).source)) for field in ("trained", "scaled", "served")}
+        lengths = {
+            field: replace(getattr(found, field), source=renamed(getattr(found, field).source))
+            for field in ("trained", "scaled", "served")
+        }
         tables = tuple(replace(table, source=renamed(table.source)) for table in found.tables)
         notes = tuple(renamed(note) for note in found.notes if "transformers" not in note)  # what another engine does
         return replace(found, tables=tables, notes=notes, **lengths)

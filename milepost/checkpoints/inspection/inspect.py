@@ -103,12 +103,16 @@ class Inspection:
         return fragment(self.to_json())
 
 
-def inspect(model: str | Path, *, target_length: int | None = None, weights: bool = False, allow_unknown: bool = False) -> Inspection:
+def inspect(
+    model: str | Path, *, target_length: int | None = None, weights: bool = False, allow_unknown: bool = False
+) -> Inspection:
     """Read a checkpoint's positions. ``weights`` reads the tensors that hold them; ``allow_unknown`` passes over keys that contradict others.
 
     Raises `ConfigError`, a ValueError, in one sentence, where a file is missing or damaged. Nothing is written.
     """
-    if target_length is not None and (isinstance(target_length, bool) or not isinstance(target_length, int) or target_length < 1):
+    if target_length is not None and (
+        isinstance(target_length, bool) or not isinstance(target_length, int) or target_length < 1
+    ):
         raise ValueError(f"target_length is a number of tokens, at least 1, got {target_length!r}")
     source = _open(str(model))
     if weights and not source.tensors:
@@ -143,14 +147,24 @@ class _Source:
         said = []
         code = self.config.get("auto_map")
         if code:
-            said.append(f"the config asks for code of its own (auto_map: {short(code)}), which is not run: what follows is read from the config alone")
+            said.append(
+                f"the config asks for code of its own (auto_map: {short(code)}), which is not run: what follows is read from the config alone"
+            )
         quantised = self.config.get("quantization_config") or self.config.get("compression_config")
         if quantised:
             method = quantised.get("quant_method", "") if isinstance(quantised, Mapping) else ""
-            said.append(f"the weights are quantised ({method or 'quantization_config'}): packed tensors are not decoded")
-        parts = [key for key, value in self.config.items() if isinstance(value, Mapping) and key.endswith("_config") and "model_type" in value]
+            said.append(
+                f"the weights are quantised ({method or 'quantization_config'}): packed tensors are not decoded"
+            )
+        parts = [
+            key
+            for key, value in self.config.items()
+            if isinstance(value, Mapping) and key.endswith("_config") and "model_type" in value
+        ]
         for part in (key for key in parts if key not in TEXT):
-            said.append(f"{part} ({short(self.config[part]['model_type'])}) is another model inside of this one; its positions are not inspected")
+            said.append(
+                f"{part} ({short(self.config[part]['model_type'])}) is another model inside of this one; its positions are not inspected"
+            )
         if self.word.startswith("the weights are in"):
             said.append(self.word)
         return said
@@ -178,7 +192,12 @@ def _open(model: str) -> _Source:
         raise ConfigError(f"{file} holds weights, and what they mean is in config.json: name the folder of both")
     config = files.load(file)
     if not there:
-        return _Source("hub", file, config, word=f"{model} is a name on the Hub, of which only the config is fetched; download it, and name its folder")
+        return _Source(
+            "hub",
+            file,
+            config,
+            word=f"{model} is a name on the Hub, of which only the config is fetched; download it, and name its folder",
+        )
     if not folder:
         return _Source("config", file, config, word=f"{model} is a config alone; name its folder")
     tensors, word = in_folder(path)
@@ -208,7 +227,9 @@ def _read(source: _Source, target: int | None, allow_unknown: bool) -> _Read:
         try:
             found, spec = inspect_lab.positions(source.config, source.tensors, target)
         except (TypeError, ValueError) as error:  # an argument of a spec that is no number
-            raise error if isinstance(error, ConfigError) else ConfigError(f"{source.file} is of no lab model: {error}") from None
+            raise (
+                error if isinstance(error, ConfigError) else ConfigError(f"{source.file} is of no lab model: {error}")
+            ) from None
         return _Read("lab", True, found, spec)
     if source.form == "gguf":
         return _read_gguf(source, target, allow_unknown)
@@ -216,10 +237,16 @@ def _read(source: _Source, target: int | None, allow_unknown: bool) -> _Read:
         spec = params_json.read(source.config, allow_unknown=allow_unknown)
         return _rotary(spec, Keys(source.config), target, spec.model, True)
     keys, name = text_model(Keys(source.config))
-    if name in READERS and not (name == "falcon" and not keys.config.get("alibi")) and not (name == "smollm3" and not no_layer_turns(keys)):
+    if (
+        name in READERS
+        and not (name == "falcon" and not keys.config.get("alibi"))
+        and not (name == "smollm3" and not no_layer_turns(keys))
+    ):
         return _Read(name, True, READERS[name](keys, source.tensors))
     try:
-        return _rotary(RopeSpec.from_config(source.config, allow_unknown=allow_unknown), keys, target, name, name in FAMILIES)
+        return _rotary(
+            RopeSpec.from_config(source.config, allow_unknown=allow_unknown), keys, target, name, name in FAMILIES
+        )
     except ConfigError as error:
         if name in FAMILIES and FAMILIES[name].only is None:
             raise
@@ -233,14 +260,19 @@ def _read_gguf(source: _Source, target: int | None, allow_unknown: bool) -> _Rea
         name, config, words = other
         found = READERS[name](Keys(config), source.tensors)
         return _Read(str(arch), True, words(found))
-    keys = Keys({key.removeprefix(f"{arch}."): value for key, value in source.config.items() if key.startswith(f"{arch}.")}, str(arch))
+    keys = Keys(
+        {key.removeprefix(f"{arch}."): value for key, value in source.config.items() if key.startswith(f"{arch}.")},
+        str(arch),
+    )
     try:
         spec = gguf.read(source.config, allow_unknown=allow_unknown)
     except ConfigError as error:
         if not str(error).startswith("this model has no rotary positions"):
             raise
         return _unknown(source, keys, str(arch), str(error))
-    return _rotary(spec, keys, target, str(arch), not any("is not known for architecture" in note for note in spec.notes))
+    return _rotary(
+        spec, keys, target, str(arch), not any("is not known for architecture" in note for note in spec.notes)
+    )
 
 
 def _rotary(spec: RopeSpec, keys: Keys, target: int | None, name: str, known: bool) -> _Read:
@@ -249,19 +281,39 @@ def _rotary(spec: RopeSpec, keys: Keys, target: int | None, name: str, known: bo
 
 def _unknown(source: _Source, keys: Keys, name: str, why: str) -> _Read:
     """A family that nobody here knows: what its config and its tensors have that is about positions."""
-    found = {key: short(value) for key, value in keys.config.items() if value is not None and any(word in key.lower() for word in ABOUT_POSITIONS)}
+    found = {
+        key: short(value)
+        for key, value in keys.config.items()
+        if value is not None and any(word in key.lower() for word in ABOUT_POSITIONS)
+    }
     named: dict[str, list[Held]] = {}
     for held in source.tensors.values():
         if any(word in held.name.lower() for word in HOLD_POSITIONS):
             named.setdefault(re.sub(r"\.\d+\.", ".N.", held.name), []).append(held)
-    found |= {f"tensor {name}": f"{len(some)} of shape {list(some[0].shape)}" for name, some in list(named.items())[:20]}
-    count = next((n for n in (keys.config.get(key) for key in (*LAYERS, "block_count")) if type(n) is int and 0 < n <= 10000), 0)
+    found |= {
+        f"tensor {name}": f"{len(some)} of shape {list(some[0].shape)}" for name, some in list(named.items())[:20]
+    }
+    count = next(
+        (n for n in (keys.config.get(key) for key in (*LAYERS, "block_count")) if type(n) is int and 0 < n <= 10000), 0
+    )
     if not found and not count:
-        raise ConfigError(f"{source.file} says nothing about positions, nor how many layers there are: is it the config of a model?")
-    who = f"model type {name!r} is not one that milepost knows: {why}" if name else f"the config has no model_type, so its family is not known: {why}"
+        raise ConfigError(
+            f"{source.file} says nothing about positions, nor how many layers there are: is it the config of a model?"
+        )
+    who = (
+        f"model type {name!r} is not one that milepost knows: {why}"
+        if name
+        else f"the config has no model_type, so its family is not known: {why}"
+    )
     if name in NOT_HELD or name in NOT_ROTARY or name in gguf_archs.NOT_ROTARY:
         who = f"{why}; inspect reads no more than that of this family"
-    return _Read(name or "unknown", False, Positions((), tuple(Layer(n, "unknown") for n in range(count)), notes=(who,)), None, found)
+    return _Read(
+        name or "unknown",
+        False,
+        Positions((), tuple(Layer(n, "unknown") for n in range(count)), notes=(who,)),
+        None,
+        found,
+    )
 
 
 # -- at a length -------------------------------------------------------------------------------------------------------------------
@@ -275,16 +327,22 @@ def _at(found: Positions, spec: RopeSpec | None, target: int | None) -> tuple[li
     trained = found.trained.tokens
     for table in found.tables:
         if table.grid is not None:
-            said.append(f"the table is of {table.grid[0]} x {table.grid[1]} patches: more tokens are a larger image, for which it is resampled")
+            said.append(
+                f"the table is of {table.grid[0]} x {table.grid[1]} patches: more tokens are a larger image, for which it is resampled"
+            )
         elif target > table.usable:
-            warned.append(f"positions {table.usable} to {target - 1} have no row in the table: texts of {target} tokens can't be read")
+            warned.append(
+                f"positions {table.usable} to {target - 1} have no row in the table: texts of {target} tokens can't be read"
+            )
         elif trained is not None and target > trained:
             warned.append(f"positions {trained} to {target - 1} have rows in the table that were never trained")
         else:
             said.append(f"{target} tokens are within the table's {table.usable}")
     schemes = {word: layer for layer in found.layers for word in layer.scheme.split(" + ")}
     if "alibi" in schemes:
-        past = "" if trained is None or target <= trained else f"; distances past {trained - 1} were not met in training"
+        past = (
+            "" if trained is None or target <= trained else f"; distances past {trained - 1} were not met in training"
+        )
         said.append(f"ALiBi goes on in a straight line to {target} tokens{past}")
     for scheme, word in (("t5", "bucket"), ("deberta", "row")):
         reach = schemes[scheme].max_distance if scheme in schemes else None

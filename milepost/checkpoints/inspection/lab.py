@@ -36,24 +36,51 @@ class Call:
     text: str = ""
 
 
-def positions(about: Mapping[str, Any], tensors: Mapping[str, Held], length: int | None) -> tuple[Positions, RopeSpec | None]:
+def positions(
+    about: Mapping[str, Any], tensors: Mapping[str, Held], length: int | None
+) -> tuple[Positions, RopeSpec | None]:
     """What model.json says; and a RopeSpec, where layers turn."""
     keys = Keys(about)
     shape, listed = keys.inner("shape"), keys.items("encodings")
     sizes = {} if shape is None else {name: shape.whole(name) for name in ("layers", "width", "heads", "length")}
-    if shape is None or listed is None or any(found is None for found in sizes.values()) or not all(isinstance(text, str) for text in listed.value):
-        raise ConfigError("model.json is of no lab model: it needs a shape (layers, width, heads, length), and a list of encodings")
+    if (
+        shape is None
+        or listed is None
+        or any(found is None for found in sizes.values())
+        or not all(isinstance(text, str) for text in listed.value)
+    ):
+        raise ConfigError(
+            "model.json is of no lab model: it needs a shape (layers, width, heads, length), and a list of encodings"
+        )
     count, width, heads, trained = (found.value for found in sizes.values() if found is not None)
     if len(listed.value) != count or width % heads:
-        raise ConfigError(f"model.json has {count} layers, {len(listed.value)} encodings, and a width of {width} for {heads} heads: that can't be")
+        raise ConfigError(
+            f"model.json has {count} layers, {len(listed.value)} encodings, and a width of {width} for {heads} heads: that can't be"
+        )
     terms = [_terms(text) for text in listed.value]
     ropes = [next((_rope(call, width // heads) for call in calls if call.name == "rope"), None) for calls in terms]
-    layers = tuple(_layer(n, calls, rope, heads, length or trained) for n, (calls, rope) in enumerate(zip(terms, ropes, strict=True)))
-    where = [PLACES[point] for calls in terms for call in calls if call.name in NAMES | SPACE for point in page(call.name).points]
-    notes = [f"{call.name} is not milepost's own: what it does is not known here" for calls in terms for call in calls if ":" in call.name]
+    layers = tuple(
+        _layer(n, calls, rope, heads, length or trained)
+        for n, (calls, rope) in enumerate(zip(terms, ropes, strict=True))
+    )
+    where = [
+        PLACES[point]
+        for calls in terms
+        for call in calls
+        if call.name in NAMES | SPACE
+        for point in page(call.name).points
+    ]
+    notes = [
+        f"{call.name} is not milepost's own: what it does is not known here"
+        for calls in terms
+        for call in calls
+        if ":" in call.name
+    ]
     table = next((_table(call, trained, width, tensors) for call in terms[0] if call.name == "learned"), None)
     said = Length(trained, "shape.length")
-    served = Length(None, "no table ends") if table is None else Length(table.usable, "shape.length (the table ends there)")
+    served = (
+        Length(None, "no table ends") if table is None else Length(table.usable, "shape.length (the table ends there)")
+    )
     found = Positions(
         tuple(dict.fromkeys(where)),
         layers,
@@ -72,13 +99,21 @@ def positions(about: Mapping[str, Any], tensors: Mapping[str, Held], length: int
 
 def _table(call: Call, length: int, width: int, tensors: Mapping[str, Held]) -> Table:
     usable, offset = int(call.given.get("length", length)), int(call.given.get("offset", 0))
-    held = [one for one in ending(tensors, "table") if one.name.startswith("blocks.0.enc.") and one.shape == (usable + offset, width)]
+    held = [
+        one
+        for one in ending(tensors, "table")
+        if one.name.startswith("blocks.0.enc.") and one.shape == (usable + offset, width)
+    ]
     return Table(usable + offset, usable, offset, width, held[0].name if len(held) == 1 else None, source="encodings")
 
 
 def _layer(number: int, calls: list[Call], rope: Rope | None, heads: int, length: int) -> Layer:
     """The terms of one layer in one row; what only embeds is no part of it."""
-    inside = [call for call in calls if ":" in call.name or call.name not in NAMES | SPACE or set(page(call.name).points) - {"embed"}]
+    inside = [
+        call
+        for call in calls
+        if ":" in call.name or call.name not in NAMES | SPACE or set(page(call.name).points) - {"embed"}
+    ]
     made = rope_layer(number, FULL, rope, None, length) if rope is not None else Layer(number, "none")
     made = replace(made, scheme=" + ".join(call.name for call in inside) or "none")
     for call in inside:
@@ -86,7 +121,12 @@ def _layer(number: int, calls: list[Call], rope: Rope | None, heads: int, length
             made = replace(made, slopes=tuple(call.given.get("slopes") or published_slopes(heads)))
         elif call.name == "t5":
             both = call.given.get("mode") == "bidirectional"
-            made = replace(made, buckets=call.given.get("buckets", 32), max_distance=call.given.get("max_distance", 128), both_sides=both)
+            made = replace(
+                made,
+                buckets=call.given.get("buckets", 32),
+                max_distance=call.given.get("max_distance", 128),
+                both_sides=both,
+            )
     return made
 
 
@@ -95,20 +135,38 @@ def _spec(ropes: list[Rope | None], trained: int) -> RopeSpec | None:
     different = list(dict.fromkeys(ropes))
     if not any(different):
         return None
-    names = {rope: "all" if len(different) == 1 else "no rotation" if rope is None else f"rotation {n}" for n, rope in enumerate(different)}
-    return RopeSpec(tuple((names[rope], rope) for rope in different), tuple(names[rope] for rope in ropes), trained, None, "lab", {"trained": "shape.length"})
+    names = {
+        rope: "all" if len(different) == 1 else "no rotation" if rope is None else f"rotation {n}"
+        for n, rope in enumerate(different)
+    }
+    return RopeSpec(
+        tuple((names[rope], rope) for rope in different),
+        tuple(names[rope] for rope in ropes),
+        trained,
+        None,
+        "lab",
+        {"trained": "shape.length"},
+    )
 
 
 def _rope(call: Call, head_dim: int) -> Rope:
     given = dict(call.given)
     if given.get("partial", "prefix") != "prefix":
-        raise ConfigError(f"{short(call.text)}: a RopeSpec holds the first channels of a head; partial={given['partial']!r} is not read here")
+        raise ConfigError(
+            f"{short(call.text)}: a RopeSpec holds the first channels of a head; partial={given['partial']!r} is not read here"
+        )
     stretch = given.get("scaling")
     size = int(given.get("head_dim", head_dim))
     rotary = given.get("rotary")
     try:
         made = None if stretch is None else _scaling(stretch)
-        return Rope(size, float(given.get("base", 10000.0)), size if rotary is None else int(rotary), given.get("pairing", "half"), made)
+        return Rope(
+            size,
+            float(given.get("base", 10000.0)),
+            size if rotary is None else int(rotary),
+            given.get("pairing", "half"),
+            made,
+        )
     except (TypeError, ValueError) as error:
         raise ConfigError(f"model.json: {short(call.text)}: {error}") from None
 

@@ -49,10 +49,22 @@ def _source(spec: RopeSpec, name: str) -> str:
 def layer(number: int, kind: str, rope: Rope | None, window: int | None, length: int | None) -> Layer:
     """One layer; its temperature is for a text of ``length`` tokens, where that matters."""
     if rope is None:
-        return Layer(number, "no attention" if kind in DO_NOT and kind != "no_rope" else "none", kind=kind, window=window)
+        return Layer(
+            number, "no attention" if kind in DO_NOT and kind != "no_rope" else "none", kind=kind, window=window
+        )
     known = length is not None or rope.scaling is None or not rope.scaling.length_dependent
     scaling = "none" if rope.scaling is None else repr(rope.scaling)
-    made = Layer(number, "rope", kind=kind, window=window, pairing=rope.pairing, head_dim=rope.head_dim, rotary=rope.rotary, base=rope.base, scaling=scaling)
+    made = Layer(
+        number,
+        "rope",
+        kind=kind,
+        window=window,
+        pairing=rope.pairing,
+        head_dim=rope.head_dim,
+        rotary=rope.rotary,
+        base=rope.base,
+        scaling=scaling,
+    )
     return replace(made, temperature=rope.temperature(length) if known else None)
 
 
@@ -69,11 +81,16 @@ def _windows(spec: RopeSpec, keys: Keys, kinds: list[str], notes: list[str]) -> 
         return [None if n % 2 else size for n in range(len(kinds))]
     if SLIDING in named or "chunked_attention" in named:
         chunk = keys.whole("attention_chunk_size")
-        return [size if kind == SLIDING else chunk.value if kind == "chunked_attention" and chunk else None for kind in named]
+        return [
+            size if kind == SLIDING else chunk.value if kind == "chunked_attention" and chunk else None
+            for kind in named
+        ]
     if spec.model in ALL_SLIDE:
         return [size] * len(kinds)
     if size is not None and listed is None and not _two_kinds(spec):
-        notes.append(f"the config has a window of {size} tokens, and which layers of a {spec.model or 'model like this'} have it is not known here")
+        notes.append(
+            f"the config has a window of {size} tokens, and which layers of a {spec.model or 'model like this'} have it is not known here"
+        )
     return [None] * len(kinds)
 
 

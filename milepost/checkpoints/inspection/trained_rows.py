@@ -47,7 +47,9 @@ class TrainedRows:
         """The answer in words."""
         if self.trained == self.usable:
             return (
-                f"all {self.usable} rows of the table look trained (cosine of neighbours {self.cosine_trained:.2f})" if self.cosine_trained is not None else ""
+                f"all {self.usable} rows of the table look trained (cosine of neighbours {self.cosine_trained:.2f})"
+                if self.cosine_trained is not None
+                else ""
             )
         rest = f"rows {self.trained} to {self.usable - 1}"
         if self.zero_rows == self.usable - self.trained:
@@ -78,7 +80,12 @@ def trained_rows(table: Tensor, init: float | None = None) -> TrainedRows:
         return float(some.mean()) if len(some) else None
 
     initial = None if init is None else init * math.sqrt(width)
-    parts = middle(norms[:trained]), middle(norms[trained:]), mean(cosines[: max(trained - 1, 0)]), mean(cosines[trained:])
+    parts = (
+        middle(norms[:trained]),
+        middle(norms[trained:]),
+        mean(cosines[: max(trained - 1, 0)]),
+        mean(cosines[trained:]),
+    )
     return TrainedRows(rows, trained, *parts, initial, rows - living)
 
 

@@ -33,17 +33,25 @@ class Told:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return asdict(self) | {"tables": [one.to_json() for one in self.tables], "buckets": [one.to_json() for one in self.buckets]}
+        return asdict(self) | {
+            "tables": [one.to_json() for one in self.tables],
+            "buckets": [one.to_json() for one in self.buckets],
+        }
 
 
 def told(found: Positions, tensors: Mapping[str, Held], spec: RopeSpec | None) -> tuple[Told, Positions]:
     """What the tensors say; and the positions, with the trained length put right where a table shows another."""
     tables, found = _tables(found, tensors)
     parts = [tables, _buckets(found, tensors), _frequencies(tensors, spec)]
-    joined = {name: tuple(one for part in parts for one in getattr(part, name)) for name in ("tables", "buckets", "frequencies", "read", "notes")}
+    joined = {
+        name: tuple(one for part in parts for one in getattr(part, name))
+        for name in ("tables", "buckets", "frequencies", "read", "notes")
+    }
     made = Told(**joined)  # type: ignore[arg-type]
     if not made.read and not made.notes:
-        made = replace(made, word="no tensor of this checkpoint holds positions: they are computed, from the config alone")
+        made = replace(
+            made, word="no tensor of this checkpoint holds positions: they are computed, from the config alone"
+        )
     return made, found
 
 
@@ -60,7 +68,9 @@ def _tables(found: Positions, tensors: Mapping[str, Held]) -> tuple[Told, Positi
     read: list[str] = []
     notes: list[str] = []
     for table in found.tables:
-        if table.tensor is None or table.grid is not None:  # patches lie in a plane: no row of an image's table goes without training
+        if (
+            table.tensor is None or table.grid is not None
+        ):  # patches lie in a plane: no row of an image's table goes without training
             continue
         whole = _numbers(tensors[table.tensor], notes)
         if whole is None:
@@ -84,7 +94,9 @@ def _buckets(found: Positions, tensors: Mapping[str, Held]) -> Told:
             continue
         read.append(held.name)
         table = table.T if turned else table
-        some, word = outliers(table, both_sides=bool(layer.both_sides), max_distance=layer.max_distance or 128, stack=stack)
+        some, word = outliers(
+            table, both_sides=bool(layer.both_sides), max_distance=layer.max_distance or 128, stack=stack
+        )
         results += some
         notes += [one.sentence for one in some]
         if word:
@@ -119,14 +131,22 @@ def _frequencies(tensors: Mapping[str, Held], spec: RopeSpec | None) -> Told:
     differ, read = [], []
     for held in ending(tensors, "rotary_emb.inv_freq"):
         saved = _numbers(held, notes)
-        known = [rope.plain().frequencies for rope in spec.ropes().values() if rope.rotary // 2 == (0 if saved is None else saved.numel())]
+        known = [
+            rope.plain().frequencies
+            for rope in spec.ropes().values()
+            if rope.rotary // 2 == (0 if saved is None else saved.numel())
+        ]
         if saved is None or not known:
             continue
         read.append(held.name)
-        apart = min(max(abs(a - b) / b for a, b in zip(saved.flatten().tolist(), table, strict=True)) for table in known)
+        apart = min(
+            max(abs(a - b) / b for a, b in zip(saved.flatten().tolist(), table, strict=True)) for table in known
+        )
         if apart > ROUNDED:
             differ.append((held.name, apart))
     if differ:
         name, apart = differ[0]
-        notes.append(f"{len(differ)} saved tables of frequencies differ from what the config means, {name} by {100 * apart:.3g} %: engines follow the config")
+        notes.append(
+            f"{len(differ)} saved tables of frequencies differ from what the config means, {name} by {100 * apart:.3g} %: engines follow the config"
+        )
     return Told(frequencies=tuple(differ), read=tuple(read), notes=tuple(notes))

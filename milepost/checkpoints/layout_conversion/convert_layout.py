@@ -38,7 +38,20 @@ from milepost.rotation import Pairing
 SAYS = ("rope_interleave", "rope_interleaved", "rotary_emb_interleaved")
 """The keys of a config that say how pairs are formed; the first is what we write."""
 ONE, INDEX = "model.safetensors", "model.safetensors.index.json"
-OTHER_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".onnx", ".onnx_data", ".h5", ".msgpack", ".ot", ".npz")
+OTHER_WEIGHTS = (
+    ".safetensors",
+    ".bin",
+    ".pt",
+    ".pth",
+    ".ckpt",
+    ".gguf",
+    ".onnx",
+    ".onnx_data",
+    ".h5",
+    ".msgpack",
+    ".ot",
+    ".npz",
+)
 """Weights in other forms, which are not converted, and so not copied."""
 
 
@@ -62,7 +75,12 @@ class Conversion:
         from milepost.report.fragment import table
 
         proof = f"logits differ by {self.proof.difference:.3g}, {self.proof.tolerance:.3g} allowed; not converted they would by {self.proof.unconverted:.3g}"
-        rows = [["pairs", f"{self.source} to {self.target}"], ["tensors", str(self.count)], ["written", self.out], ["proof", proof]]
+        rows = [
+            ["pairs", f"{self.source} to {self.target}"],
+            ["tensors", str(self.count)],
+            ["written", self.out],
+            ["proof", proof],
+        ]
         return table(self.model, ["", ""], rows, self.notes)
 
     @property
@@ -71,7 +89,9 @@ class Conversion:
         return len(self.tensors)
 
 
-def convert_layout(model: str | Path, to: Pairing, out: str | Path, *, tell: Callable[[str], None] = lambda text: None) -> Conversion:
+def convert_layout(
+    model: str | Path, to: Pairing, out: str | Path, *, tell: Callable[[str], None] = lambda text: None
+) -> Conversion:
     """Write the checkpoint in folder ``model`` to folder ``out``, its pairs formed as ``to`` says, and prove it by logits.
 
     ``out`` gets the same files, with other rows in q and k, and ``rope_interleave`` in config.json. Raises ValueError for what can't
@@ -86,10 +106,14 @@ def convert_layout(model: str | Path, to: Pairing, out: str | Path, *, tell: Cal
     spec = dialect.read(config)
     source = spec.main.pairing
     if source == to:
-        raise ConfigError(f"{folder} has {to} pairs already ({spec.sources.get('pairing', 'from its config')}): there is nothing to convert")
+        raise ConfigError(
+            f"{folder} has {to} pairs already ({spec.sources.get('pairing', 'from its config')}): there is nothing to convert"
+        )
     text = text_config(folder)
     if text.model_type != _text(config)["model_type"]:
-        raise ConfigError(f"transformers takes the text model to be of type {text.model_type!r}, and the config says {_text(config)['model_type']!r}")
+        raise ConfigError(
+            f"transformers takes the text model to be of type {text.model_type!r}, and the config says {_text(config)['model_type']!r}"
+        )
     tensors = _tensors(folder)
     turns = plan(text, spec, tensors)
     written = _config_for(config, spec, to)
@@ -100,13 +124,20 @@ def convert_layout(model: str | Path, to: Pairing, out: str | Path, *, tell: Cal
         work.mkdir()
         for name in sorted({held.file for held in tensors.values()}):
             tell(f"converting {name}")
-            _rewrite(folder / name, work / name, {n: (tensors[n], turn) for n, turn in turns.items() if tensors[n].file == name}, to)
+            _rewrite(
+                folder / name,
+                work / name,
+                {n: (tensors[n], turn) for n, turn in turns.items() if tensors[n].file == name},
+                to,
+            )
         for relative in others:
             (work / relative).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(folder / relative, work / relative)
         (work / "config.json").write_text(json.dumps(written, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         tell("comparing logits")
-        proof = prove(folder, work, spec, FAMILIES[text.model_type].pairing, to, sum(_numel(held) for held in tensors.values()))
+        proof = prove(
+            folder, work, spec, FAMILIES[text.model_type].pairing, to, sum(_numel(held) for held in tensors.values())
+        )
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists():
             target.rmdir()  # empty: see _folders
@@ -116,9 +147,23 @@ def convert_layout(model: str | Path, to: Pairing, out: str | Path, *, tell: Cal
     for name in left_out:
         tell(f"left out: {name}")
     still = tuple(n for n, rope in enumerate(layers(text, spec)) if rope is None)
-    protocol = provenance(what="convert_layout", to=to, dtype="float32", tokens=TOKENS, seed=0, threads=torch.get_num_threads())
+    protocol = provenance(
+        what="convert_layout", to=to, dtype="float32", tokens=TOKENS, seed=0, threads=torch.get_num_threads()
+    )
     notes = _notes(text.model_type, to, proof, left_out)
-    return Conversion(str(folder), str(target), source, to, tuple(turns), text.num_hidden_layers - len(still), still, proof, left_out, tuple(notes), protocol)
+    return Conversion(
+        str(folder),
+        str(target),
+        source,
+        to,
+        tuple(turns),
+        text.num_hidden_layers - len(still),
+        still,
+        proof,
+        left_out,
+        tuple(notes),
+        protocol,
+    )
 
 
 # -- what comes in ---------------------------------------------------------------------------------------------------
@@ -136,11 +181,15 @@ def _folders(model: str | Path, out: str | Path) -> tuple[Path, Path]:
     """Both folders, resolved: MODEL is one with a config.json, OUT is not there or empty, and neither is inside of the other."""
     folder, target = (Path(path).expanduser().resolve() for path in (model, out))
     if not folder.is_dir():
-        raise ConfigError(f"{model} is no folder: a checkpoint to convert is a local folder with config.json and {ONE} (or {INDEX} and its files)")
+        raise ConfigError(
+            f"{model} is no folder: a checkpoint to convert is a local folder with config.json and {ONE} (or {INDEX} and its files)"
+        )
     if not (folder / "config.json").is_file():
         raise ConfigError(f"{folder} has no config.json: without it, the heads of q and k are not known")
     if target == folder or folder in target.parents:
-        raise ConfigError(f"OUT ({target}) is the source folder, or inside of it: the source is never written to; name another folder")
+        raise ConfigError(
+            f"OUT ({target}) is the source folder, or inside of it: the source is never written to; name another folder"
+        )
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ConfigError(f"OUT ({target}) is there already, and not an empty folder: name another, or remove it")
     return folder, target
@@ -180,17 +229,30 @@ def _tensors(folder: Path) -> dict[str, Held]:
     if not index.is_file():
         if not one.is_file():
             there = sorted(path.name for path in folder.iterdir() if path.suffix in OTHER_WEIGHTS)
-            raise ConfigError(f"{folder} has neither {ONE} nor {INDEX}" + (f"; it has {short(there)}, which can't be converted" if there else ""))
+            raise ConfigError(
+                f"{folder} has neither {ONE} nor {INDEX}"
+                + (f"; it has {short(there)}, which can't be converted" if there else "")
+            )
         return _header(one)
     listed = load(index).get("weight_map")
-    if not isinstance(listed, Mapping) or not listed or not all(isinstance(file, str) and file == Path(file).name for file in listed.values()):
+    if (
+        not isinstance(listed, Mapping)
+        or not listed
+        or not all(isinstance(file, str) and file == Path(file).name for file in listed.values())
+    ):
         raise ConfigError(f"{index} must have a weight_map from names of tensors to names of files beside it")
     found: dict[str, Held] = {}
     for name in sorted(set(listed.values())):
         if not (folder / name).is_file():
-            raise ConfigError(f"{folder / name} is missing: {INDEX} puts {sum(file == name for file in listed.values())} tensors there")
+            raise ConfigError(
+                f"{folder / name} is missing: {INDEX} puts {sum(file == name for file in listed.values())} tensors there"
+            )
         found.update(_header(folder / name))
-    wrong = [name for name in {**listed, **found} if name not in listed or name not in found or found[name].file != listed[name]]
+    wrong = [
+        name
+        for name in {**listed, **found}
+        if name not in listed or name not in found or found[name].file != listed[name]
+    ]
     if wrong:
         raise ConfigError(f"{INDEX} and the files don't agree about {len(wrong)} tensors: {short(wrong)}")
     return found
@@ -208,9 +270,16 @@ def _header(file: Path) -> dict[str, Held]:
     with file.open("rb") as f:
         (length,) = struct.unpack("<Q", f.read(8))
         header = json.loads(f.read(length))
-    places = {name: (8 + length + given["data_offsets"][0], 8 + length + given["data_offsets"][1]) for name, given in header.items() if name != "__metadata__"}
+    places = {
+        name: (8 + length + given["data_offsets"][0], 8 + length + given["data_offsets"][1])
+        for name, given in header.items()
+        if name != "__metadata__"
+    }
     order = sorted(places, key=places.__getitem__)
-    return {n: Held(file.name, header[n]["dtype"], tuple(header[n]["shape"]), places[n][0], places[n][1] - places[n][0]) for n in order}
+    return {
+        n: Held(file.name, header[n]["dtype"], tuple(header[n]["shape"]), places[n][0], places[n][1] - places[n][0])
+        for n in order
+    }
 
 
 def _numel(held: Held) -> int:
@@ -241,7 +310,9 @@ def _config_for(config: Mapping[str, Any], spec: RopeSpec, to: Pairing) -> dict[
             text[name] = to == "interleaved"
     expected = tuple((kind, None if rope is None else replace(rope, pairing=to)) for kind, rope in spec.kinds)
     if dialect.read(written).kinds != expected:
-        raise ConfigError(f"this config can't say {to} pairs: with {SAYS[0]} it is read as {short(dialect.read(written).kinds)}")
+        raise ConfigError(
+            f"this config can't say {to} pairs: with {SAYS[0]} it is read as {short(dialect.read(written).kinds)}"
+        )
     return written
 
 
@@ -280,7 +351,9 @@ def _notes(kind: str, to: Pairing, proof: Proof, left_out: tuple[str, ...]) -> l
             "they are for engines that can be told otherwise"
         )
     if proof.layers < proof.of:
-        notes.append(f"the model is too large to be run whole: the proof ran its first {proof.layers} layers of {proof.of}")
+        notes.append(
+            f"the model is too large to be run whole: the proof ran its first {proof.layers} layers of {proof.of}"
+        )
     if left_out:
         notes.append(f"{len(left_out)} files hold weights in other forms, were not converted, and not copied")
     return notes

@@ -30,7 +30,9 @@ from milepost.rotation import Pairing, permutation
 FLOATS = ("F64", "F32", "F16", "BF16")
 """What safetensors calls the dtypes whose rows can be moved one by one."""
 NORMS = {"q_norm": "q", "q_layernorm": "q", "k_norm": "k", "k_layernorm": "k"}
-LAYER = re.compile(r"(?:(?:model|transformer|gpt_neox|language_model)\.)*(?:layers|h)\.(\d+)\.(?:self_attn|self_attention|attention|attn)\.(\w+)\.(.+)")
+LAYER = re.compile(
+    r"(?:(?:model|transformer|gpt_neox|language_model)\.)*(?:layers|h)\.(\d+)\.(?:self_attn|self_attention|attention|attn)\.(\w+)\.(.+)"
+)
 """A tensor of a text model's attention: the layer, the module in it, and the rest. Towers of other modalities have other names."""
 
 
@@ -93,20 +95,40 @@ def _falcon(config: Any) -> dict[str, str]:
         return {"query_key_value": "qkv" * H}
     G = config.num_kv_heads if config.new_decoder_architecture else 1
     if H % G:
-        raise ConfigError(f"num_attention_heads = {H} is no multiple of num_kv_heads = {G}: Falcon's query heads can't be shared out")
+        raise ConfigError(
+            f"num_attention_heads = {H} is no multiple of num_kv_heads = {G}: Falcon's query heads can't be shared out"
+        )
     return {"query_key_value": ("q" * (H // G) + "kv") * G}
 
 
 def _codegen(config: Any) -> dict[str, str]:
     H, cores = config.num_attention_heads, 4
     if H % cores:
-        raise ConfigError(f"num_attention_heads = {H} is no multiple of {cores}, the parts that CodeGen's qkv_proj is made of")
+        raise ConfigError(
+            f"num_attention_heads = {H} is no multiple of {cores}, the parts that CodeGen's qkv_proj is made of"
+        )
     return {"qkv_proj": ("q" * (H // cores) + "v" * (H // cores) + "k" * (H // cores)) * cores}
 
 
 MODELS: dict[str, Callable[[Any], dict[str, str]]] = {
-    **dict.fromkeys(("llama", "mistral", "ministral", "mixtral", "arcee", "seed_oss", "starcoder2", "smollm3", "granite", "granitemoe"), _separate),
-    **dict.fromkeys(("qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text", "gpt_oss"), _separate),
+    **dict.fromkeys(
+        (
+            "llama",
+            "mistral",
+            "ministral",
+            "mixtral",
+            "arcee",
+            "seed_oss",
+            "starcoder2",
+            "smollm3",
+            "granite",
+            "granitemoe",
+        ),
+        _separate,
+    ),
+    **dict.fromkeys(
+        ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text", "gpt_oss"), _separate
+    ),
     **dict.fromkeys(("olmo", "olmo2", "olmo3", "olmoe", "phi", "phimoe", "stablelm", "nemotron"), _separate),
     **dict.fromkeys(("gptj", "cohere", "cohere2", "glm", "glm4", "helium", "ernie4_5"), _separate),
     "gpt_neox": _head_by_head,
@@ -134,7 +156,9 @@ def plan(config: Any, spec: RopeSpec, tensors: Mapping[str, Held]) -> dict[str, 
             continue
         layer, module, rest = int(match[1]), match[2], match[3]
         if layer >= len(ropes):
-            raise ConfigError(f"the config has {len(ropes)} layers, and there is a tensor {name} of layer {layer}: config and weights don't belong together")
+            raise ConfigError(
+                f"the config has {len(ropes)} layers, and there is a tensor {name} of layer {layer}: config and weights don't belong together"
+            )
         rope = ropes[layer]
         if rope is None:
             continue
@@ -142,7 +166,13 @@ def plan(config: Any, spec: RopeSpec, tensors: Mapping[str, Held]) -> dict[str, 
         found[name] = _turn(name, held, rest, heads.get(module), NORMS.get(module), heads, rope)
         if rest == "weight" and module in heads:
             weights.add((layer, module))
-    missing = [(n, module) for n, rope in enumerate(ropes) if rope is not None for module in heads if (n, module) not in weights]
+    missing = [
+        (n, module)
+        for n, rope in enumerate(ropes)
+        if rope is not None
+        for module in heads
+        if (n, module) not in weights
+    ]
     if missing:
         raise ConfigError(
             f"{len(missing)} weights of q and k are not in the checkpoint: layer {missing[0][0]} has no {missing[0][1]}.weight, where a model of type "
@@ -162,7 +192,9 @@ def layers(config: Any, spec: RopeSpec) -> list[Rope | None]:
 def _check_plain(name: str, held: Held, rest: str, module: str) -> None:
     """Refuse tensors whose rows are not the channels of q and k: packed numbers, their scales, adapters."""
     leaf = rest.rsplit(".", 1)[-1]
-    if leaf not in ("weight", "bias") or (rest != leaf and not (module in NORMS and re.fullmatch(r"norms\.\d+\.\w+", rest))):
+    if leaf not in ("weight", "bias") or (
+        rest != leaf and not (module in NORMS and re.fullmatch(r"norms\.\d+\.\w+", rest))
+    ):
         raise ConfigError(
             f"{name} belongs to a quantised weight or an adapter: the rows of q and k can't be moved there. Convert the unquantised model, with adapters "
             "merged into it, and quantise the result"
@@ -173,7 +205,9 @@ def _check_plain(name: str, held: Held, rest: str, module: str) -> None:
         )
 
 
-def _turn(name: str, held: Held, rest: str, letters: str | None, norm: str | None, heads: Mapping[str, str], rope: Rope) -> Turn:
+def _turn(
+    name: str, held: Held, rest: str, letters: str | None, norm: str | None, heads: Mapping[str, str], rope: Rope
+) -> Turn:
     """How one tensor moves, its shape checked."""
     if letters is not None:
         rows = len(letters) * rope.head_dim

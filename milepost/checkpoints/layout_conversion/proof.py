@@ -79,7 +79,12 @@ def prove(source: Path, converted: Path, spec: RopeSpec, own: Pairing, to: Pairi
     largest = float(exact.abs().max())
     rounding = _apart(expected, exact) + _apart(got, again)
     difference, unconverted = _apart(got, expected), _apart(wrong, expected)
-    tokens, farthest, run, of = ids.shape[1], int(positions[0, -1]), text.num_hidden_layers, text_config(source).num_hidden_layers
+    tokens, farthest, run, of = (
+        ids.shape[1],
+        int(positions[0, -1]),
+        text.num_hidden_layers,
+        text_config(source).num_hidden_layers,
+    )
     proof = Proof(difference, DOUBT * rounding, rounding, unconverted, largest, tokens, farthest, run, of)
     if not difference <= proof.tolerance:
         raise ProofError(
@@ -123,15 +128,25 @@ def _load(folder: Path, spec: RopeSpec, parameters: int) -> Any:
     names = config.architectures or ["AutoModelForCausalLM"]
     made = getattr(transformers, names[0], None)
     if made is None:
-        raise ConfigError(f"architectures = {short(names)}: transformers has no such model to prove the conversion with")
-    how = {"attn_implementation": "eager", "dtype": torch.float32, "local_files_only": True, "use_safetensors": True, "output_loading_info": True}
+        raise ConfigError(
+            f"architectures = {short(names)}: transformers has no such model to prove the conversion with"
+        )
+    how = {
+        "attn_implementation": "eager",
+        "dtype": torch.float32,
+        "local_files_only": True,
+        "use_safetensors": True,
+        "output_loading_info": True,
+    }
     try:
         model, told = made.from_pretrained(folder, config=config, **how)
     except Exception as error:
         raise ConfigError(f"transformers can't load {folder}, which the proof needs: {first_line(error)}") from error
     absent = sorted(told["missing_keys"]) + sorted(str(key) for key in told["mismatched_keys"])
     if absent:
-        raise ConfigError(f"{len(absent)} weights of {names[0]} are not in {folder}, or have other shapes: {short(absent)}; is it the whole model?")
+        raise ConfigError(
+            f"{len(absent)} weights of {names[0]} are not in {folder}, or have other shapes: {short(absent)}; is it the whole model?"
+        )
     return model.eval()
 
 
@@ -149,7 +164,12 @@ def _cut(text: Any, spec: RopeSpec) -> None:
 def _tokens(config: Any, served: int) -> tuple[Tensor, Tensor]:
     """Random tokens that mean no image and no end, half of them in a row and half of them spread up to the last position: 1 L, 1 L."""
     text = config.get_text_config()
-    said = [value for part in (config, text) for name, value in part.to_dict().items() if name.endswith(("_token_id", "_token_index"))]
+    said = [
+        value
+        for part in (config, text)
+        for name, value in part.to_dict().items()
+        if name.endswith(("_token_id", "_token_index"))
+    ]
     special = {value for value in said if isinstance(value, int)}
     words = torch.tensor([n for n in range(text.vocab_size) if n not in special] or [0])
     count = min(TOKENS, served)
@@ -162,7 +182,9 @@ def _tokens(config: Any, served: int) -> tuple[Tensor, Tensor]:
 def _logits(model: Any, ids: Tensor, positions: Tensor) -> Tensor:
     """The logits in float64; hidden states for a model without a head."""
     with torch.no_grad():
-        out = model(input_ids=ids, position_ids=positions, attention_mask=torch.ones_like(ids))  # without a mask, jumps would mean packed texts
+        out = model(
+            input_ids=ids, position_ids=positions, attention_mask=torch.ones_like(ids)
+        )  # without a mask, jumps would mean packed texts
     found: Tensor = out.logits if "logits" in out else out.last_hidden_state
     return found.double()
 
@@ -209,7 +231,9 @@ def _replacement(function: Any, pairing: Pairing) -> Any:
     forms = {tuple(inspect.signature(form).parameters): form for form in (both, gptj)}
     names = tuple(inspect.signature(function).parameters)
     if names not in forms:
-        raise ConfigError(f"{function.__module__}.apply_rotary_pos_emb takes {', '.join(names)}: the proof does not know that form")
+        raise ConfigError(
+            f"{function.__module__}.apply_rotary_pos_emb takes {', '.join(names)}: the proof does not know that form"
+        )
     return forms[names]
 
 

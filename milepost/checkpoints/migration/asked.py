@@ -15,9 +15,15 @@ def asked_length(origin: Origin, to: str, length: int | None, anneal: bool) -> i
     if to == "longer-table" and found <= old:
         raise ConfigError(f"the table has {old} rows already: a longer one wants more (--length), got {found}")
     if to == "nope" and origin.added and found > old:
-        raise ConfigError(f"nope is a table of zeros here, which ends at {old} tokens: give at most that (got {found}), or move to rope or alibi")
+        raise ConfigError(
+            f"nope is a table of zeros here, which ends at {old} tokens: give at most that (got {found}), or move to rope or alibi"
+        )
     if anneal and to == "longer-table":
-        raise ConfigError("--anneal fades old positions while others come in, and a longer table keeps the old: leave it out")
+        raise ConfigError(
+            "--anneal fades old positions while others come in, and a longer table keeps the old: leave it out"
+        )
     if anneal and found > old:
-        raise ConfigError(f"--anneal fades positions that end at {old} tokens, and can't be tuned with {found}: give --length {old}, or leave --anneal out")
+        raise ConfigError(
+            f"--anneal fades positions that end at {old} tokens, and can't be tuned with {found}: give --length {old}, or leave --anneal out"
+        )
     return found

@@ -48,7 +48,9 @@ class Body:
 
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
-            raise ConfigError(f"the activation {self.activation!r} is none of {', '.join(ACTIVATIONS)}, which the new architectures are known to hold")
+            raise ConfigError(
+                f"the activation {self.activation!r} is none of {', '.join(ACTIVATIONS)}, which the new architectures are known to hold"
+            )
         expected = {"tokens", "head", "norm.weight", "norm.bias"}
         expected |= {f"{n}.{name}.{part}" for n in range(self.layers) for name in LAYER for part in ("weight", "bias")}
         assert set(self.weights) == expected
@@ -70,7 +72,9 @@ def of_gpt2(model: Any) -> Body:
     found: dict[str, Tensor] = {"tokens": inner.wte.weight, "head": model.lm_head.weight, **_pair("norm", inner.ln_f)}
     for n, block in enumerate(inner.h):
         factor = block.attn.scaling * math.sqrt(width // config.n_head)
-        for part, (weight, bias) in enumerate(zip(block.attn.c_attn.weight.T.split(width), block.attn.c_attn.bias.split(width), strict=True)):
+        for part, (weight, bias) in enumerate(
+            zip(block.attn.c_attn.weight.T.split(width), block.attn.c_attn.bias.split(width), strict=True)
+        ):
             times = factor if part == 0 else 1.0
             found |= {f"{n}.{'qkv'[part]}.weight": weight * times, f"{n}.{'qkv'[part]}.bias": bias * times}
         for name, linear in (("out", block.attn.c_proj), ("up", block.mlp.c_fc), ("down", block.mlp.c_proj)):
@@ -85,15 +89,30 @@ def of_gpt2(model: Any) -> Body:
 def of_opt(model: Any) -> Body:
     """The body of transformers' OPTForCausalLM."""
     config, inner = model.config, model.model.decoder
-    if not config.do_layer_norm_before or config.word_embed_proj_dim != config.hidden_size or inner.final_layer_norm is None:
+    if (
+        not config.do_layer_norm_before
+        or config.word_embed_proj_dim != config.hidden_size
+        or inner.final_layer_norm is None
+    ):
         raise ConfigError(
             "this OPT normalises after its layers, or projects its embeddings (as OPT-350m does), which the new architectures have no place for: "
             "rope and alibi take OPT models that normalise before; nope and longer-table take this one"
         )
-    found: dict[str, Tensor] = {"tokens": inner.embed_tokens.weight, "head": model.lm_head.weight, **_pair("norm", inner.final_layer_norm)}
+    found: dict[str, Tensor] = {
+        "tokens": inner.embed_tokens.weight,
+        "head": model.lm_head.weight,
+        **_pair("norm", inner.final_layer_norm),
+    }
     for n, layer in enumerate(inner.layers):
         attention = layer.self_attn
-        names = {"q": attention.q_proj, "k": attention.k_proj, "v": attention.v_proj, "out": attention.out_proj, "up": layer.fc1, "down": layer.fc2}
+        names = {
+            "q": attention.q_proj,
+            "k": attention.k_proj,
+            "v": attention.v_proj,
+            "out": attention.out_proj,
+            "up": layer.fc1,
+            "down": layer.fc2,
+        }
         for name, part in (*names.items(), ("norm_1", layer.self_attn_layer_norm), ("norm_2", layer.final_layer_norm)):
             found |= _pair(f"{n}.{name}", part)
     return Body(
@@ -136,7 +155,10 @@ def _pair(name: str, part: Any) -> dict[str, Tensor]:
 def _special(config: Any) -> dict[str, Any]:
     """Token ids that mean something, where the vocabulary has them."""
     found = {name: getattr(config, name, None) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
-    return {name: value if not isinstance(value, int) or 0 <= value < config.vocab_size else None for name, value in found.items()}
+    return {
+        name: value if not isinstance(value, int) or 0 <= value < config.vocab_size else None
+        for name, value in found.items()
+    }
 
 
 def _own(found: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -44,7 +44,11 @@ def fading(model: Any, to: str, steps: int, old: Tensor | None = None) -> Iterat
     if old is not None:
         undo.append(model.get_input_embeddings().register_forward_hook(_added(old, share)).remove)
     if to == "rope":
-        undo.append(model.gpt_neox.rotary_emb.register_forward_pre_hook(_slower(lambda: 1 - share.value), with_kwargs=True).remove)
+        undo.append(
+            model.gpt_neox.rotary_emb.register_forward_pre_hook(
+                _slower(lambda: 1 - share.value), with_kwargs=True
+            ).remove
+        )
     elif to == "alibi":
         undo.append(_weaker(sys.modules[type(model).__module__], share))
     elif old is None:
@@ -52,7 +56,9 @@ def fading(model: Any, to: str, steps: int, old: Tensor | None = None) -> Iterat
         for part in turning:
             part.use_rope = 1
         undo += [lambda part=part: setattr(part, "use_rope", 0) for part in turning]
-        undo.append(model.model.rotary_emb.register_forward_pre_hook(_slower(lambda: share.value), with_kwargs=True).remove)
+        undo.append(
+            model.model.rotary_emb.register_forward_pre_hook(_slower(lambda: share.value), with_kwargs=True).remove
+        )
     try:
         yield share.at
     finally:
@@ -64,7 +70,9 @@ def _added(old: Tensor, share: Share) -> Any:
     def hook(_: Any, __: Any, out: Tensor) -> Tensor:
         """out: B L C, of a text that begins at position 0."""
         if out.shape[1] > len(old):
-            raise ValueError(f"the old positions end at {len(old)}, and can't be faded in texts of {out.shape[1]} tokens: tune at most that many")
+            raise ValueError(
+                f"the old positions end at {len(old)}, and can't be faded in texts of {out.shape[1]} tokens: tune at most that many"
+            )
         return out + share.value * old[: out.shape[1]].to(out)
 
     return hook
@@ -113,7 +121,9 @@ def still(model: Any, rows: int | None) -> Iterator[Step]:
             hook.remove()
 
 
-def around(table: tuple[Tensor, int] | None, to: str, kept: int | None, fade: int) -> Callable[[Any], contextlib.AbstractContextManager[Step]]:
+def around(
+    table: tuple[Tensor, int] | None, to: str, kept: int | None, fade: int
+) -> Callable[[Any], contextlib.AbstractContextManager[Step]]:
     """What is done to a model while it is tuned: rows that stay, and the old ``table`` (with its offset) that fades over ``fade`` steps, if any.
 
     ``kept`` is how many rows of the new table stay; None where it has none. A table of zeros stays as a whole.

@@ -47,7 +47,10 @@ def write_rest(origin: Origin, start: Source, served: int, work: Path, tell: Cal
     write_files(replace(origin.files, others=others), start.config, served, work, tell)
     if origin.family == "lab" and origin.loaded.vocabulary == BYTES:
         write(work / "tokenizer.json", json.dumps(byte_tokenizer(), ensure_ascii=False) + "\n")
-        write(work / "tokenizer_config.json", json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": served}) + "\n")
+        write(
+            work / "tokenizer_config.json",
+            json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": served}) + "\n",
+        )
 
 
 def byte_tokenizer() -> dict[str, Any]:

@@ -26,7 +26,9 @@ def longer(table: Tensor, length: int, method: str, *, offset: int = 0) -> Tenso
         raise ConfigError(f"a table is made longer by {', '.join(METHODS)}; got {method!r}")
     rows = len(table) - offset
     if rows < 2 or length <= rows:
-        raise ConfigError(f"a longer table has more rows than the old one, which needs at least 2; got {length} for {rows} rows")
+        raise ConfigError(
+            f"a longer table has more rows than the old one, which needs at least 2; got {length} for {rows} rows"
+        )
     old = table[offset:]
     if method == "tile":
         made = old[torch.arange(length, device=table.device) % rows]

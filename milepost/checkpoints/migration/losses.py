@@ -59,7 +59,10 @@ class Measured:
         """A row for each stretch of positions, with every stage's mean there; None where a model ends before."""
         rows = []
         for start, end in buckets(self.far, self.old):
-            means = {name: _plain(mean(lost[:, start:end], self.groups)) if lost.shape[1] >= end else None for name, lost in stages.items()}
+            means = {
+                name: _plain(mean(lost[:, start:end], self.groups)) if lost.shape[1] >= end else None
+                for name, lost in stages.items()
+            }
             rows.append({"start": start, "end": end, **means})
         return rows
 
@@ -69,13 +72,18 @@ class Measured:
 
     def in_and_past(self, lost: Numbers) -> dict[str, Any]:
         """Means of one model inside the old length, and past it."""
-        return {"inside": _plain(mean(lost[:, : self.old], self.groups)), "past": _plain(mean(lost[:, self.old :], self.groups))}
+        return {
+            "inside": _plain(mean(lost[:, : self.old], self.groups)),
+            "past": _plain(mean(lost[:, self.old :], self.groups)),
+        }
 
     def share(self, stages: dict[str, Numbers]) -> dict[str, Any] | None:
         """The share recovered, with its interval; None where the swap lost nothing, or nothing was tuned."""
         if "recovered" not in stages:
             return None
-        before, swapped, after = (_sums(stages[name][:, : self.old], self.groups) for name in ("before", "swapped", "recovered"))
+        before, swapped, after = (
+            _sums(stages[name][:, : self.old], self.groups) for name in ("before", "swapped", "recovered")
+        )
         return recovered(before, swapped, after)
 
     def past(self, subject: Loaded) -> list[dict[str, Any]]:
@@ -102,8 +110,14 @@ class Measured:
 
     def _past(self, served: str, factor: float, own: Numbers, short: Numbers, long: Numbers) -> dict[str, Any]:
         row: dict[str, Any] = compared({self.far: own}, {self.far: long}, self.groups)[0]
-        counts, gap, base = {"windows": row["windows"], "targets": row["targets"]}, row["difference"], row["before"]["value"]
-        works = gap["value"] is not None and (gap["value"] <= HURTS * base or (gap["low"] is not None and gap["low"] <= 0))
+        counts, gap, base = (
+            {"windows": row["windows"], "targets": row["targets"]},
+            row["difference"],
+            row["before"]["value"],
+        )
+        works = gap["value"] is not None and (
+            gap["value"] <= HURTS * base or (gap["low"] is not None and gap["low"] <= 0)
+        )
         losses = {"short": _plain(mean(short, self.groups)), "long": row["after"], "difference": gap}
         return {"served": served, "factor": factor, **losses, "works": works, **counts}
 

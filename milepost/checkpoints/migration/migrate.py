@@ -19,7 +19,16 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from milepost.checkpoints.files.folder import begin, begun, beside, check_out, check_room, put, write_sidecar, write_weights
+from milepost.checkpoints.files.folder import (
+    begin,
+    begun,
+    beside,
+    check_out,
+    check_room,
+    put,
+    write_sidecar,
+    write_weights,
+)
 from milepost.checkpoints.layout_conversion.convert_layout import INDEX
 from milepost.checkpoints.migration.asked import asked_length
 from milepost.checkpoints.migration.fade import around
@@ -117,7 +126,9 @@ def migrate(
     """
     check_device(device)
     if steps < 0 or (steps == 0 and (resume or anneal)):
-        raise ConfigError(f"steps are a number from 0 on, and --resume and --anneal are for a model that is tuned; got {steps} steps")
+        raise ConfigError(
+            f"steps are a number from 0 on, and --resume and --anneal are for a model that is tuned; got {steps} steps"
+        )
     origin = open_origin(model, to, device)
     length = asked_length(origin, to, length, anneal)
     fade = max(1, steps // 2) if anneal else 0  # the first half
@@ -130,7 +141,13 @@ def migrate(
         raise ConfigError(f"{hold} holds a migration that did not end: go on with it (--resume), or remove it")
     check_room(origin.files, place, link=False)
     tell(f"reading {text}")
-    far = length if to == "longer-table" else origin.length if to == "nope" and origin.added else max(2 * origin.length, length)
+    far = (
+        length
+        if to == "longer-table"
+        else origin.length
+        if to == "nope" and origin.added
+        else max(2 * origin.length, length)
+    )
     measured = Measured(origin.loaded, text, tuning, origin.length, far)
     about = _about(origin, to, length, anneal, tuning, measured, 1 if state is None else state.num_processes)
     work, start = hold / "folder", hold / "start"
@@ -138,12 +155,18 @@ def migrate(
         if first:
             begin(hold, work, about, resume, tell)
             tell("replacing the positions")
-            made, methods = compared(origin, length, measured, device, tell) if to == "longer-table" else (swap(origin, to, length), [])
+            made, methods = (
+                compared(origin, length, measured, device, tell)
+                if to == "longer-table"
+                else (swap(origin, to, length), [])
+            )
             checks = proofs(origin, made, to, length)
             shutil.rmtree(start, ignore_errors=True)
             begins = save(made.model, origin.dtype, start)
             write_rest(origin, begins, length, work, tell)
-            write_json(hold / "swap.json", {"kept": None if made.table is None else made.kept})  # for the other processes
+            write_json(
+                hold / "swap.json", {"kept": None if made.table is None else made.kept}
+            )  # for the other processes
             tell("measuring the loss before, and right after the swap")
             stages = {"before": measured.losses(origin.loaded), "swapped": measured.losses(load(start, device=device))}
         tuned = None
@@ -156,7 +179,17 @@ def migrate(
             state.wait_for_everyone()
             begins = replace(origin.files, folder=start)
             changed = around(origin.table() if origin.added else None, to, read_json(hold / "swap.json")["kept"], fade)
-            tuned = tune(begins, work, measured.training, tuning, device=device, state=hold / "state", tell=tell, lora=False, around=changed)
+            tuned = tune(
+                begins,
+                work,
+                measured.training,
+                tuning,
+                device=device,
+                state=hold / "state",
+                tell=tell,
+                lora=False,
+                around=changed,
+            )
             tuned |= {"text": measured.trained_on.describe(), "measured_on": measured.text.describe()}
             if not first:
                 raise SystemExit(0)
@@ -185,7 +218,9 @@ def migrate(
 # -- what is written -------------------------------------------------------------------------------------------------
 
 
-def _about(origin: Origin, to: str, length: int, anneal: bool, tuning: Tuning | None, measured: Measured, processes: int) -> dict[str, Any]:
+def _about(
+    origin: Origin, to: str, length: int, anneal: bool, tuning: Tuning | None, measured: Measured, processes: int
+) -> dict[str, Any]:
     """What was asked of which files: a migration goes on only where this is the same."""
     weights = {name: (origin.files.folder / name).stat().st_size for name in origin.files.weights}
     return {

@@ -93,7 +93,9 @@ def without_positions(model: Any) -> Iterator[None]:
 
 
 def _at_0(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    return tuple(args[:1]) + tuple(torch.zeros_like(one) for one in args[1:]), {k: torch.zeros_like(v) if k == "position_ids" else v for k, v in kwargs.items()}
+    return tuple(args[:1]) + tuple(torch.zeros_like(one) for one in args[1:]), {
+        k: torch.zeros_like(v) if k == "position_ids" else v for k, v in kwargs.items()
+    }
 
 
 def target_off(case: Case, ids: Tensor, to: str) -> Tensor:
@@ -117,14 +119,22 @@ def _on(origin: Origin, case: Case, to: str, table: Tensor | None) -> Check:
     got = _run(case.model, ids)
     if origin.added:
         if origin.family == "opt" and to in ("nope", "longer-table") and not _has_body(origin):
-            return Check("positions on", "NONE", "this OPT has parts that the reference does not; its own code was compared with positions off")
-        want, slack, other, words = _reference(origin.body(), case, ids, to, table, origin.table()[1] if to == "longer-table" else 0)
+            return Check(
+                "positions on",
+                "NONE",
+                "this OPT has parts that the reference does not; its own code was compared with positions off",
+            )
+        want, slack, other, words = _reference(
+            origin.body(), case, ids, to, table, origin.table()[1] if to == "longer-table" else 0
+        )
     else:
         with turned(origin.model, {}):
             want = _run(origin.model, ids)
         other, words = _run(origin.model, ids), "the source's weights under milepost's attention, without any rotation"
     allowed = case.tolerance + slack
-    right = Check("positions on", "PASS", f"logits are those of {words}", apart(got, want), allowed, apart(other, want), "logit")
+    right = Check(
+        "positions on", "PASS", f"logits are those of {words}", apart(got, want), allowed, apart(other, want), "logit"
+    )
     wrong = f"logits are {right.measured:.3g} from those of {words}, and rounding explains {allowed:.3g}"
     return judged(right, wrong, "positions change the logits of this model no more than rounding does")
 
@@ -137,21 +147,45 @@ def _has_body(origin: Origin) -> bool:
     return True
 
 
-def _reference(body: Body, case: Case, ids: Tensor, to: str, table: Tensor | None, offset: int) -> tuple[Tensor, float, Tensor, str]:
+def _reference(
+    body: Body, case: Case, ids: Tensor, to: str, table: Tensor | None, offset: int
+) -> tuple[Tensor, float, Tensor, str]:
     """What logits should be; how far rounded frequencies may move them; what they are without the new positions (or with the old); and in words."""
     none = logits(body, ids)
     if to == "rope":
         enc = RoPE(body.head_dim, BASE)
         want = logits(body, ids, enc)
-        nudged = logits(body, ids, Nudged(enc, (16 + math.log(BASE)) * 2**-24))  # transformers has its frequencies in float32
-        return want, apart(nudged, want), none, f"milepost's RoPE with GPT-NeoX's frequencies (base {BASE:g}, all {body.head_dim} channels)"
+        nudged = logits(
+            body, ids, Nudged(enc, (16 + math.log(BASE)) * 2**-24)
+        )  # transformers has its frequencies in float32
+        return (
+            want,
+            apart(nudged, want),
+            none,
+            f"milepost's RoPE with GPT-NeoX's frequencies (base {BASE:g}, all {body.head_dim} channels)",
+        )
     if to == "alibi":
-        return logits(body, ids, FalconALiBi(body.heads, body.head_dim)), 0.0, none, "milepost's ALiBi with Falcon's slopes, in bfloat16 and over sqrt(D)"
+        return (
+            logits(body, ids, FalconALiBi(body.heads, body.head_dim)),
+            0.0,
+            none,
+            "milepost's ALiBi with Falcon's slopes, in bfloat16 and over sqrt(D)",
+        )
     if to == "nope":
         seen = ids[:, : len(body.old)]
-        return none, 0.0, torch.cat([logits(body, seen, table=body.old), none[:, seen.shape[1] :]], 1), "milepost's reference without any position"
+        return (
+            none,
+            0.0,
+            torch.cat([logits(body, seen, table=body.old), none[:, seen.shape[1] :]], 1),
+            "milepost's reference without any position",
+        )
     assert table is not None
-    return logits(body, ids, table=table[offset:]), 0.0, none, f"milepost's reference with the new table of {len(table) - offset} rows"
+    return (
+        logits(body, ids, table=table[offset:]),
+        0.0,
+        none,
+        f"milepost's reference with the new table of {len(table) - offset} rows",
+    )
 
 
 # -- unused --------------------------------------------------------------------------------------------------------------------
@@ -161,14 +195,24 @@ def unused(origin: Origin, target: Any, make: Callable[[], Any]) -> Check:
     """No tensor of ``target`` is the old table, and ``make`` gives the same bits from a source with noise in place of it."""
     rows = origin.body().old if origin.family == "lab" or _has_body(origin) else origin.table()[0]
     held = target.state_dict()
-    there = [name for name, value in held.items() if value.shape[-1:] == rows.shape[-1:] and value.ndim == 2 and _inside(value, rows)]
+    there = [
+        name
+        for name, value in held.items()
+        if value.shape[-1:] == rows.shape[-1:] and value.ndim == 2 and _inside(value, rows)
+    ]
     with _noise_in(origin):
         other = make().state_dict()
     apart_ = [name for name in held if not torch.equal(held[name], other[name])]
     name = there[0] if there else apart_[0] if apart_ else ""
     words = f"none of {len(held)} tensors is the old table, and a source with noise in its place gives the same bits"
     if there or apart_:
-        return Check("old table unused", "FAIL", f"{name} {'holds the old table' if there else 'changes with the old table'}", len({*there, *apart_}), 0.0)
+        return Check(
+            "old table unused",
+            "FAIL",
+            f"{name} {'holds the old table' if there else 'changes with the old table'}",
+            len({*there, *apart_}),
+            0.0,
+        )
     return Check("old table unused", "PASS", words, 0.0, 0.0, None, "tensors")
 
 

@@ -30,9 +30,7 @@ from milepost.rope.config.keys import ConfigError
 TO = ("rope", "alibi", "nope", "longer-table")
 TABLES = ("gpt2", "opt")
 LLAMAS = ("llama", "mistral", "qwen2", "smollm3")
-CAN = (
-    f"{' and '.join(TABLES)} models and the lab's learned and sinusoidal ones can be moved to rope, alibi, nope or a longer table; {', '.join(LLAMAS)} to nope"
-)
+CAN = f"{' and '.join(TABLES)} models and the lab's learned and sinusoidal ones can be moved to rope, alibi, nope or a longer table; {', '.join(LLAMAS)} to nope"
 KINDS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
@@ -78,12 +76,16 @@ def open_origin(model: str | Path, to: str, device: str) -> Origin:
         raise ConfigError(f"a model can be moved to {', '.join(TO)}; got {to!r}")
     path = Path(model).expanduser()
     if path.suffix == ".gguf":
-        raise ConfigError(f"{path} is a GGUF file: give the folder that it was made from (config.json and *.safetensors); {CAN}")
+        raise ConfigError(
+            f"{path} is a GGUF file: give the folder that it was made from (config.json and *.safetensors); {CAN}"
+        )
     if is_lab(path):
         return _lab(path if path.is_dir() else path.parent, str(model), to, device)
     folder = path.resolve() if path.is_dir() else from_hub(str(model))
     if not (folder / "config.json").is_file():
-        raise ConfigError(f"{folder} has no config.json and no model.json: give a checkpoint's folder, or a lab run's model; {CAN}")
+        raise ConfigError(
+            f"{folder} has no config.json and no model.json: give a checkpoint's folder, or a lab run's model; {CAN}"
+        )
     config = read_json(folder / "config.json")
     family = str(config.get("model_type"))
     _check_family(family, to, config)
@@ -95,7 +97,9 @@ def open_origin(model: str | Path, to: str, device: str) -> Origin:
     if family in LLAMAS:
         length = loaded.trained
         if length is None:
-            raise ConfigError(f"{model} does not say its trained length: add max_position_embeddings to a copy of its config.json")
+            raise ConfigError(
+                f"{model} does not say its trained length: add max_position_embeddings to a copy of its config.json"
+            )
         return Origin(loaded, files, family, length, False, dtype)
     table, offset = table_of(loaded.model) or (None, 0)
     assert table is not None
@@ -115,7 +119,9 @@ def _check_family(family: str, to: str, config: Any) -> None:
             )
         return
     if family in LLAMAS:
-        raise ConfigError(f"a {family} turns already, and can be moved to nope, not to {to}; `milepost extend` makes it read longer texts. {CAN}")
+        raise ConfigError(
+            f"a {family} turns already, and can be moved to nope, not to {to}; `milepost extend` makes it read longer texts. {CAN}"
+        )
     if family not in TABLES:
         raise ConfigError(f"a model of type {family} can't be moved: {CAN}")
 
@@ -123,11 +129,19 @@ def _check_family(family: str, to: str, config: Any) -> None:
 def _check_table(model: nn.Module, table: nn.Embedding, offset: int) -> None:
     """The table is one that serves positions, and nothing else."""
     rows = table.weight[offset:]
-    same = [name for name, other in model.named_parameters(remove_duplicate=False) if other is not table.weight and other.shape == table.weight.shape]
+    same = [
+        name
+        for name, other in model.named_parameters(remove_duplicate=False)
+        if other is not table.weight and other.shape == table.weight.shape
+    ]
     tied = [name for name, other in model.named_parameters(remove_duplicate=False) if other is table.weight][1:]
-    tied += [name for name in same if torch.equal(dict(model.named_parameters(remove_duplicate=False))[name], table.weight)]
+    tied += [
+        name for name in same if torch.equal(dict(model.named_parameters(remove_duplicate=False))[name], table.weight)
+    ]
     if tied:
-        raise ConfigError(f"the table of positions is tied to {tied[0]}: it can't be taken out without that; give a model whose table stands alone")
+        raise ConfigError(
+            f"the table of positions is tied to {tied[0]}: it can't be taken out without that; give a model whose table stands alone"
+        )
     if not bool(rows.any()):
         raise ConfigError(f"the {len(rows)} rows of the table are zero: this model has no positions to be replaced")
 
@@ -140,10 +154,22 @@ def _lab(folder: Path, name: str, to: str, device: str) -> Origin:
     if not known or any(enc.points for enc in others):
         raise ConfigError(f"this lab model has {model.specs[0]}: {CAN}")
     if to == "longer-table" and not isinstance(first, Learned):
-        raise ConfigError(f"this lab model has {model.specs[0]}, which has no table and no end: move it to rope, alibi or nope")
+        raise ConfigError(
+            f"this lab model has {model.specs[0]}, which has no table and no end: move it to rope, alibi or nope"
+        )
     if isinstance(first, Learned) and not bool(first.table.any()):
         raise ConfigError(f"the {first.length} rows of the table are zero: this model has no positions to be replaced")
     raw = (folder / "model.json").read_bytes()
-    files = Source(name, folder.resolve(), read_json(folder / "model.json"), hashlib.sha256(raw).hexdigest(), ("model.safetensors",), (), (), None, ())
+    files = Source(
+        name,
+        folder.resolve(),
+        read_json(folder / "model.json"),
+        hashlib.sha256(raw).hexdigest(),
+        ("model.safetensors",),
+        (),
+        (),
+        None,
+        (),
+    )
     length = first.length if isinstance(first, Learned) else model.shape.length
     return Origin(loaded, files, "lab", length, isinstance(first, Learned), torch.float32)

@@ -50,11 +50,21 @@ def swap(origin: Origin, to: str, length: int, method: str | None = None) -> Swa
         table, kept = torch.zeros_like(old), 0
     else:
         assert method is not None
-        table, kept = longer_table.longer(old, length, method, offset=offset), offset + longer_table.kept(len(old) - offset, method)
-    return Swap(to_gpt2(origin.body(), table) if origin.family == "lab" else with_table(origin.model, table), table, method, kept)
+        table, kept = (
+            longer_table.longer(old, length, method, offset=offset),
+            offset + longer_table.kept(len(old) - offset, method),
+        )
+    return Swap(
+        to_gpt2(origin.body(), table) if origin.family == "lab" else with_table(origin.model, table),
+        table,
+        method,
+        kept,
+    )
 
 
-def compared(origin: Origin, length: int, measured: Measured, device: str, tell: Callable[[str], None]) -> tuple[Swap, list[dict[str, Any]]]:
+def compared(
+    origin: Origin, length: int, measured: Measured, device: str, tell: Callable[[str], None]
+) -> tuple[Swap, list[dict[str, Any]]]:
     """Every way to a longer table, measured; and the best of them."""
     rows, swaps = [], {}
     for method in longer_table.METHODS:
@@ -64,9 +74,23 @@ def compared(origin: Origin, length: int, measured: Measured, device: str, tell:
             save(swaps[method].model, origin.dtype, Path(place) / "model")
             subject = load(Path(place) / "model", device=device)
             chosen_by, lost = measured.choosing(subject, length), measured.losses(subject)
-        rows.append({"method": method, "kept": longer_table.kept(origin.length, method), "choosing": chosen_by, **measured.in_and_past(lost)})
+        rows.append(
+            {
+                "method": method,
+                "kept": longer_table.kept(origin.length, method),
+                "choosing": chosen_by,
+                **measured.in_and_past(lost),
+            }
+        )
     best = min(rows, key=lambda row: row["choosing"] if row["choosing"] == row["choosing"] else float("inf"))["method"]
-    return swaps[best], [{**row, "written": row["method"] == best, "choosing": row["choosing"] if row["choosing"] == row["choosing"] else None} for row in rows]
+    return swaps[best], [
+        {
+            **row,
+            "written": row["method"] == best,
+            "choosing": row["choosing"] if row["choosing"] == row["choosing"] else None,
+        }
+        for row in rows
+    ]
 
 
 def proofs(origin: Origin, made: Swap, to: str, length: int) -> list[Check]:
@@ -87,7 +111,15 @@ def _kept(origin: Origin, made: Swap) -> Check:
     old = origin.table()[0]
     off = int((made.table[: made.kept] != old[: made.kept]).any(-1).sum())
     words = f"the first {made.kept} rows are bit by bit those of the old table, and stay so while the others are tuned"
-    return Check("rows kept", "PASS" if off == 0 else "FAIL", words if off == 0 else f"{off} of the first {made.kept} rows differ", off, 0.0, None, "rows")
+    return Check(
+        "rows kept",
+        "PASS" if off == 0 else "FAIL",
+        words if off == 0 else f"{off} of the first {made.kept} rows differ",
+        off,
+        0.0,
+        None,
+        "rows",
+    )
 
 
 def notes(origin: Origin, to: str, length: int) -> list[str]:
@@ -100,7 +132,9 @@ def notes(origin: Origin, to: str, length: int) -> list[str]:
             "transformers' eager attention of Falcon adds ALiBi twice: load the model with sdpa, which is the default",
         ]
     if to == "nope" and origin.added:
-        return [f"a table of zeros is no position, but it still ends: {origin.length} tokens are the most that this model can read; rope and alibi have no end"]
+        return [
+            f"a table of zeros is no position, but it still ends: {origin.length} tokens are the most that this model can read; rope and alibi have no end"
+        ]
     if to == "nope":
         return ["written as a SmolLM3 none of whose layers turns: the causal mask alone tells what came before"]
     if to == "longer-table":

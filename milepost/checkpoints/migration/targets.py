@@ -21,7 +21,13 @@ from milepost.checkpoints.model.quiet import quiet
 from milepost.rope.config.keys import ConfigError
 
 BASE = 10000.0
-NEOX = {"norm_1": "input_layernorm", "norm_2": "post_attention_layernorm", "out": "attention.dense", "up": "mlp.dense_h_to_4h", "down": "mlp.dense_4h_to_h"}
+NEOX = {
+    "norm_1": "input_layernorm",
+    "norm_2": "post_attention_layernorm",
+    "out": "attention.dense",
+    "up": "mlp.dense_h_to_4h",
+    "down": "mlp.dense_4h_to_h",
+}
 FALCON = NEOX | {"out": "self_attention.dense"}
 GPT2 = {"norm_1": "ln_1", "norm_2": "ln_2", "out": "attn.c_proj", "up": "mlp.c_fc", "down": "mlp.c_proj"}
 
@@ -40,9 +46,15 @@ def to_neox(body: Body, length: int) -> Any:
         layer_norm_eps=body.eps, tie_word_embeddings=body.tied, use_parallel_residual=False, attention_bias=True,
         rope_parameters={"rope_type": "default", "rope_theta": BASE, "partial_rotary_factor": 1.0}, **body.special,
     )  # fmt: skip
-    weights = {"gpt_neox.embed_in.weight": body.weights["tokens"], "lm_head.weight": body.weights["head"], **_norm(body, "gpt_neox.final_layer_norm")}
+    weights = {
+        "gpt_neox.embed_in.weight": body.weights["tokens"],
+        "lm_head.weight": body.weights["head"],
+        **_norm(body, "gpt_neox.final_layer_norm"),
+    }
     for n in range(body.layers):
-        weights |= _layer(body, n, f"gpt_neox.layers.{n}", NEOX) | _fused(body, n, f"gpt_neox.layers.{n}.attention.query_key_value")
+        weights |= _layer(body, n, f"gpt_neox.layers.{n}", NEOX) | _fused(
+            body, n, f"gpt_neox.layers.{n}.attention.query_key_value"
+        )
     return _made(transformers.GPTNeoXForCausalLM, config, weights)
 
 
@@ -56,9 +68,15 @@ def to_falcon(body: Body, length: int) -> Any:
         layer_norm_epsilon=body.eps, tie_word_embeddings=body.tied, alibi=True, new_decoder_architecture=False, multi_query=False, parallel_attn=False,
         bias=True, **body.special,
     )  # fmt: skip
-    weights = {"transformer.word_embeddings.weight": body.weights["tokens"], "lm_head.weight": body.weights["head"], **_norm(body, "transformer.ln_f")}
+    weights = {
+        "transformer.word_embeddings.weight": body.weights["tokens"],
+        "lm_head.weight": body.weights["head"],
+        **_norm(body, "transformer.ln_f"),
+    }
     for n in range(body.layers):
-        weights |= _layer(body, n, f"transformer.h.{n}", FALCON) | _fused(body, n, f"transformer.h.{n}.self_attention.query_key_value")
+        weights |= _layer(body, n, f"transformer.h.{n}", FALCON) | _fused(
+            body, n, f"transformer.h.{n}.self_attention.query_key_value"
+        )
     return _made(transformers.FalconForCausalLM, config, weights)
 
 
@@ -71,7 +89,11 @@ def to_gpt2(body: Body, table: Tensor) -> Any:
         activation_function=body.activation, resid_pdrop=body.dropout, embd_pdrop=body.dropout, attn_pdrop=body.attention_dropout,
         layer_norm_epsilon=body.eps, tie_word_embeddings=body.tied, **body.special,
     )  # fmt: skip
-    weights = {"transformer.wte.weight": body.weights["tokens"], "transformer.wpe.weight": table, "lm_head.weight": body.weights["head"]}
+    weights = {
+        "transformer.wte.weight": body.weights["tokens"],
+        "transformer.wpe.weight": table,
+        "lm_head.weight": body.weights["head"],
+    }
     weights |= _norm(body, "transformer.ln_f")
     for n in range(body.layers):
         for name, value in _layer(body, n, f"transformer.h.{n}", GPT2).items():
@@ -84,7 +106,9 @@ def to_gpt2(body: Body, table: Tensor) -> Any:
 def with_table(model: Any, table: Tensor) -> Any:
     """The same GPT-2 or OPT with another table (offset + rows, C)."""
     config = type(model.config).from_dict(model.config.to_dict())
-    name, offset = ("transformer.wpe.weight", 0) if config.model_type == "gpt2" else ("model.decoder.embed_positions.weight", 2)
+    name, offset = (
+        ("transformer.wpe.weight", 0) if config.model_type == "gpt2" else ("model.decoder.embed_positions.weight", 2)
+    )
     config.max_position_embeddings = len(table) - offset
     if hasattr(config, "n_ctx"):  # older GPT-2 configs say it twice
         config.n_ctx = len(table)
@@ -108,7 +132,10 @@ def to_smollm3(model: Any) -> Any:
         bos_token_id=old.bos_token_id, eos_token_id=old.eos_token_id, pad_token_id=old.pad_token_id,
     )  # fmt: skip
     if biased:
-        held |= {f"model.layers.{n}.self_attn.o_proj.bias": torch.zeros(old.hidden_size) for n in range(old.num_hidden_layers)} | held
+        held |= {
+            f"model.layers.{n}.self_attn.o_proj.bias": torch.zeros(old.hidden_size)
+            for n in range(old.num_hidden_layers)
+        } | held
     return _made(transformers.SmolLM3ForCausalLM, config, held)
 
 
@@ -117,7 +144,11 @@ def _norm(body: Body, name: str) -> dict[str, Tensor]:
 
 
 def _layer(body: Body, n: int, prefix: str, names: dict[str, str]) -> dict[str, Tensor]:
-    return {f"{prefix}.{theirs}.{part}": body.weights[f"{n}.{ours}.{part}"] for ours, theirs in names.items() for part in ("weight", "bias")}
+    return {
+        f"{prefix}.{theirs}.{part}": body.weights[f"{n}.{ours}.{part}"]
+        for ours, theirs in names.items()
+        for part in ("weight", "bias")
+    }
 
 
 def _fused(body: Body, n: int, name: str) -> dict[str, Tensor]:

@@ -44,7 +44,9 @@ def use_engine(model: M, on: bool = True) -> M:
     """
     from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
-    models = [part for part in model.modules() if isinstance(part, PreTrainedModel) and part.config.model_type in FAMILIES]
+    models = [
+        part for part in model.modules() if isinstance(part, PreTrainedModel) and part.config.model_type in FAMILIES
+    ]
     if not models:
         kind = getattr(getattr(model, "config", None), "model_type", None)
         raise ValueError(
@@ -53,7 +55,9 @@ def use_engine(model: M, on: bool = True) -> M:
         )
     for part in models:
         if part.config.model_type == "falcon" and not part.config.alibi:
-            raise ValueError("this Falcon has rotary positions (config.alibi is False), and no bias for the engine to run; its own attention is right for it")
+            raise ValueError(
+                "this Falcon has rotary positions (config.alibi is False), and no bias for the engine to run; its own attention is right for it"
+            )
         if on and part.config.output_attentions:
             raise ValueError(_NO_WEIGHTS.format("config.output_attentions is True"))
     AttentionInterface.register(TABLE, _t5_attention)
@@ -85,7 +89,11 @@ def _own_implementation(model: Any, models: list[Any]) -> str:
     name: str = model.config._attn_implementation
     if name not in (ROW, TABLE):
         return name
-    marked = [other.__dict__["_milepost"].was for other in models if other.config is model.config and "_milepost" in other.__dict__]
+    marked = [
+        other.__dict__["_milepost"].was
+        for other in models
+        if other.config is model.config and "_milepost" in other.__dict__
+    ]
     return marked[0] if marked else "sdpa" if model._supports_sdpa else "eager"
 
 
@@ -132,8 +140,14 @@ def _tokens(
     from transformers import masking_utils as own
 
     causal = mask_function is own.causal_mask_function
-    if not (causal or mask_function is own.bidirectional_mask_function) or kv_offset or not getattr(config, "is_causal", True):
-        raise ValueError("the engine has the model's plain mask with padding; for a window, or a mask of your own, go back with use_engine(model, on=False)")
+    if (
+        not (causal or mask_function is own.bidirectional_mask_function)
+        or kv_offset
+        or not getattr(config, "is_causal", True)
+    ):
+        raise ValueError(
+            "the engine has the model's plain mask with padding; for a window, or a mask of your own, go back with use_engine(model, on=False)"
+        )
     keys = int(q_offset) + q_length if causal else kv_length  # a static cache has room for more
     mask = own.prepare_padding_mask(attention_mask, kv_length, kv_offset)
     if keys == kv_length and (mask is None or bool(mask.all())) and config.model_type != "mpt":  # MPT can't take None
@@ -217,7 +231,12 @@ def _bloom(
 
 
 def _mpt(
-    self: Any, hidden_states: Tensor, position_bias: Tensor, past_key_values: Any = None, attention_mask: Tensor | None = None, **_: Any
+    self: Any,
+    hidden_states: Tensor,
+    position_bias: Tensor,
+    past_key_values: Any = None,
+    attention_mask: Tensor | None = None,
+    **_: Any,
 ) -> tuple[Tensor, None]:
     """MptAttention.forward. position_bias: H 1 max_seq_len, of which the last J count."""
     _check(self, attention_mask, self.attn_dropout_p, 'attn_config={"attn_pdrop": 0}')
@@ -251,7 +270,9 @@ def _falcon(
     if layer_past is not None:
         k, v = layer_past.update(k, v, self.layer_idx)
     row = alibi.view(-1, self.num_heads, *alibi.shape[1:])
-    twice = row.float() * self.inv_norm_factor if self._milepost.was == "eager" else 0  # that path adds it to the mask, and again to the logits
+    twice = (
+        row.float() * self.inv_norm_factor if self._milepost.was == "eager" else 0
+    )  # that path adds it to the mask, and again to the logits
     row = row / math.sqrt(self.head_dim) + twice
     return self.dense(_by_row(q, k, v, row, attention_mask, self.inv_norm_factor)), None
 
@@ -268,7 +289,10 @@ class Buckets(Encoding):
         super().__init__()
         self.table = layer.relative_attention_bias.weight
         self.heads, self.causal_only = layer.n_heads, layer.is_decoder
-        self.numbers = {"num_buckets": layer.relative_attention_num_buckets, "max_distance": layer.relative_attention_max_distance}
+        self.numbers = {
+            "num_buckets": layer.relative_attention_num_buckets,
+            "max_distance": layer.relative_attention_max_distance,
+        }
         self.bucket = partial(type(layer)._relative_position_bucket, bidirectional=not layer.is_decoder, **self.numbers)
         self.memory = _memory(self.table)
 
@@ -302,7 +326,14 @@ def _t5(self: Any, hidden_states: Tensor, *args: Any, position_bias: Tensor | No
 
 
 def _t5_attention(
-    module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float = 0.0, scaling: float | None = None, **more: Any
+    module: Any,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **more: Any,
 ) -> tuple[Tensor, None]:
     """The attention interface: q (B H I D), k and v (B H J D), the output B I H D."""
     mark = module.__dict__.get("_milepost")
@@ -314,10 +345,17 @@ def _t5_attention(
     I, J, device = q.shape[2], k.shape[2] if mask is None else mask.shape[1], q.device
     scale = q.shape[-1] ** -0.5 if scaling is None else scaling
     if not module.is_decoder or module.is_causal:
-        at, to = Layout.dense(I, start=J - I, device=device), Layout.dense(J, device=device) if mask is None else _where(mask)
-        y = attend(q, k[:, :, :J], v[:, :, :J], _buckets(mark.first), at=at, to=to, causal=module.is_causal, scale=scale)
+        at, to = (
+            Layout.dense(I, start=J - I, device=device),
+            Layout.dense(J, device=device) if mask is None else _where(mask),
+        )
+        y = attend(
+            q, k[:, :, :J], v[:, :, :J], _buckets(mark.first), at=at, to=to, causal=module.is_causal, scale=scale
+        )
     elif mask is None:  # the decoder looks at the encoder: no positions
-        y = attend(q, k, v, at=Layout.dense(I, device=device), to=Layout.dense(J, device=device), causal=False, scale=scale)
+        y = attend(
+            q, k, v, at=Layout.dense(I, device=device), to=Layout.dense(J, device=device), causal=False, scale=scale
+        )
     else:
         row = torch.zeros(mask.shape, device=device).masked_fill(~mask, float("-inf"))
         y = key_row(q, k, v, row[:, None, None], scale=scale, causal=False)

@@ -21,10 +21,34 @@ def as_in_the_file(path: Path, held: Mapping[str, Any]) -> Check:
     says = RopeSpec.from_config(path)
     made, why = read_spec(dict(held))
     if made is None:
-        return Check("file", "FAIL", f"the file has rotary positions, and what transformers made of it has none: {why}", 1.0, 0.0, unit="differences")
-    ropes = [replace(spec, model="", kinds=tuple((n, r and replace(r, pairing="half")) for n, r in spec.kinds)) for spec in (says, made)]
+        return Check(
+            "file",
+            "FAIL",
+            f"the file has rotary positions, and what transformers made of it has none: {why}",
+            1.0,
+            0.0,
+            unit="differences",
+        )
+    ropes = [
+        replace(spec, model="", kinds=tuple((n, r and replace(r, pairing="half")) for n, r in spec.kinds))
+        for spec in (says, made)
+    ]
     apart = differences(*ropes)
     if apart:
         said = apart[0].sentence("the file", "transformers")
-        return Check("file", "FAIL", f"transformers does not do what the file says: {said}", float(len(apart)), 0.0, unit="differences")
-    return Check("file", "PASS", "what transformers makes of the file means the same angles in every layer", 0.0, 0.0, unit="differences")
+        return Check(
+            "file",
+            "FAIL",
+            f"transformers does not do what the file says: {said}",
+            float(len(apart)),
+            0.0,
+            unit="differences",
+        )
+    return Check(
+        "file",
+        "PASS",
+        "what transformers makes of the file means the same angles in every layer",
+        0.0,
+        0.0,
+        unit="differences",
+    )

@@ -39,7 +39,9 @@ class HuggingFace(Loaded):
         loader = load_gguf if path.suffix == ".gguf" else load_checkpoint
         self.model, config = loader(name, device, dtype)
         if path.suffix == ".gguf" and (check := as_in_the_file(path, config)).verdict == "FAIL":
-            raise ConfigError(f"{name} can't be measured in transformers: {check.sentence}; write it as a folder with that scaling in config.json")
+            raise ConfigError(
+                f"{name} can't be measured in transformers: {check.sentence}; write it as a folder with that scaling in config.json"
+            )
         self.name, self.form, self.family, self.inspection = name, found.form, found.family, found
         self.text_config = self.model.config.get_text_config()
         self._check_causal()
@@ -47,7 +49,9 @@ class HuggingFace(Loaded):
         self.vocabulary = int(self.model.get_input_embeddings().num_embeddings)
         takes = inspect.signature(self.model.forward).parameters
         self.shifts = "position_ids" in takes and not getattr(self.text_config, "alibi", False)
-        self.length_dependent = self.spec is not None and any(r.scaling is not None and r.scaling.length_dependent for r in self.spec.ropes().values())
+        self.length_dependent = self.spec is not None and any(
+            r.scaling is not None and r.scaling.length_dependent for r in self.spec.ropes().values()
+        )
         self.tokenizer = None
         if tokenizer is not None:
             self.tokenizer = find_tokenizer(tokenizer)
@@ -59,8 +63,15 @@ class HuggingFace(Loaded):
     def _check_causal(self) -> None:
         kind = type(self.model).__name__
         can = getattr(self.model, "can_generate", lambda: False)()
-        if self.model.config.is_encoder_decoder or not can or getattr(self.text_config, "is_causal", True) is False or "MaskedLM" in kind:
-            raise ConfigError(f"{self.name} is a {kind}, and this needs a causal language model, which says what comes next; inspect and verify take any")
+        if (
+            self.model.config.is_encoder_decoder
+            or not can
+            or getattr(self.text_config, "is_causal", True) is False
+            or "MaskedLM" in kind
+        ):
+            raise ConfigError(
+                f"{self.name} is a {kind}, and this needs a causal language model, which says what comes next; inspect and verify take any"
+            )
 
     # -- runs ------------------------------------------------------------------------------------------------------------
 
@@ -93,7 +104,11 @@ class HuggingFace(Loaded):
             done = []
             for a in range(skipped, length, CHUNK):
                 logits = self._head(seen, slice(a, a + CHUNK))
-                done.append(F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1 + a : 1 + a + CHUNK].flatten(), reduction="none").view(len(ids), -1))
+                done.append(
+                    F.cross_entropy(
+                        logits.float().flatten(0, 1), ids[:, 1 + a : 1 + a + CHUNK].flatten(), reduction="none"
+                    ).view(len(ids), -1)
+                )
         return torch.cat(done, 1)
 
     @torch.no_grad()
@@ -120,7 +135,9 @@ class HuggingFace(Loaded):
     def _head(self, seen: dict[str, Any], part: slice) -> Tensor:
         """The model's own logits of some of the hidden states."""
         if "out" not in seen:
-            raise ConfigError(f"{type(self.model).__name__} does not call its {type(seen['inner']).__name__}: its logits can't be had a few at a time")
+            raise ConfigError(
+                f"{type(self.model).__name__} does not call its {type(seen['inner']).__name__}: its logits can't be had a few at a time"
+            )
         some = copy.copy(seen["out"])
         some.last_hidden_state = seen["out"].last_hidden_state[:, part]
         inner, had = seen["inner"], seen["inner"].__dict__.get("forward")
@@ -135,7 +152,9 @@ class HuggingFace(Loaded):
     @torch.no_grad()
     def looks(self, ids: Tensor) -> Iterator[Look]:
         with quiet(), kept(self.model):
-            found = watched_attention.looks(self.model, lambda: self.model(input_ids=ids, use_cache=False, logits_to_keep=1))
+            found = watched_attention.looks(
+                self.model, lambda: self.model(input_ids=ids, use_cache=False, logits_to_keep=1)
+            )
         yield from found
 
     @torch.no_grad()

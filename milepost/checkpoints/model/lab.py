@@ -34,8 +34,14 @@ class LabModel(Loaded):
         check_device(device)
         self.model = load(folder if folder.is_dir() else folder.parent).to(device, DTYPES[dtype]).eval()
         self.name, self.form, self.family, self.inspection = str(folder), "lab", "lab", found
-        self.spec = inspect_lab.positions(files.load((folder if folder.is_dir() else folder.parent) / "model.json"), {}, None)[1]
-        self.vocabulary, self.shifts, self.length_dependent = self.model.shape.vocabulary, True, self.model.length_dependent
+        self.spec = inspect_lab.positions(
+            files.load((folder if folder.is_dir() else folder.parent) / "model.json"), {}, None
+        )[1]
+        self.vocabulary, self.shifts, self.length_dependent = (
+            self.model.shape.vocabulary,
+            True,
+            self.model.length_dependent,
+        )
         self.tokenizer = find_tokenizer("bytes" if tokenizer is None else tokenizer)
 
     @property
@@ -64,7 +70,9 @@ class LabModel(Loaded):
     def continued(self, ids: Tensor, said: int) -> Tensor:
         caches = self.model.caches()
         self.model(ids[:, : ids.shape[1] - said], caches=caches)
-        return torch.cat([self.model(ids[:, t : t + 1], caches=caches) for t in range(ids.shape[1] - said, ids.shape[1])], 1)
+        return torch.cat(
+            [self.model(ids[:, t : t + 1], caches=caches) for t in range(ids.shape[1] - said, ids.shape[1])], 1
+        )
 
     @contextlib.contextmanager
     def turned(self, encodings: Mapping[int, Encoding]) -> Iterator[None]:

@@ -62,7 +62,20 @@ class Loaded(ABC):
 
     def to_json(self) -> dict[str, Any]:
         """What it is, as plain data; with what `inspect` found."""
-        plain = {name: getattr(self, name) for name in ("name", "form", "family", "trained", "served", "end", "vocabulary", "shifts", "length_dependent")}
+        plain = {
+            name: getattr(self, name)
+            for name in (
+                "name",
+                "form",
+                "family",
+                "trained",
+                "served",
+                "end",
+                "vocabulary",
+                "shifts",
+                "length_dependent",
+            )
+        }
         return {**plain, "device": str(self.device), "inspection": self.inspection.to_json()}
 
     def _repr_html_(self) -> str:
@@ -120,7 +133,9 @@ class Loaded(ABC):
     def encode(self, text: str) -> Numbers:
         """Tokens of a text, without special ones."""
         if self.tokenizer is None:
-            raise ConfigError(f"{self.name} has no tokenizer: give one (tokenizer.json, or bytes), or a .npy file of token ids as the text")
+            raise ConfigError(
+                f"{self.name} has no tokenizer: give one (tokenizer.json, or bytes), or a .npy file of token ids as the text"
+            )
         ids = np.asarray(self.tokenizer.encode(text), dtype=np.int64)
         if ids.size and int(ids.max()) >= self.vocabulary:
             raise ConfigError(
@@ -129,7 +144,9 @@ class Loaded(ABC):
         return ids
 
 
-def load(model: str | Path, *, device: str = "cpu", dtype: str = "float32", tokenizer: str | Path | None = None) -> Loaded:
+def load(
+    model: str | Path, *, device: str = "cpu", dtype: str = "float32", tokenizer: str | Path | None = None
+) -> Loaded:
     """Load a causal language model with its tokenizer, if it has one, or with ``tokenizer``: tokenizer.json, a folder, or ``bytes``.
 
     Raises ConfigError, a ValueError, in one sentence, for what can't be loaded.

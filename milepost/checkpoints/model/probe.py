@@ -78,7 +78,9 @@ class Case:
         self.both = bool(getattr(model.config, "is_encoder_decoder", False))
         self.dtype = next(p.dtype for p in model.parameters() if p.is_floating_point())
         self.device = next(model.parameters()).device
-        self.eps = max(torch.finfo(self.dtype).eps, torch.finfo(torch.float32).eps)  # angles, norms and softmax are in float32 at best
+        self.eps = max(
+            torch.finfo(self.dtype).eps, torch.finfo(torch.float32).eps
+        )  # angles, norms and softmax are in float32 at best
         self.attention = str(getattr(model.config, "_attn_implementation", ""))
 
     # -- what it is ------------------------------------------------------------------------------------------------------
@@ -90,14 +92,23 @@ class Case:
     @cached_property
     def takes_positions(self) -> bool:
         """Whether position_ids can be given, and mean something."""
-        return not self.both and "position_ids" in inspect.signature(self.model.forward).parameters and not getattr(self.text_config, "alibi", False)
+        return (
+            not self.both
+            and "position_ids" in inspect.signature(self.model.forward).parameters
+            and not getattr(self.text_config, "alibi", False)
+        )
 
     @cached_property
     def generates(self) -> bool:
         """Whether it can continue a text with a cache."""
         can = getattr(self.model, "can_generate", None)
         causal = self.both or getattr(self.text_config, "is_causal", True) is not False
-        return bool(can is not None and can() and causal and self.model_type not in ("bert", "roberta", "xlm-roberta", "electra"))
+        return bool(
+            can is not None
+            and can()
+            and causal
+            and self.model_type not in ("bert", "roberta", "xlm-roberta", "electra")
+        )
 
     @cached_property
     def table(self) -> nn.Embedding | None:
@@ -106,7 +117,11 @@ class Case:
         if self.spec is not None or not rows:
             return None
         vocabulary = self.model.get_input_embeddings()
-        found = [m for m in self.model.modules() if isinstance(m, nn.Embedding) and m is not vocabulary and rows <= m.num_embeddings <= rows + 8]
+        found = [
+            m
+            for m in self.model.modules()
+            if isinstance(m, nn.Embedding) and m is not vocabulary and rows <= m.num_embeddings <= rows + 8
+        ]
         return found[0] if found else None
 
     @property
@@ -121,8 +136,15 @@ class Case:
     @cached_property
     def _words(self) -> Tensor:
         """Tokens that mean no image and no end, and whose embedding is not zero: that of padding often is, and shows no turn."""
-        said = [v for part in (self.model.config, self.text_config) for n, v in part.to_dict().items() if n.endswith(("_token_id", "_token_index"))]
-        special = {v for v in said if isinstance(v, int)} | {t for v in said if isinstance(v, list) for t in v if isinstance(t, int)}
+        said = [
+            v
+            for part in (self.model.config, self.text_config)
+            for n, v in part.to_dict().items()
+            if n.endswith(("_token_id", "_token_index"))
+        ]
+        special = {v for v in said if isinstance(v, int)} | {
+            t for v in said if isinstance(v, list) for t in v if isinstance(t, int)
+        }
         table = self.model.get_input_embeddings().weight
         size = min(len(table), getattr(self.text_config, "vocab_size", len(table)))
         there = table[:size].detach().abs().amax(-1).tolist()
@@ -145,7 +167,10 @@ class Case:
 
     def odd(self, count: int) -> int:
         """The next number that is no number of heads."""
-        heads = {getattr(self.text_config, name, None) for name in ("num_attention_heads", "num_key_value_heads", "num_kv_heads", "n_head")}
+        heads = {
+            getattr(self.text_config, name, None)
+            for name in ("num_attention_heads", "num_key_value_heads", "num_kv_heads", "n_head")
+        }
         while count in heads or count < 2:
             count += 1
         return count
@@ -182,7 +207,9 @@ class Case:
         from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
         longest = max(p.shape[1] for p in prompts)
-        ids = torch.cat([torch.cat([p.new_full((1, longest - p.shape[1]), int(self._words[0])), p], 1) for p in prompts])
+        ids = torch.cat(
+            [torch.cat([p.new_full((1, longest - p.shape[1]), int(self._words[0])), p], 1) for p in prompts]
+        )
         mask = torch.cat([torch.cat([p.new_zeros(1, longest - p.shape[1]), torch.ones_like(p)], 1) for p in prompts])
         before = 1 if self.both else longest
 
@@ -196,7 +223,12 @@ class Case:
             pad_token_id=int(self._words[0]), eos_token_id=None, decoder_start_token_id=self.start if self.both else None,
         )  # fmt: skip
         with kept(self.model), torch.no_grad():
-            out = self.model.generate(input_ids=ids, attention_mask=mask, generation_config=how, logits_processor=LogitsProcessorList([Force()]))
+            out = self.model.generate(
+                input_ids=ids,
+                attention_mask=mask,
+                generation_config=how,
+                logits_processor=LogitsProcessorList([Force()]),
+            )
         return torch.stack(out.logits, 1).double()
 
     @property
@@ -262,7 +294,10 @@ def read_spec(config: dict[str, Any]) -> tuple[RopeSpec | None, str]:
 @contextlib.contextmanager
 def kept(model: nn.Module) -> Iterator[None]:
     """Buffers, and what modules remember besides, are afterwards what they were: some rotary modules change themselves while they run."""
-    before = [(m, dict(m._buffers), {k: v for k, v in m.__dict__.items() if isinstance(v, int | float | str | Tensor)}) for m in model.modules()]
+    before = [
+        (m, dict(m._buffers), {k: v for k, v in m.__dict__.items() if isinstance(v, int | float | str | Tensor)})
+        for m in model.modules()
+    ]
     try:
         yield
     finally:
@@ -313,7 +348,16 @@ def guarded(name: str, check: Callable[[Case], list[Check]], case: Case) -> list
     """The check's answers; a model that can't be run that way is an answer as well."""
     try:
         return check(case)
-    except (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, NotImplementedError, AssertionError) as error:
+    except (
+        RuntimeError,
+        ValueError,
+        TypeError,
+        IndexError,
+        KeyError,
+        AttributeError,
+        NotImplementedError,
+        AssertionError,
+    ) as error:
         lines = str(error).strip().splitlines()
         said = lines[0][:200] if lines else "no words"
         return [Check(name, "FAIL", f"the model can't be run for this check: {type(error).__name__}: {said}")]

@@ -49,7 +49,13 @@ class Text:
 
     def describe(self) -> dict[str, Any]:
         """What a result says about its text."""
-        about = {"source": self.source, "sha256": self.digest, "tokenizer": self.tokenizer, "files": len(self.files), "tokens": self.tokens}
+        about = {
+            "source": self.source,
+            "sha256": self.digest,
+            "tokenizer": self.tokenizer,
+            "files": len(self.files),
+            "tokens": self.tokens,
+        }
         begin = {"begin": self.begin, "loss_with_and_without_it": None if self.began is None else dict(self.began)}
         return {**about, **begin, "bytes_per_token": self.bytes_per_token, "binary_files_left_out": self.left_out}
 
@@ -79,7 +85,9 @@ class Text:
             cuts = [[row[: len(row) // 2] for row in self.files], [row[len(row) // 2 :] for row in self.files]]
             parts = [(tuple(cut), self.names) for cut in cuts]
         first, second = (replace(self, files=tuple(files), names=tuple(names)) for files, names in parts)
-        return replace(first, source=f"{self.source}, part 1 of 2"), replace(second, source=f"{self.source}, part 2 of 2")
+        return replace(first, source=f"{self.source}, part 1 of 2"), replace(
+            second, source=f"{self.source}, part 2 of 2"
+        )
 
 
 def read_text(path: str | Path, subject: Loaded) -> Text:
@@ -90,11 +98,21 @@ def read_text(path: str | Path, subject: Loaded) -> Text:
     else:
         found, left_out = _read(where)
         rows = tuple(subject.encode(content.decode("utf-8", "replace")) for content in found.values())
-        digest = hashlib.sha256(b"".join(name.encode() + b"\0" + content + b"\0" for name, content in found.items())).hexdigest()
+        digest = hashlib.sha256(
+            b"".join(name.encode() + b"\0" + content + b"\0" for name, content in found.items())
+        ).hexdigest()
         size = sum(map(len, rows))
         if not size:
             raise ValueError(f"{where} has no tokens")
-        text = Text(rows, tuple(found), where.name, digest, subject.tokenizer.about, sum(map(len, found.values())) / size, left_out=left_out)
+        text = Text(
+            rows,
+            tuple(found),
+            where.name,
+            digest,
+            subject.tokenizer.about,
+            sum(map(len, found.values())) / size,
+            left_out=left_out,
+        )
     subject.begin = None
     text = _begun(text, subject)
     subject.begin = text.begin
@@ -114,9 +132,13 @@ def _ids(path: Path, subject: Loaded) -> Text:
     except (OSError, ValueError, EOFError) as error:
         raise ConfigError(f"{path} is no .npy file of token ids: {str(error).splitlines()[0][:120]}") from None
     if ids.dtype.kind not in "iu" or ids.ndim not in (1, 2) or not ids.size:
-        raise ConfigError(f"{path} must hold token ids, whole numbers in one row or in a row for each text; it holds {ids.dtype} of shape {ids.shape}")
+        raise ConfigError(
+            f"{path} must hold token ids, whole numbers in one row or in a row for each text; it holds {ids.dtype} of shape {ids.shape}"
+        )
     if ids.min() < 0 or ids.max() >= subject.vocabulary:
-        raise ConfigError(f"{path} holds tokens {ids.min()} to {ids.max()}, and {subject.name} knows tokens 0 to {subject.vocabulary - 1}")
+        raise ConfigError(
+            f"{path} holds tokens {ids.min()} to {ids.max()}, and {subject.name} knows tokens 0 to {subject.vocabulary - 1}"
+        )
     rows = tuple(row.astype(np.int64) for row in (ids if ids.ndim == 2 else ids[None]))
     names = tuple(f"{path.name}[{n}]" for n in range(len(rows)))
     return Text(rows, names, path.name, hashlib.sha256(content).hexdigest(), "token ids", None)
@@ -135,5 +157,8 @@ def _begun(text: Text, subject: Loaded) -> Text:
     with_it = ids.clone()
     with_it[:, 0] = token
     scored = slice(1, None)  # the same targets: all but the first, which one of the two has no word for
-    lost = {word: float(subject.losses(some)[:, scored].double().mean()) for word, some in (("with", with_it), ("without", ids))}
+    lost = {
+        word: float(subject.losses(some)[:, scored].double().mean())
+        for word, some in (("with", with_it), ("without", ids))
+    }
     return replace(text, begin=token if lost["with"] < lost["without"] else None, began=lost)

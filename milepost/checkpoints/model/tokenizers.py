@@ -47,18 +47,24 @@ def find_tokenizer(name: str | Path, **how: Any) -> Tokenizer:
         return Bytes()
     path = Path(name).expanduser()
     if not path.exists() and (path.suffix in (".json", ".model", ".txt") or str(name).count("/") > 1):
-        raise ConfigError(f"there is no tokenizer at {path}: give a tokenizer.json, a folder, a name on the Hub, or bytes")
+        raise ConfigError(
+            f"there is no tokenizer at {path}: give a tokenizer.json, a folder, a name on the Hub, or bytes"
+        )
     try:
         from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
         if path.is_file():
             return HuggingFaceTokenizer(PreTrainedTokenizerFast(tokenizer_file=str(path)), path.name)  # type: ignore[no-untyped-call]
-        made = AutoTokenizer.from_pretrained(str(path) if path.is_dir() else str(name), trust_remote_code=False, local_files_only=path.is_dir(), **how)
+        made = AutoTokenizer.from_pretrained(
+            str(path) if path.is_dir() else str(name), trust_remote_code=False, local_files_only=path.is_dir(), **how
+        )
     except ImportError as error:
         raise ConfigError(f"a tokenizer needs the {error.name} package: pip install 'milepost[hf]'") from None
     except Exception as error:  # transformers' own errors are of many kinds
         said = (str(error) or type(error).__name__).strip().splitlines()[0][:160]
-        raise ConfigError(f"no tokenizer can be loaded from {name}: {said}; give one (tokenizer.json, or bytes), or a .npy file of token ids as text") from None
+        raise ConfigError(
+            f"no tokenizer can be loaded from {name}: {said}; give one (tokenizer.json, or bytes), or a .npy file of token ids as text"
+        ) from None
     return HuggingFaceTokenizer(made, type(made).__name__)
 
 

@@ -36,7 +36,13 @@ KEPT = 2
 """Checkpoints that are kept: the last may be half-written."""
 WHOLE = "whole"
 """A file that says that the checkpoint beside it was written to its end."""
-LORA: dict[str, Any] = {"r": 16, "lora_alpha": 32, "lora_dropout": 0.0, "target_modules": "all-linear", "task_type": "CAUSAL_LM"}
+LORA: dict[str, Any] = {
+    "r": 16,
+    "lora_alpha": 32,
+    "lora_dropout": 0.0,
+    "target_modules": "all-linear",
+    "task_type": "CAUSAL_LM",
+}
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,9 @@ class Tuning:
         if self.batch < 1:
             raise ConfigError(f"a step of tuning reads at least 1 window, got {self.batch}")
         if self.steps < 1 or self.length < 2 or not 0 < self.rate < math.inf:
-            raise ConfigError(f"tuning wants at least 1 step, 2 tokens and a rate above 0, got {self.steps} steps, {self.length} tokens and {self.rate:g}")
+            raise ConfigError(
+                f"tuning wants at least 1 step, 2 tokens and a rate above 0, got {self.steps} steps, {self.length} tokens and {self.rate:g}"
+            )
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -118,7 +126,11 @@ def tune(
     half = {"bf16": torch.cuda.is_bf16_supported(), "fp16": not torch.cuda.is_bf16_supported()} if gpu else {}
     warm = min(WARM_UP, -(-tuning.steps // 10))
     ends = {"num_decay_steps": tuning.decay, "decay_type": "linear"}
-    schedule = {"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": ends} if tuning.decay else {"lr_scheduler_type": "constant_with_warmup"}
+    schedule = (
+        {"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": ends}
+        if tuning.decay
+        else {"lr_scheduler_type": "constant_with_warmup"}
+    )
     with quiet(), around(model) as step:
         args = transformers.TrainingArguments(
             output_dir=str(state), max_steps=tuning.steps, per_device_train_batch_size=tuning.batch, learning_rate=tuning.rate, warmup_steps=warm,
@@ -151,7 +163,12 @@ def _model(source: Source, folder: Path) -> Any:
         config = transformers.AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
         made = model_class(load(folder / "config.json"), transformers)
         return made.from_pretrained(
-            str(source.folder), config=config, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, local_files_only=True
+            str(source.folder),
+            config=config,
+            dtype=torch.float32,
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
         )
 
 
@@ -188,8 +205,16 @@ def _progress(base: Any, tuning: Tuning, tell: Callable[[str], None], before: Ca
             if logs and "loss" in logs and state.is_world_process_zero:
                 each = (time.monotonic() - self.began) / max(1, state.global_step - self.first)
                 left = round(each * (steps - state.global_step))
-                word = "tuning" if not tuning.decay else "recovering" if state.global_step <= steps - tuning.decay else "fine-tuning"
-                tell(f"{word}: step {state.global_step} of {steps}, loss {float(logs['loss']):.4f}, {left // 60} min {left % 60} s left")
+                word = (
+                    "tuning"
+                    if not tuning.decay
+                    else "recovering"
+                    if state.global_step <= steps - tuning.decay
+                    else "fine-tuning"
+                )
+                tell(
+                    f"{word}: step {state.global_step} of {steps}, loss {float(logs['loss']):.4f}, {left // 60} min {left % 60} s left"
+                )
 
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if state.is_world_process_zero:

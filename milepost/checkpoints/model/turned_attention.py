@@ -42,9 +42,15 @@ def turned(model: Any, encodings: Mapping[int, Encoding]) -> Iterator[None]:
     """Within it, the layers of these numbers have these encodings; layers without one do not turn at all."""
     from transformers import AttentionInterface
 
-    modules = [sys.modules[name] for name in sorted({type(part).__module__ for part in model.modules()}) if hasattr(sys.modules.get(name), ROTARY)]
+    modules = [
+        sys.modules[name]
+        for name in sorted({type(part).__module__ for part in model.modules()})
+        if hasattr(sys.modules.get(name), ROTARY)
+    ]
     if not modules or not any(own_attention(part) for part in model.modules()):
-        raise ConfigError(f"{type(model).__name__} does not turn by {ROTARY} and attend by transformers' interface: its rotation can't be taken out of it")
+        raise ConfigError(
+            f"{type(model).__name__} does not turn by {ROTARY} and attend by transformers' interface: its rotation can't be taken out of it"
+        )
     AttentionInterface.register(NAME, _attention(encodings))
     had = [getattr(module, ROTARY) for module in modules]
     try:
@@ -62,13 +68,19 @@ def _as_they_came(q: Tensor, k: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Ten
 
 
 def _attention(encodings: Mapping[int, Encoding]) -> Any:
-    def attention(module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scaling: float | None = None, **more: Any) -> tuple[Tensor, None]:
+    def attention(
+        module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scaling: float | None = None, **more: Any
+    ) -> tuple[Tensor, None]:
         """The attention interface: q (B H L D), k and v (B G L D), the output B L H D."""
         if q.shape[2] != k.shape[2] or mask is not None:
-            raise ValueError(f"turned models read whole texts, without a cache or padding; got {q.shape[2]} queries and {k.shape[2]} keys")
+            raise ValueError(
+                f"turned models read whole texts, without a cache or padding; got {q.shape[2]} queries and {k.shape[2]} keys"
+            )
         scale = q.shape[-1] ** -0.5 if scaling is None else float(scaling)
         window = more.get("sliding_window")
-        at = Layout.dense(q.shape[2], window=window if window is not None and window < q.shape[2] else None, device=q.device)
+        at = Layout.dense(
+            q.shape[2], window=window if window is not None and window < q.shape[2] else None, device=q.device
+        )
         enc = encodings.get(module.layer_idx, Encoding())
         if not waits(enc):
             q, k = enc.query(q, at.pos), enc.key(k, at.pos)
@@ -102,11 +114,21 @@ def proved(model: Any, config: dict[str, Any], own: Mapping[int, Encoding]) -> f
     with turned(model, {}):
         none = case.logits(case.text)
     bases = [enc.base for enc in own.values() if isinstance(enc, RoPE)]
-    with turned(model, {n: enc if waits(enc) else Nudged(enc, (16 + math.log(max(bases, default=1.0))) * 2**-24) for n, enc in own.items()}):
+    with turned(
+        model,
+        {
+            n: enc if waits(enc) else Nudged(enc, (16 + math.log(max(bases, default=1.0))) * 2**-24)
+            for n, enc in own.items()
+        },
+    ):
         nudged = case.logits(case.text)
     off, may, control = apart(ours, plain), case.tolerance + apart(nudged, ours), apart(none, plain)
     if not off <= may:
-        raise ConfigError(f"{type(model).__name__} can't be turned by milepost: with its own ropes logits move by {off:.3g}, and rounding explains {may:.3g}")
+        raise ConfigError(
+            f"{type(model).__name__} can't be turned by milepost: with its own ropes logits move by {off:.3g}, and rounding explains {may:.3g}"
+        )
     if not control > may:
-        raise ConfigError(f"{type(model).__name__}: logits without any rotation are the same up to rounding ({control:.3g}), so nothing can be measured here")
+        raise ConfigError(
+            f"{type(model).__name__}: logits without any rotation are the same up to rounding ({control:.3g}), so nothing can be measured here"
+        )
     return off

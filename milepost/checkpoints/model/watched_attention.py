@@ -53,7 +53,9 @@ def implementation(model: Any, name: str) -> Iterator[None]:
     """The same model with another attention."""
     from transformers import PreTrainedModel
 
-    configs = list({id(part.config): part.config for part in model.modules() if isinstance(part, PreTrainedModel)}.values())
+    configs = list(
+        {id(part.config): part.config for part in model.modules() if isinstance(part, PreTrainedModel)}.values()
+    )
     before = [config._attn_implementation for config in configs]
     try:
         for config in configs:
@@ -71,14 +73,27 @@ def looks(model: Any, run: Callable[[], Any]) -> list[Look]:
     from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
 
     if not any(own_attention(part) for part in model.modules()):
-        raise ValueError(f"attention of {type(model).__name__} can't be watched: its code does not use transformers' attention interface")
+        raise ValueError(
+            f"attention of {type(model).__name__} can't be watched: its code does not use transformers' attention interface"
+        )
     found: list[Look] = []
     was = model.config._attn_implementation
     eager, interface = was == "eager", AttentionInterface()  # type: ignore[no-untyped-call]
 
-    def watch(module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scaling: float | None = None, **more: Any) -> Any:
+    def watch(
+        module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scaling: float | None = None, **more: Any
+    ) -> Any:
         scale = q.shape[-1] ** -0.5 if scaling is None else float(scaling)
-        found.append(Look(_number(module, len(found)), q.detach(), k.detach(), extras(module, scale, more), scale, more.get("sliding_window")))
+        found.append(
+            Look(
+                _number(module, len(found)),
+                q.detach(),
+                k.detach(),
+                extras(module, scale, more),
+                scale,
+                more.get("sliding_window"),
+            )
+        )
         own = own_attention(module) if eager else interface[was]
         return own(module, q, k, v, mask, scaling=scaling, **more)
 
@@ -87,7 +102,9 @@ def looks(model: Any, run: Callable[[], Any]) -> list[Look]:
     with implementation(model, NAME):
         run()
     if not found:
-        raise ValueError(f"attention of {type(model).__name__} can't be watched: its layers did not call the attention interface")
+        raise ValueError(
+            f"attention of {type(model).__name__} can't be watched: its layers did not call the attention interface"
+        )
     return found
 
 
@@ -115,7 +132,11 @@ def _rows(model: Any, run: Callable[[], Any]) -> list[Look]:
     on = "_milepost" in model.__dict__ or any("_milepost" in part.__dict__ for part in model.modules())
     use_engine(model)
     try:
-        with watched(lambda q, k, row, scale: found.append(Look(len(found), q.detach(), k.detach(), KeyRow(row.detach()), scale, None))):
+        with watched(
+            lambda q, k, row, scale: found.append(
+                Look(len(found), q.detach(), k.detach(), KeyRow(row.detach()), scale, None)
+            )
+        ):
             run()
     finally:
         if not on:

@@ -57,7 +57,9 @@ def candidates(spec: RopeSpec, trained: int, target: int, layers: int) -> Iterat
         for stretch in STRETCHES if method != "dynamic" else STRETCHES[:1]:
             factor = target / trained * stretch
             made = replace(plain.extended(round(factor * trained), method), served=target)  # type: ignore[arg-type]
-            yield Candidate(method, repr(made.main.scaling), None if method == "dynamic" else factor, made, by_layer(made, layers))
+            yield Candidate(
+                method, repr(made.main.scaling), None if method == "dynamic" else factor, made, by_layer(made, layers)
+            )
     for method, maps in _maps(trained, target).items():
         for make in maps:
             kept = by_layer(spec, layers)
@@ -99,5 +101,7 @@ def _grouped(rope: RoPE, window: int, trained: int, target: int) -> Encoding:
 
 def _words(enc: Encoding) -> str:
     """A map's own numbers, without the rope that it stands over."""
-    given: dict[str, Any] = {name: getattr(enc, name) for name in ("group", "window", "chunk", "local", "sinks") if hasattr(enc, name)}
+    given: dict[str, Any] = {
+        name: getattr(enc, name) for name in ("group", "window", "chunk", "local", "sinks") if hasattr(enc, name)
+    }
     return ", ".join(f"{name} {value:g}" for name, value in given.items())

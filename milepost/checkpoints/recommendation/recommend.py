@@ -70,7 +70,18 @@ class Recommendation:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        plain = ("model", "family", "trained_length", "target_length", "top", "best", "factor", "works", "exports", "provenance")
+        plain = (
+            "model",
+            "family",
+            "trained_length",
+            "target_length",
+            "top",
+            "best",
+            "factor",
+            "works",
+            "exports",
+            "provenance",
+        )
         lists = ("rows", "tried", "verdict", "notes")
         return {name: getattr(self, name) for name in plain} | {name: list(getattr(self, name)) for name in lists}
 
@@ -94,7 +105,9 @@ def recommend(
     if trained is None:
         raise ConfigError(f"{subject.name} does not say for what length it was trained: give the trained length")
     if target_length <= trained:
-        raise ConfigError(f"{subject.name} was trained for {trained} tokens: {target_length} need no scaling, and there is nothing to recommend")
+        raise ConfigError(
+            f"{subject.name} was trained for {trained} tokens: {target_length} need no scaling, and there is nothing to recommend"
+        )
     read = read_text(text, subject)
     bench = Bench(subject, trained, target_length, read, windows, tell)
     layers = len(subject.inspection.layers)
@@ -124,7 +137,15 @@ def recommend(
 class Bench:
     """One model, one text, one target; every candidate is measured here."""
 
-    def __init__(self, subject: Loaded, trained: int, target: int, text: Text, windows: int | None, tell: Callable[[str, float], None]):
+    def __init__(
+        self,
+        subject: Loaded,
+        trained: int,
+        target: int,
+        text: Text,
+        windows: int | None,
+        tell: Callable[[str, float], None],
+    ):
         self.subject, self.trained, self.target, self.tell = subject, trained, target, tell
         self.end = subject.end
         longest = target if self.end is None or target <= self.end else min(trained, self.end)
@@ -145,7 +166,9 @@ class Bench:
 
     def expect(self, settings: int, methods: int) -> None:
         """How many tokens will be read: for a bar."""
-        self.of = len(self.choose_on) * self.longest * settings + len(self.report_on) * sum(self.lengths) * (1 + methods)
+        self.of = len(self.choose_on) * self.longest * settings + len(self.report_on) * sum(self.lengths) * (
+            1 + methods
+        )
 
     @contextmanager
     def _as(self, one: Candidate) -> Iterator[None]:
@@ -170,9 +193,20 @@ class Bench:
         for method in dict.fromkeys(one.method for one in found):
             mine = [one for one in found if one.method == method]
             best = min(mine, key=lambda one: _rank(lost[one]))
-            takes = next((one for one in mine if one is best or _no_worse(lost[best], lost[one], self.choose_groups)), best)
+            takes = next(
+                (one for one in mine if one is best or _no_worse(lost[best], lost[one], self.choose_groups)), best
+            )
             chosen.append(takes)
-            tried += [{"method": method, "setting": one.setting, "factor": one.factor, "loss": _number(lost[one]), "chosen": one is takes} for one in mine]
+            tried += [
+                {
+                    "method": method,
+                    "setting": one.setting,
+                    "factor": one.factor,
+                    "loss": _number(lost[one]),
+                    "chosen": one is takes,
+                }
+                for one in mine
+            ]
         return chosen, tried
 
     def report(self, found: list[Candidate]) -> list[Row]:
@@ -182,12 +216,22 @@ class Bench:
         rows: list[Row] = []
         for one in found:
             mine, groups = lost[one.method], self.report_groups
-            gain, cost = _paired(mine[self.longest], plain[self.longest], groups), _paired(plain[self.trained], mine[self.trained], groups)
+            gain, cost = (
+                _paired(mine[self.longest], plain[self.longest], groups),
+                _paired(plain[self.trained], mine[self.trained], groups),
+            )
             gap = _paired(plain[self.trained], mine[self.longest], groups)
             base = float(plain[self.trained].mean())
-            reaches = self.longest == self.target and gap.low is not None and (gap.low <= 0 or gap.value <= HURTS * base)
+            reaches = (
+                self.longest == self.target and gap.low is not None and (gap.low <= 0 or gap.value <= HURTS * base)
+            )
             by_length = [{"length": n, **_said(mine[n], groups)} for n in self.lengths]
-            row: Row = {"method": one.method, "setting": one.setting, "factor": one.factor, "config": one.spec is not None or one is NONE}
+            row: Row = {
+                "method": one.method,
+                "setting": one.setting,
+                "factor": one.factor,
+                "config": one.spec is not None or one is NONE,
+            }
             row |= {"whole": one.whole, "reaches": reaches and one.whole}
             numbers = {"gain": _plain(gain), "cost": _plain(cost), "gap": _plain(gap), "loss_by_length": by_length}
             rows.append({**row, **numbers, "spec": one.spec, "windows": mine[self.longest]})
@@ -200,7 +244,11 @@ class Bench:
     def answer(self, rows: list[Row]) -> tuple[Row, Row | None]:
         """The answer, and the best that a config can say (None: nothing helps)."""
         none = next(row for row in rows if row["method"] == "none")
-        helping = [row for row in rows if row is not none and row["whole"] and row["gain"]["low"] is not None and row["gain"]["low"] > 0]
+        helping = [
+            row
+            for row in rows
+            if row is not none and row["whole"] and row["gain"]["low"] is not None and row["gain"]["low"] > 0
+        ]
         configs = [row for row in helping if row["config"]]
         return self._pick(helping) or none, self._pick(configs)
 
@@ -243,6 +291,19 @@ def _plain(one: Mean) -> Row:
 
 def _said(lost: Numbers, groups: Numbers) -> Row:
     if not np.isfinite(lost).all():
-        return {"loss": None, "perplexity": None, "low": None, "high": None, "tokens": 0, "note": "the loss is no number"}
+        return {
+            "loss": None,
+            "perplexity": None,
+            "low": None,
+            "high": None,
+            "tokens": 0,
+            "note": "the loss is no number",
+        }
     one = mean(lost, groups)
-    return {"loss": one.value, "perplexity": float(np.exp(min(one.value, 700.0))), "low": one.low, "high": one.high, "tokens": one.tokens}
+    return {
+        "loss": one.value,
+        "perplexity": float(np.exp(min(one.value, 700.0))),
+        "low": one.low,
+        "high": one.high,
+        "tokens": one.tokens,
+    }

@@ -38,14 +38,18 @@ def advice(subject: Loaded, trained: int, target: int) -> list[str]:
             "(interpolated or tiled), or the positions replaced by rotary or ALiBi ones and the model tuned"
         )
     elif subject.end is not None and subject.spec is None:
-        said.append(f"its table has {subject.end} rows: whether those past {trained} were trained is measured here, and nothing can be set about them")
+        said.append(
+            f"its table has {subject.end} rows: whether those past {trained} were trained is measured here, and nothing can be set about them"
+        )
     if "alibi" in schemes:
         said.append("ALiBi has nothing to set: it goes on in a straight line. What is measured is whether this model still reads there; if not, "
                     "keep texts shorter, or serve with a window of the trained length")  # fmt: skip
     if "t5" in schemes:
         said.append("T5's buckets have nothing to set: all far distances share the last one")
     if subject.spec is not None and any(rope.scaling is not None for rope in subject.spec.ropes().values()):
-        said.append("the checkpoint has a scaling already, which is `none` here; the others replace it, and start from the trained length")
+        said.append(
+            "the checkpoint has a scaling already, which is `none` here; the others replace it, and start from the trained length"
+        )
     return said
 
 
@@ -65,20 +69,30 @@ def verdict(rows: list[Row], top: Row, best: Row | None, trained: int, target: i
     losses = f"it loses {_n(_at(top, target))} nats, where the model as it is loses {_n(_at(none, target))} (at {trained}: {_n(before)})"
     answer = [f"Set {_word(top)}: at {target} tokens {losses}."]
     if top["reaches"]:
-        answer.append(f"The target is reached: the longer context does not hurt. Short texts pay {_n(top['cost']['value'])} nats for it.")
+        answer.append(
+            f"The target is reached: the longer context does not hurt. Short texts pay {_n(top['cost']['value'])} nats for it."
+        )
     else:
         answer.append(
             f"The target is not reached without training: it is still {_n(top['gap']['value'])} nats worse than the model at {trained} tokens. "
             "Tune it at the target length, or ask for less."
         )
-    forgets = [row for row in rows if not row["whole"] and row["gain"]["value"] is not None and row["gain"]["value"] > top["gain"]["value"]]
+    forgets = [
+        row
+        for row in rows
+        if not row["whole"] and row["gain"]["value"] is not None and row["gain"]["value"] > top["gain"]["value"]
+    ]
     if forgets:
         lost = _n(_at(forgets[0], target))
-        answer.append(f"{forgets[0]['method'].capitalize()} loses less, {lost} nats, and forgets all but the last tokens ({forgets[0]['setting']}).")
+        answer.append(
+            f"{forgets[0]['method'].capitalize()} loses less, {lost} nats, and forgets all but the last tokens ({forgets[0]['setting']})."
+        )
     if best is None:
         answer.append("No config can say it: it needs an engine that does, such as milepost's.")
     elif best is not top:
-        answer.append(f"No config can say that; the best that one can say is {_word(best)}, {_n(_at(best, target))} nats.")
+        answer.append(
+            f"No config can say that; the best that one can say is {_word(best)}, {_n(_at(best, target))} nats."
+        )
     return answer
 
 
@@ -87,7 +101,9 @@ def _at(row: Row, length: int) -> float | None:
 
 
 def _word(row: Row) -> str:
-    return str(row["method"] if row["factor"] is None else f"{row['method']} with factor {row['factor']:g}") + ("" if row["config"] else f" ({row['setting']})")
+    return str(row["method"] if row["factor"] is None else f"{row['method']} with factor {row['factor']:g}") + (
+        "" if row["config"] else f" ({row['setting']})"
+    )
 
 
 def _n(value: float | None) -> str:

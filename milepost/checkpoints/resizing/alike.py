@@ -30,12 +30,20 @@ def alike(table: Tensor, sides: tuple[int, ...], prefix: int) -> dict[str, Any]:
     cosine = units @ units[middle]
     for axis, chosen in enumerate(places):
         cosine = cosine.index_select(axis, torch.tensor(chosen))
-    steps = torch.cat([(units.narrow(n, 1, side - 1) * units.narrow(n, 0, side - 1)).sum(-1).flatten() for n, side in enumerate(sides)])
+    steps = torch.cat(
+        [
+            (units.narrow(n, 1, side - 1) * units.narrow(n, 0, side - 1)).sum(-1).flatten()
+            for n, side in enumerate(sides)
+        ]
+    )
     known = steps[steps.isfinite()]
     return {
         "middle": list(middle),
         "places": places,
-        "cosine": [[value if abs(value) <= 2 else None for value in row] for row in cosine.reshape(-1, len(places[-1])).tolist()],
+        "cosine": [
+            [value if abs(value) <= 2 else None for value in row]
+            for row in cosine.reshape(-1, len(places[-1])).tolist()
+        ],
         "neighbours": known.mean().item() if known.numel() else None,
     }
 

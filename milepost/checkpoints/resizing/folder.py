@@ -73,7 +73,11 @@ def _weights(source: Source, name: str, table: Tensor, work: Path) -> int:
 def _index(source: Source, work: Path) -> None:
     """The index of several files: the names that are there, and their bytes."""
     index = dict(load(source.folder / INDEX))
-    index["weight_map"] = {key: file for key, file in index["weight_map"].items() if not (source.patch is None and key.endswith(POSITION_IDS))}
+    index["weight_map"] = {
+        key: file
+        for key, file in index["weight_map"].items()
+        if not (source.patch is None and key.endswith(POSITION_IDS))
+    }
     held = [one for file in sorted(set(index["weight_map"].values())) for one in in_safetensors(work / file).values()]
     total = sum(math.prod(one.shape) * BYTES[one.dtype] for one in held)
     if isinstance(index.get("metadata"), Mapping) and "total_size" in index["metadata"]:
@@ -81,14 +85,21 @@ def _index(source: Source, work: Path) -> None:
     write(work / INDEX, json.dumps(index, indent=2) + "\n")
 
 
-def _configs(source: Source, target: tuple[int, ...], work: Path, others: tuple[str, ...], notes: list[str]) -> dict[str, list[Any]]:
+def _configs(
+    source: Source, target: tuple[int, ...], work: Path, others: tuple[str, ...], notes: list[str]
+) -> dict[str, list[Any]]:
     """config.json, and the files beside it that say the old size; every key that was changed, old and new."""
     if source.patch is None:
         new: dict[str, Any] = {"max_position_embeddings": source.prefix + target[0]}
         if TOKENIZER in others:
             said = dict(load(source.folder / TOKENIZER))
-            write(work / TOKENIZER, json.dumps(said | {"model_max_length": target[0]}, indent=2, ensure_ascii=False) + "\n")
-        notes.append(f"neighbouring rows are {source.sides[0] / target[0]:.3g} of the old distance apart, which the model has not seen: measure, and tune")
+            write(
+                work / TOKENIZER,
+                json.dumps(said | {"model_max_length": target[0]}, indent=2, ensure_ascii=False) + "\n",
+            )
+        notes.append(
+            f"neighbouring rows are {source.sides[0] / target[0]:.3g} of the old distance apart, which the model has not seen: measure, and tune"
+        )
     else:
         high, wide = target[0] * source.patch[0], target[1] * source.patch[1]
         new = {"image_size": high if high == wide else [high, wide]}

@@ -42,7 +42,12 @@ def prove(source: Source, folder: Path, table: Tensor, target: tuple[int, ...], 
     held = _table(loaded)
     same = held.shape == table.shape and torch.equal(held, table.to(held.dtype))
     checks.append(
-        Check("the table", same, f"{tuple(held.shape)} in the loaded model" + (", bit-equal to what was resized" if same else ": not what was resized"))
+        Check(
+            "the table",
+            same,
+            f"{tuple(held.shape)} in the loaded model"
+            + (", bit-equal to what was resized" if same else ": not what was resized"),
+        )
     )
     if source.patch is None:
         return [*checks, _runs(loaded, target[0])]
@@ -57,19 +62,35 @@ def _load(source: Source, folder: Path) -> tuple[Any, str]:
     made: Any = getattr(transformers, names[0]) if names else transformers.AutoModel
     try:
         with quiet():
-            how = {"dtype": torch.float32, "use_safetensors": True, "local_files_only": True, "output_loading_info": True}
+            how = {
+                "dtype": torch.float32,
+                "use_safetensors": True,
+                "local_files_only": True,
+                "output_loading_info": True,
+            }
             model, told = made.from_pretrained(str(folder), **how)
     except Exception as error:  # transformers' own errors are of many kinds
         return None, f"transformers can't load it: {first_line(error)}"
-    wrong = [*map(str, told["missing_keys"]), *map(str, told["mismatched_keys"])] if names else list(map(str, told["mismatched_keys"]))
+    wrong = (
+        [*map(str, told["missing_keys"]), *map(str, told["mismatched_keys"])]
+        if names
+        else list(map(str, told["mismatched_keys"]))
+    )
     if wrong:
-        return None, f"{made.__name__} of transformers misses {len(wrong)} weights, or has other shapes: {sorted(wrong)[0]}"
+        return (
+            None,
+            f"{made.__name__} of transformers misses {len(wrong)} weights, or has other shapes: {sorted(wrong)[0]}",
+        )
     return model.eval(), f"{made.__name__} of transformers takes every weight"
 
 
 def _embeddings(model: Any) -> Any:
     """The module that holds the table."""
-    return next(module for module in model.modules() if hasattr(module, "position_embeddings") and not hasattr(module, "encoder"))
+    return next(
+        module
+        for module in model.modules()
+        if hasattr(module, "position_embeddings") and not hasattr(module, "encoder")
+    )
 
 
 def _table(model: Any) -> Tensor:
@@ -94,16 +115,22 @@ def _interpolation(source: Source, new: Any, table: Tensor, target: tuple[int, .
         return Check(name, False, f"the source: {sentence}")
     assert source.patch is not None
     height, width = target[0] * source.patch[0], target[1] * source.patch[1]
-    own = _embeddings(old).interpolate_pos_encoding(torch.zeros(1, source.prefix + target[0] * target[1], table.shape[-1]), height, width)
+    own = _embeddings(old).interpolate_pos_encoding(
+        torch.zeros(1, source.prefix + target[0] * target[1], table.shape[-1]), height, width
+    )
     if not torch.equal(own.to(table.dtype), table):
-        return Check(name, False, f"transformers' own interpolation differs by up to {(own - table).abs().max().item():.2e}")
+        return Check(
+            name, False, f"transformers' own interpolation differs by up to {(own - table).abs().max().item():.2e}"
+        )
     if table.dtype != torch.float32:
         return Check(name, True, f"bit-equal to transformers' own, once that is rounded to {str(table.dtype)[6:]}")
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randn(2, int(source.config.get("num_channels", 3)), height, width, generator=generator)
     how = {} if source.family in SQUARE else {"interpolate_pos_encoding": True}
     worst = (new(pixels)[0] - old(pixels, **how)[0]).abs().max().item()
-    return Check(name, worst == 0.0, f"bit-equal to transformers' own; outputs for two random images differ by {worst:.1e}")
+    return Check(
+        name, worst == 0.0, f"bit-equal to transformers' own; outputs for two random images differ by {worst:.1e}"
+    )
 
 
 @torch.no_grad()
@@ -114,4 +141,6 @@ def _runs(model: Any, length: int) -> Check:
         fine = bool(torch.isfinite(model(ids)[0]).all())
     except Exception as error:  # transformers' own errors are of many kinds
         return Check("runs", False, f"a text of {length} tokens: {first_line(error)}")
-    return Check("runs", fine, f"a text of {length} tokens gives {'finite numbers' if fine else 'numbers that are not finite'}")
+    return Check(
+        "runs", fine, f"a text of {length} tokens gives {'finite numbers' if fine else 'numbers that are not finite'}"
+    )

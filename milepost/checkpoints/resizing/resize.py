@@ -68,7 +68,11 @@ class Resized:
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         plain = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {"schema": SCHEMA, "ok": self.ok, **{name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}}
+        return {
+            "schema": SCHEMA,
+            "ok": self.ok,
+            **{name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()},
+        }
 
 
 def resize(
@@ -99,7 +103,9 @@ def resize(
 
     from milepost.report.resized import save
 
-    stored = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}[source.held.dtype]
+    stored = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}[
+        source.held.dtype
+    ]
     old = values(source.held).to(stored)
     table = resize_table(old, source=source.sides, target=target, prefix=source.prefix, mode=mode, antialias=smooth)
     work = beside(folder)
@@ -112,7 +118,9 @@ def resize(
         asked = provenance(grid=list(target), mode=how, source=list(source.sides), prefix=source.prefix)
         about = (source.family, source.held.name, source.sides, target, source.prefix, how, changed)
         looks = {"before": alike(old, source.sides, source.prefix), "after": alike(table, target, source.prefix)}
-        done = Resized(str(model), str(folder), *about, looks, tuple(check.row() for check in checks), left_out, notes, asked)
+        done = Resized(
+            str(model), str(folder), *about, looks, tuple(check.row() for check in checks), left_out, notes, asked
+        )
         told = done.to_json()
         write_json(work / TOLD, {"resized": {key: value for key, value in told.items() if key != "alike"}})
         save(told, work / "milepost")
@@ -130,7 +138,9 @@ def _check(source: Source, target: tuple[int, ...]) -> None:
     if target == source.sides:
         raise Refused(f"the table is for {said} already: there is nothing to resize")
     if source.patch is None and target[0] < source.sides[0]:
-        raise Refused(f"the table has {said} positions, and its first {asked} serve a text of {asked} tokens as they are: there is nothing to resize")
+        raise Refused(
+            f"the table has {said} positions, and its first {asked} serve a text of {asked} tokens as they are: there is nothing to resize"
+        )
     if source.family in SQUARE and target[0] != target[1]:
         raise Refused(
             f"transformers reads the table of {source.family} as a square, and resamples it by itself for an image of {asked} patches: "

@@ -52,13 +52,18 @@ def open_table(model: str | Path, *, text: bool) -> Source:
     folder = _folder(str(model))
     config = load(folder / "config.json")
     if any(part.get("quantization_config") or part.get("compression_config") for part in parts_of(config)):
-        raise ConfigError("the model is quantised (quantization_config): resize the unquantised one, and quantise the result")
+        raise ConfigError(
+            "the model is quantised (quantization_config): resize the unquantised one, and quantise the result"
+        )
     family = str(config.get("model_type"))
     known = ", ".join(TEXTS if text else IMAGES)
     if family not in (TEXTS if text else IMAGES):
         other = "--length" if family in TEXTS else "--grid" if family in IMAGES else None
         what = "a length" if text else "a grid"
-        raise Refused(f"{short(family)} has no table of {what} that resize knows: it knows {known}" + (f"; this model takes {other}" if other else ""))
+        raise Refused(
+            f"{short(family)} has no table of {what} that resize knows: it knows {known}"
+            + (f"; this model takes {other}" if other else "")
+        )
     tensors, word = in_folder(folder)
     if not tensors:
         raise ConfigError(word)
@@ -69,7 +74,9 @@ def open_table(model: str | Path, *, text: bool) -> Source:
             f"{folder} must have one table of positions (a tensor whose name ends in {TABLES[0]}), got {len(found)}{f': {names}' if names else ''}"
         )
     if not found[0].plain:
-        raise ConfigError(f"the table {found[0].name} is stored as {found[0].dtype}, which is quantised: resize the unquantised model")
+        raise ConfigError(
+            f"the table {found[0].name} is stored as {found[0].dtype}, which is quantised: resize the unquantised model"
+        )
     made = _text(config, family, found[0]) if text else _image(config, family, found[0])
     return Source(str(model), folder, config, family, found[0], *made)
 
@@ -79,7 +86,9 @@ def _folder(model: str) -> Path:
     if path.is_dir() and (path / "config.json").is_file():
         return path.resolve()
     if path.exists():
-        raise ConfigError(f"{path} has no config.json beside its weights: a checkpoint to resize is a folder with config.json and *.safetensors")
+        raise ConfigError(
+            f"{path} has no config.json beside its weights: a checkpoint to resize is a folder with config.json and *.safetensors"
+        )
     from milepost.checkpoints.files.source import from_hub
 
     return from_hub(model)
@@ -111,10 +120,14 @@ def _text(config: Mapping[str, Any], family: str, held: Held) -> tuple[int, tupl
     """Rows before position 0, and the length."""
     kind = config.get("position_embedding_type", "absolute")
     if kind != "absolute":
-        raise Refused(f"its positions are {short(kind)} (position_embedding_type): only a table of absolute ones is resized here")
+        raise Refused(
+            f"its positions are {short(kind)} (position_embedding_type): only a table of absolute ones is resized here"
+        )
     padding = config.get("pad_token_id", 1)
     prefix = (padding if type(padding) is int else 1) + 1 if family in AFTER_PADDING else 0
     rows, said = held.shape[0], config.get("max_position_embeddings", 512)
     if rows != said or rows <= prefix:
-        raise ConfigError(f"config.json says max_position_embeddings = {short(said)}, and {held.name} has {rows} rows: put the config right first")
+        raise ConfigError(
+            f"config.json says max_position_embeddings = {short(said)}, and {held.name} has {rows} rows: put the config right first"
+        )
     return prefix, (rows - prefix,), None

@@ -28,7 +28,13 @@ from milepost.encodings.t5 import T5
 
 SAID = 4
 """Tokens said one by one after the text is read."""
-OUT = {"BloomAttention": "dense", "FalconAttention": "dense", "MptAttention": "out_proj", "T5Attention": "o", "MT5Attention": "o"}
+OUT = {
+    "BloomAttention": "dense",
+    "FalconAttention": "dense",
+    "MptAttention": "out_proj",
+    "T5Attention": "o",
+    "MT5Attention": "o",
+}
 """Attention classes, and the name of what their output goes through."""
 TWICE = "transformers' own code does this, not the checkpoint: its eager Falcon adds ALiBi to the mask, and again to the logits"
 
@@ -47,15 +53,28 @@ def biases(case: Case) -> list[Check]:
 
 def _known(case: Case, check: Check, implementation: str) -> Check:
     """A fault of transformers is said to be one; a warning where the model was loaded with another implementation, which has it not."""
-    if not (case.model_type == "falcon" and implementation == "eager" and check.verdict == "FAIL" and "twice" in check.sentence):
+    if not (
+        case.model_type == "falcon"
+        and implementation == "eager"
+        and check.verdict == "FAIL"
+        and "twice" in check.sentence
+    ):
         return check
     own, said = case.attention, f"{check.sentence}; {TWICE}"
-    return replace(check, sentence=said) if own == implementation else replace(check, verdict="WARN", sentence=f"{said}. This model was loaded with {own}")
+    return (
+        replace(check, sentence=said)
+        if own == implementation
+        else replace(check, verdict="WARN", sentence=f"{said}. This model was loaded with {own}")
+    )
 
 
 def _attentions(model: nn.Module) -> list[Any]:
     """The self-attention modules whose bias is known."""
-    named = [(name, part) for name, part in model.named_modules() if type(part).__name__ in OUT and not name.endswith("EncDecAttention")]
+    named = [
+        (name, part)
+        for name, part in model.named_modules()
+        if type(part).__name__ in OUT and not name.endswith("EncDecAttention")
+    ]
     rotary = not getattr(getattr(model, "config", None), "alibi", True)  # Falcon has either
     return [] if rotary else [part for _, part in named]
 
@@ -74,7 +93,9 @@ def _probe(case: Case, parts: list[Any], implementation: str) -> list[Check]:
     checks = []
     for turn, (when, first) in enumerate((("reading", 0), ("saying", count - said))):
         worst: tuple[float, float, int, float, str] | None = None
-        for number, part, got in [(n, part, found[turn].get(id(part))) for found in passes for n, part in enumerate(parts)]:
+        for number, part, got in [
+            (n, part, found[turn].get(id(part))) for found in passes for n, part in enumerate(parts)
+        ]:
             if not got:
                 continue  # an encoder says nothing
             seen = torch.cat(got, 1)[0, :, :, :count].double().cpu().transpose(0, 1)
@@ -88,13 +109,21 @@ def _probe(case: Case, parts: list[Any], implementation: str) -> list[Check]:
         if worst is not None:
             off, allowed, number, flat, cause = worst
             right = Check(
-                f"bias, {when}, {implementation}", "PASS", f"attention weights are those of the bias in all {len(parts)} layers", off, allowed, flat, "weight"
+                f"bias, {when}, {implementation}",
+                "PASS",
+                f"attention weights are those of the bias in all {len(parts)} layers",
+                off,
+                allowed,
+                flat,
+                "weight",
             )
             checks.append(judged(right, f"layer {number}: {cause}", "the bias of this model is the same for all keys"))
     return checks
 
 
-def _weights(case: Case, parts: list[Any], count: int, said: int, masked: bool) -> tuple[dict[int, list[Tensor]], dict[int, list[Tensor]]]:
+def _weights(
+    case: Case, parts: list[Any], count: int, said: int, masked: bool
+) -> tuple[dict[int, list[Tensor]], dict[int, list[Tensor]]]:
     """The weights of every layer while all but ``said`` tokens are read, and at each of the others. With a mask of ones some models take another path."""
     ids = case.tokens(count)
 
@@ -102,10 +131,14 @@ def _weights(case: Case, parts: list[Any], count: int, said: int, masked: bool) 
         return {"attention_mask": torch.ones(1, tokens, dtype=torch.long, device=case.device)} if masked else {}
 
     with _silenced(parts) as weights:
-        out = case.run(ids[:, : count - said], use_cache=True, **({"input_ids": ids} if case.both else mask(count - said)))
+        out = case.run(
+            ids[:, : count - said], use_cache=True, **({"input_ids": ids} if case.both else mask(count - said))
+        )
         reading = {id(part): weights.pop(id(part), []) for part in parts}
         for t in range(count - said, count):
-            more = {"encoder_outputs": (out.encoder_last_hidden_state,), "input_ids": None} if case.both else mask(t + 1)
+            more = (
+                {"encoder_outputs": (out.encoder_last_hidden_state,), "input_ids": None} if case.both else mask(t + 1)
+            )
             out = case.run(ids[:, t : t + 1], past_key_values=out.past_key_values, use_cache=True, **more)
     return reading, weights
 
@@ -120,7 +153,11 @@ def _softmax(bias: Tensor, first: int, part: Any) -> Tensor:
 
 
 def _cause(seen: Tensor, bias: Tensor, first: int, part: Any, allowed: float) -> str:
-    for times, words in ((0.0, "there is no bias: all keys count alike"), (2.0, "the bias is there twice"), (-1.0, "the bias has the wrong sign")):
+    for times, words in (
+        (0.0, "there is no bias: all keys count alike"),
+        (2.0, "the bias is there twice"),
+        (-1.0, "the bias has the wrong sign"),
+    ):
         if float((seen - _softmax(times * bias, first, part)).abs().max()) <= 4 * allowed:
             return words
     return "the weights are not those of the bias that the model type and its heads ask for"
@@ -168,8 +205,12 @@ def _silence(part: Any, found: dict[int, list[Tensor]]) -> list[Callable[[], Any
 
     hooks = [getattr(part, OUT[kind]).register_forward_pre_hook(note)]
     if "T5" in kind:
-        hooks += [getattr(part, name).register_forward_hook(lambda _, __, out: torch.zeros_like(out)) for name in ("q", "k")]
-        hooks.append(part.v.register_forward_hook(lambda _, __, out: one_hot(_by_head(out, _head_dim(part))).flatten(-2)))
+        hooks += [
+            getattr(part, name).register_forward_hook(lambda _, __, out: torch.zeros_like(out)) for name in ("q", "k")
+        ]
+        hooks.append(
+            part.v.register_forward_hook(lambda _, __, out: one_hot(_by_head(out, _head_dim(part))).flatten(-2))
+        )
     elif kind == "MptAttention":
         hooks.append(part.Wqkv.register_forward_hook(lambda _, __, out: _fused(out, part, one_hot)))
     else:
@@ -184,7 +225,10 @@ def _silence(part: Any, found: dict[int, list[Tensor]]) -> list[Callable[[], Any
 
         had = part.__dict__.get(name)
         part.__dict__[name] = silent
-        return [*(hook.remove for hook in hooks), lambda: part.__dict__.pop(name) if had is None else part.__dict__.update({name: had})]
+        return [
+            *(hook.remove for hook in hooks),
+            lambda: part.__dict__.pop(name) if had is None else part.__dict__.update({name: had}),
+        ]
     return [hook.remove for hook in hooks]
 
 
@@ -201,8 +245,18 @@ def _expected(part: Any, parts: list[Any], case: Case) -> Callable[[int, int, in
     kind = type(part).__name__
     if "T5" in kind:
         side = [p for p in parts if p.is_decoder == part.is_decoder]
-        table = next(p for p in side if p.has_relative_attention_bias).relative_attention_bias.weight.detach().double().cpu()
-        buckets = T5(part.n_heads, "causal" if part.is_decoder else "bidirectional", part.relative_attention_num_buckets, part.relative_attention_max_distance)
+        table = (
+            next(p for p in side if p.has_relative_attention_bias)
+            .relative_attention_bias.weight.detach()
+            .double()
+            .cpu()
+        )
+        buckets = T5(
+            part.n_heads,
+            "causal" if part.is_decoder else "bidirectional",
+            part.relative_attention_num_buckets,
+            part.relative_attention_max_distance,
+        )
 
         def by_bucket(queries: int, keys: int, first: int) -> Tensor:
             distance = torch.arange(queries)[:, None] + first - torch.arange(keys)[None, :]
@@ -238,7 +292,11 @@ def without_bias(model: Any) -> Iterator[None]:
             name = "build_mpt_alibi_tensor" if hasattr(part, "build_mpt_alibi_tensor") else "build_alibi_tensor"
             undo.append(_replaced(part, name))
     module = sys.modules.get(type(model).__module__)
-    undo += [_replaced(module, name) for name in ("build_alibi_tensor", "_get_alibi_slopes") if module is not None and hasattr(module, name)]
+    undo += [
+        _replaced(module, name)
+        for name in ("build_alibi_tensor", "_get_alibi_slopes")
+        if module is not None and hasattr(module, name)
+    ]
     try:
         yield
     finally:

@@ -31,7 +31,9 @@ def why_frequencies(live: Live, rope: Rope, spec: RopeSpec, length: int) -> str:
     if not bool(torch.isfinite(w).all()):
         return "they are not numbers: the table was never initialised, as after a lazy load (meta device, to_empty)"
     if bool((w.abs() * live.low <= live.may).all()):
-        return "they are all zero: the table was never initialised (a lazy load: meta device, to_empty), or nothing turns"
+        return (
+            "they are all zero: the table was never initialised (a lazy load: meta device, to_empty), or nothing turns"
+        )
     for kind, other in spec.kinds:
         if other is not None and other != rope and live.is_table(other.spectrum(length).tensor()):
             return f"they are those of the {kind} layers: two kinds of layers are swapped"
@@ -88,9 +90,13 @@ def why_position(unit: Tensor, at: int, live: Tensor, may: Tensor, spec: RopeSpe
     if not bool(torch.isfinite(unit.abs()).all()):
         return f"position {at} gives no number"
     ends = [n for n in (spec.served, spec.trained, spec.scaled) if n]
-    tried = {at % n: f"positions are wrapped at {n}, a table's end" for n in ends} | {n - 1: f"positions are held at {n - 1}, a table's end" for n in ends}
+    tried = {at % n: f"positions are wrapped at {n}, a table's end" for n in ends} | {
+        n - 1: f"positions are held at {n - 1}, a table's end" for n in ends
+    }
     for dtype in (torch.bfloat16, torch.float16):
-        tried.setdefault(int(torch.tensor(float(min(at, 65504))).to(dtype)), f"positions are in {str(dtype).removeprefix('torch.')}")
+        tried.setdefault(
+            int(torch.tensor(float(min(at, 65504))).to(dtype)), f"positions are in {str(dtype).removeprefix('torch.')}"
+        )
     for other, words in tried.items():
         line = torch.polar(torch.ones_like(live), other * live)
         if other != at and bool(((unit - line).abs() <= 4 * may).all()):

@@ -46,11 +46,33 @@ def frequencies(case: Case) -> list[Check]:
         why = f"{', '.join(runs[0].functions) or 'no function named apply...rotary...'} of the model's code was never called"
         return [*found, Check("frequencies", "BLIND", f"nothing is proved: {why}")]
     if any(layer.turn.silent for layer in seen):
-        return [*found, Check("frequencies", "BLIND", "nothing is proved: q or k is zero in every channel, so that no turn can be seen")]
+        return [
+            *found,
+            Check(
+                "frequencies",
+                "BLIND",
+                "nothing is proved: q or k is zero in every channel, so that no turn can be seen",
+            ),
+        ]
     found += [_size(case, seen), _pairing(case, seen)]
-    if found[1].verdict == "FAIL" or (found[2].verdict == "FAIL" and any(layer.turn.left > EXPLAINED for layer in seen)):
-        return [*found, Check("frequencies", "BLIND", f"can't be measured while the {found[1 if found[1].verdict == 'FAIL' else 2].name} is wrong")]
-    return [*found, _frequencies(case, seen), _temperature(case, seen), _positions(case, runs, seen), _precision(case, seen)]
+    if found[1].verdict == "FAIL" or (
+        found[2].verdict == "FAIL" and any(layer.turn.left > EXPLAINED for layer in seen)
+    ):
+        return [
+            *found,
+            Check(
+                "frequencies",
+                "BLIND",
+                f"can't be measured while the {found[1 if found[1].verdict == 'FAIL' else 2].name} is wrong",
+            ),
+        ]
+    return [
+        *found,
+        _frequencies(case, seen),
+        _temperature(case, seen),
+        _positions(case, runs, seen),
+        _precision(case, seen),
+    ]
 
 
 # -- measuring -------------------------------------------------------------------------------------------------------
@@ -155,7 +177,9 @@ def _read(case: Case, spec: RopeSpec, places: list[int], last: int, length: int,
     for n, calls in sorted(sides.items()):
         rope = spec.layer(n if spec.layers else 0) if n < case.layers else None
         for side, (given, got) in enumerate(calls):
-            if rope is not None and bool(torch.isfinite(given).all()):  # after a layer that gives no numbers, none can be measured
+            if rope is not None and bool(
+                torch.isfinite(given).all()
+            ):  # after a layer that gives no numbers, none can be measured
                 turn = measure(given, got, len(places), rope)
                 if side == 1 and n in cached:
                     later = measure(given, cached[n], len(places), rope)
@@ -170,27 +194,58 @@ def _read(case: Case, spec: RopeSpec, places: list[int], last: int, length: int,
 def _layers(case: Case, spec: RopeSpec, run: Run) -> Check:
     wanted = {n for n in range(case.layers) if spec.layer(n if spec.layers else 0) is not None}
     if not run.functions:
-        return Check("layers", "BLIND", "nothing is proved: the model's code has no function named apply...rotary... to watch")
+        return Check(
+            "layers", "BLIND", "nothing is proved: the model's code has no function named apply...rotary... to watch"
+        )
     if run.turned != wanted:
         missing, more = sorted(wanted - run.turned), sorted(run.turned - wanted)
-        said = [f"{words} {_some(n)}" for words, n in (("the config has layers turn that don't:", missing), ("layers turn that should not:", more)) if n]
+        said = [
+            f"{words} {_some(n)}"
+            for words, n in (
+                ("the config has layers turn that don't:", missing),
+                ("layers turn that should not:", more),
+            )
+            if n
+        ]
         return Check("layers", "FAIL", "; ".join(said), len(missing) + len(more), 0, unit="layers")
     still = case.layers - len(wanted)
-    return Check("layers", "PASS", f"{len(wanted)} of {case.layers} layers turn q and k" + (f", {still} do not, as asked" if still else ""), 0, 0, 1, "layers")
+    return Check(
+        "layers",
+        "PASS",
+        f"{len(wanted)} of {case.layers} layers turn q and k" + (f", {still} do not, as asked" if still else ""),
+        0,
+        0,
+        1,
+        "layers",
+    )
 
 
 def _size(case: Case, seen: list[Seen]) -> Check:
     name = "rotary size"
     for s in seen:
         asked, width, size = s.rope.rotary, s.turn.width, s.turn.size
-        slow = float(s.w[-1]) * float(s.pos.max()) < 1e-4  # a pair so slow that it does not move could be taken for one that stands still
+        slow = (
+            float(s.w[-1]) * float(s.pos.max()) < 1e-4
+        )  # a pair so slow that it does not move could be taken for one that stands still
         if width not in (s.rope.head_dim, asked) or size > asked or (size < asked and not slow):
             wrong = size if width in (s.rope.head_dim, asked) else width
             return Check(
-                name, "FAIL", f"{_at(s)} turns {wrong} channels of a head of {s.rope.head_dim}; the config asks for {asked}", wrong, asked, unit="channels"
+                name,
+                "FAIL",
+                f"{_at(s)} turns {wrong} channels of a head of {s.rope.head_dim}; the config asks for {asked}",
+                wrong,
+                asked,
+                unit="channels",
             )
     rope = case.spec.main if case.spec is not None else seen[0].rope
-    return Check(name, "PASS", f"{rope.rotary} of {rope.head_dim} channels turn, the others are untouched", rope.rotary, rope.rotary, unit="channels")
+    return Check(
+        name,
+        "PASS",
+        f"{rope.rotary} of {rope.head_dim} channels turn, the others are untouched",
+        rope.rotary,
+        rope.rotary,
+        unit="channels",
+    )
 
 
 def _pairing(case: Case, seen: list[Seen]) -> Check:
@@ -200,10 +255,27 @@ def _pairing(case: Case, seen: list[Seen]) -> Check:
         return Check("pairing", "BLIND", "can't be measured: what comes out of the rotary function is no number")
     if worst.turn.pairing != worst.rope.pairing:
         return Check(
-            "pairing", "FAIL", f"{_at(worst)} forms {worst.turn.pairing} pairs; the model type has {worst.rope.pairing} ones", 1.0, allowed, unit="left over"
+            "pairing",
+            "FAIL",
+            f"{_at(worst)} forms {worst.turn.pairing} pairs; the model type has {worst.rope.pairing} ones",
+            1.0,
+            allowed,
+            unit="left over",
         )
-    right = Check("pairing", "PASS", f"{worst.rope.pairing} pairs, turned by one angle in all heads", left, allowed, 1.0, "left over")
-    return judged(right, f"{_at(worst)}: no turn of {worst.rope.pairing} pairs, nor of others, explains what it does to q and k", "")
+    right = Check(
+        "pairing",
+        "PASS",
+        f"{worst.rope.pairing} pairs, turned by one angle in all heads",
+        left,
+        allowed,
+        1.0,
+        "left over",
+    )
+    return judged(
+        right,
+        f"{_at(worst)}: no turn of {worst.rope.pairing} pairs, nor of others, explains what it does to q and k",
+        "",
+    )
 
 
 def _frequencies(case: Case, seen: list[Seen]) -> Check:
@@ -212,7 +284,9 @@ def _frequencies(case: Case, seen: list[Seen]) -> Check:
     off = [_ratio((s.live - s.w).abs() * s.low, s.may(float(s.low))) for s in seen]
     worst = max(range(len(seen)), key=lambda n: _rank(off[n]))
     s = seen[worst]
-    bent = (s.rope.plain().tensor() ** (math.log(s.rope.base * 1.01) / math.log(s.rope.base)) - s.rope.plain().tensor()).abs() * s.low
+    bent = (
+        s.rope.plain().tensor() ** (math.log(s.rope.base * 1.01) / math.log(s.rope.base)) - s.rope.plain().tensor()
+    ).abs() * s.low
     control = float((bent / s.may(float(s.low))).max())
     kinds = len({x.rope for x in seen})
     relative = float(((s.live - s.w).abs() / s.w.clamp_min(1e-30)).max())
@@ -238,8 +312,20 @@ def _temperature(case: Case, seen: list[Seen]) -> Check:
         return Check("temperature", "BLIND", "nothing is proved: q and k were not seen together")
     off, s, got, asked = worst
     softmax = "" if s.rope.softmax == 1 else f" (times {s.rope.softmax:.6g} on the softmax, not measured)"
-    right = Check("temperature", "PASS", f"turning multiplies logits by {got:.6g}, as asked{softmax}", off, 8 * case.eps, 1.0, "relative")
-    return judged(right, f"{_at(s)} multiplies logits by {got:.6g}; the config asks for {asked:.6g}; {why_temperature(got, asked)}", "")
+    right = Check(
+        "temperature",
+        "PASS",
+        f"turning multiplies logits by {got:.6g}, as asked{softmax}",
+        off,
+        8 * case.eps,
+        1.0,
+        "relative",
+    )
+    return judged(
+        right,
+        f"{_at(s)} multiplies logits by {got:.6g}; the config asks for {asked:.6g}; {why_temperature(got, asked)}",
+        "",
+    )
 
 
 def _positions(case: Case, runs: list[Run], seen: list[Seen]) -> Check:
@@ -272,7 +358,11 @@ def _positions(case: Case, runs: list[Run], seen: list[Seen]) -> Check:
     ended = runs[0].ended
     right = Check("positions", "PASS", f"angles grow evenly from 0 to {far}, at {', '.join(map(str, shown))} too" + (f"; {ended}" if ended else ""),
                   worst, 1.0, control, "of rounding")  # fmt: skip
-    return judged(right, f"{_at(where)}: {words}", "two neighbours at 257, or the last position and the first, can't be told apart")
+    return judged(
+        right,
+        f"{_at(where)}: {words}",
+        "two neighbours at 257, or the last position and the first, can't be told apart",
+    )
 
 
 def _twice(slope: float) -> str:
@@ -300,7 +390,12 @@ def _precision(case: Case, seen: list[Seen]) -> Check:
         control = max(control, _ratio((s.w.bfloat16().double() - s.w).abs() * s.low, s.found.may))
     numbers: dict[str, Any] = {"measured": off, "allowed": 1.0, "control": control, "unit": "of rounding"}
     if narrow:
-        return Check("precision", "FAIL", f"in half precision: {_some(narrow)}; model.to(dtype) rounds every buffer, load with dtype= instead", **numbers)
+        return Check(
+            "precision",
+            "FAIL",
+            f"in half precision: {_some(narrow)}; model.to(dtype) rounds every buffer, load with dtype= instead",
+            **numbers,
+        )
     if not off <= 1:
         return Check("precision", "BLIND", "can't be judged while the frequencies are wrong", **numbers)
     right = Check("precision", "PASS", "no table is in half precision, and none was", **numbers)

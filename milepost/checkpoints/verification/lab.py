@@ -33,7 +33,10 @@ class LabCase:
         room = model.shape.length if model.end is None else model.end
         self.length = max(2, min(TOKENS, room))
         draw = torch.Generator().manual_seed(0)
-        self.text, self.other = (torch.randint(model.shape.vocabulary, (1, n), generator=draw).to(model.device) for n in (self.length, BEFORE))
+        self.text, self.other = (
+            torch.randint(model.shape.vocabulary, (1, n), generator=draw).to(model.device)
+            for n in (self.length, BEFORE)
+        )
         self.alone = self.logits(self.text)
         with torch.no_grad():
             exact = copy.deepcopy(model).double()(self.text)
@@ -53,10 +56,14 @@ class LabCase:
 
     def check(self, name: str, found: Tensor, right: str, wrong: str) -> Check:
         """The same text gives the same logits, however it is laid out."""
-        return judged(Check(name, "PASS", right, apart(found, self.alone), self.tolerance, self.shuffled, "logits"), wrong, BLIND)
+        return judged(
+            Check(name, "PASS", right, apart(found, self.alone), self.tolerance, self.shuffled, "logits"), wrong, BLIND
+        )
 
 
-def verify_lab(folder: Path, device: str, dtype: torch.dtype, tell: Callable[[str], None]) -> tuple[Decoder, list[Check]]:
+def verify_lab(
+    folder: Path, device: str, dtype: torch.dtype, tell: Callable[[str], None]
+) -> tuple[Decoder, list[Check]]:
     """Every check of a lab model."""
     model = load(folder).to(device, dtype).eval()
     tell("checking laws")
@@ -82,9 +89,13 @@ def _laws(model: Decoder) -> list[Check]:
 
 
 def _cached(case: LabCase) -> Check:
-    caches = case.model.caches() if not (case.model.length_dependent and "embed" in case.model.encodings[0].points) else None
+    caches = (
+        case.model.caches() if not (case.model.length_dependent and "embed" in case.model.encodings[0].points) else None
+    )
     if caches is None:
-        return Check("cached", "NONE", "its embedding depends on the length of the whole text: there is no cache for it")
+        return Check(
+            "cached", "NONE", "its embedding depends on the length of the whole text: there is no cache for it"
+        )
     with torch.no_grad():
         first = case.model(case.text[:, :-4], caches=caches)
         rest = [case.model(case.text[:, t : t + 1], caches=caches) for t in range(case.length - 4, case.length)]
@@ -101,13 +112,23 @@ def _padded(case: LabCase) -> Check:
     mask[:, :BEFORE] = False
     ids = torch.cat([torch.zeros_like(case.other), case.text], 1)
     found = case.logits(ids, Layout.padded(mask))[:, BEFORE:]
-    return case.check("padded", found, "padding on the left changes nothing", "padding on the left changes the logits: positions don't follow it")
+    return case.check(
+        "padded",
+        found,
+        "padding on the left changes nothing",
+        "padding on the left changes the logits: positions don't follow it",
+    )
 
 
 def _packed(case: LabCase) -> Check:
     ids = torch.cat([case.other, case.text], 1)
     found = case.logits(ids, Layout.packed([BEFORE, case.length], device=case.model.device))[:, BEFORE:]
-    return case.check("packed", found, "another text before it in its row changes nothing", "a text before it in its row changes the logits")
+    return case.check(
+        "packed",
+        found,
+        "another text before it in its row changes nothing",
+        "a text before it in its row changes the logits",
+    )
 
 
 def _reload(case: LabCase) -> Check:
@@ -115,4 +136,9 @@ def _reload(case: LabCase) -> Check:
         again: Any = load(save(case.model, Path(folder))).to(case.model.device, next(case.model.parameters()).dtype)
         with torch.no_grad():
             found = again(case.text).double()
-    return case.check("reload", found, "saved and loaded again, it gives the same logits", "saved and loaded again, it gives other logits")
+    return case.check(
+        "reload",
+        found,
+        "saved and loaded again, it gives the same logits",
+        "saved and loaded again, it gives other logits",
+    )

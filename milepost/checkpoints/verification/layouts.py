@@ -84,7 +84,9 @@ def _unaided(case: Case, long: Tensor, short: Tensor) -> str:
     mask[:, :pad] = 0
     found = apart(case.logits(ids, attention_mask=mask)[:, pad:], case.logits(short))
     return (
-        f"; called without position_ids it counts padding as tokens (logits {found:.2g} apart): give them, as generate does" if found > case.tolerance else ""
+        f"; called without position_ids it counts padding as tokens (logits {found:.2g} apart): give them, as generate does"
+        if found > case.tolerance
+        else ""
     )
 
 
@@ -113,8 +115,22 @@ def _told(case: Case, watch: Watch, rows: list[Tensor], long: Tensor, short: Ten
             case.run(torch.cat([short, forced[1:, :-1]], 1))
     off = max(abs(a - b) for a, b in zip(told, alone[0][0].tolist(), strict=True))
     first = int(alone[0][0, 0])
-    check = Check(name, "PASS", f"the first token after padding is told row {first} of the table, as alone", float(off), 0.0, 1.0, "rows")
-    return [judged(check, f"positions don't follow left padding: the first token after {pad} of padding is told row {told[0]} of the table, alone {first}", "")]
+    check = Check(
+        name,
+        "PASS",
+        f"the first token after padding is told row {first} of the table, as alone",
+        float(off),
+        0.0,
+        1.0,
+        "rows",
+    )
+    return [
+        judged(
+            check,
+            f"positions don't follow left padding: the first token after {pad} of padding is told row {told[0]} of the table, alone {first}",
+            "",
+        )
+    ]
 
 
 def _turned(case: Case, watch: Watch, name: str, pad: int, short: Tensor, forced: Tensor) -> list[Check]:
@@ -128,7 +144,9 @@ def _turned(case: Case, watch: Watch, name: str, pad: int, short: Tensor, forced
     with kept(case.model), watched(case.model) as alone:
         case.run(several)
     if not watch.steps or not alone.steps or not alone.sides(-1, turning):
-        return [Check(name, "BLIND", "nothing is proved: the rotary function of this model's code could not be watched")]
+        return [
+            Check(name, "BLIND", "nothing is proved: the rotary function of this model's code could not be watched")
+        ]
     worst, layer = -1.0, 0
     for n, sides in alone.sides(-1, turning).items():
         rope = spec.layer(n if spec.layers else 0)
@@ -142,12 +160,27 @@ def _turned(case: Case, watch: Watch, name: str, pad: int, short: Tensor, forced
                 if side < len(calls):
                     z = measure(*calls[side], count + pad if step == 0 else 1, rope, alike=False, way=turn.way).z[1]
                     off = apart(
-                        torch.view_as_real(z[pad:] if step == 0 else z), torch.view_as_real(want[:count] if step == 0 else want[count + step - 1, None])
+                        torch.view_as_real(z[pad:] if step == 0 else z),
+                        torch.view_as_real(want[:count] if step == 0 else want[count + step - 1, None]),
                     )
                     worst, layer = (off, n) if not off <= worst else (worst, layer)
     control = abs(2 * torch.sin(spec.main.spectrum(count).tensor()[0] / 2).item())
-    check = Check(name, "PASS", "after padding q and k are turned as in the text alone, in every layer and at every step", worst, 8 * case.eps, control, "turn")
-    return [judged(check, f"positions don't follow left padding: in layer {layer} q or k is turned by another angle than in the text alone", "")]
+    check = Check(
+        name,
+        "PASS",
+        "after padding q and k are turned as in the text alone, in every layer and at every step",
+        worst,
+        8 * case.eps,
+        control,
+        "turn",
+    )
+    return [
+        judged(
+            check,
+            f"positions don't follow left padding: in layer {layer} q or k is turned by another angle than in the text alone",
+            "",
+        )
+    ]
 
 
 class _rows:  # noqa: N801
@@ -162,7 +195,9 @@ class _rows:  # noqa: N801
 
     def _note(self, module: object, given: object, out: Tensor) -> None:
         assert self.table is not None
-        self.into.append(torch.cdist(out.double(), self.table.weight.double()[None].expand(out.shape[0], -1, -1)).argmin(-1))
+        self.into.append(
+            torch.cdist(out.double(), self.table.weight.double()[None].expand(out.shape[0], -1, -1)).argmin(-1)
+        )
 
     def __exit__(self, *error: object) -> None:
         if self.table is not None:
@@ -184,15 +219,24 @@ def _packed(case: Case) -> Check:
         )
         return Check("packed", "NONE", f"this model's code has no packed rows: {why}")
     first, second = case.tokens(9, 5), case.tokens(case.length - 9, 6)
-    ids, pos = torch.cat([first, second], 1), torch.cat([torch.arange(9), torch.arange(case.length - 9)])[None].to(case.device)
+    ids, pos = (
+        torch.cat([first, second], 1),
+        torch.cat([torch.arange(9), torch.arange(case.length - 9)])[None].to(case.device),
+    )
     segment = torch.arange(case.length, device=case.device) >= 9
     seen = (segment[:, None] == segment[None, :]).tril()
-    mask = torch.zeros(seen.shape, dtype=case.dtype, device=case.device).masked_fill(~seen, torch.finfo(case.dtype).min)[None, None]
+    mask = torch.zeros(seen.shape, dtype=case.dtype, device=case.device).masked_fill(
+        ~seen, torch.finfo(case.dtype).min
+    )[None, None]
     logits = case.logits(ids, position_ids=pos, attention_mask=mask, use_cache=False)
     found = max(apart(logits[:, :9], case.logits(first)), apart(logits[:, 9:], case.logits(second)))
     own = case.logits(ids, position_ids=pos, attention_mask=None, use_cache=False)
     cut = apart(own, logits) <= case.tolerance
-    more = "" if cut else "; without such a mask its code does not keep them apart: position_ids that begin again are not enough"
+    more = (
+        ""
+        if cut
+        else "; without such a mask its code does not keep them apart: position_ids that begin again are not enough"
+    )
     return _by_logits(
         case, "packed", found, f"two texts in one row, each from position 0 and masked from the other, are read as alone{more}",
         "two texts in one row, each from position 0 and masked from the other, give other logits than alone",

@@ -47,7 +47,15 @@ def _history(case: Case) -> Check:
             found, worst = off, name
     scaled = _dependent(case)
     known = f"; {KNOWN}: its {scaled[0]} changes frequencies in forward, and they only grow" if scaled else ""
-    check = Check("history", "PASS", "a text gives the same logits after a longer one was read", found, case.tolerance, case.shuffled, "logits")
+    check = Check(
+        "history",
+        "PASS",
+        "a text gives the same logits after a longer one was read",
+        found,
+        case.tolerance,
+        case.shuffled,
+        "logits",
+    )
     return judged(check, f"a text {worst} gives other logits after a longer one was read{known}", BLIND)
 
 
@@ -68,7 +76,10 @@ def _texts(case: Case) -> list[tuple[str, Tensor | None, tuple[Tensor, Tensor | 
             f"that ends at the trained length {trained}": trained,
             f"that ends at {3 * trained // 2}, past the trained length {trained},": 3 * trained // 2,
         }
-    return [(name, torch.arange(max(0, end - n), max(0, end - n) + n), (case.tokens(n, 9), far)) for name, end in starts.items()]
+    return [
+        (name, torch.arange(max(0, end - n), max(0, end - n) + n), (case.tokens(n, 9), far))
+        for name, end in starts.items()
+    ]
 
 
 def _read(case: Case, ids: Tensor, at: Tensor | None) -> Tensor:
@@ -81,18 +92,39 @@ def _crossing(case: Case) -> Check:
     if scaled is None:
         return Check(name, "NONE", "its positions do not depend on the length of the text")
     kind, trained = scaled
-    ids, pos = case.tokens(2 * STEPS), torch.arange(max(0, trained - STEPS), max(0, trained - STEPS) + 2 * STEPS, device=case.device)[None]
+    ids, pos = (
+        case.tokens(2 * STEPS),
+        torch.arange(max(0, trained - STEPS), max(0, trained - STEPS) + 2 * STEPS, device=case.device)[None],
+    )
     full = case.logits(ids, position_ids=pos)
     with kept(case.model):
         out = case.run(ids[:, :STEPS], position_ids=pos[:, :STEPS], use_cache=True)
         parts = [logits_of(out)]
         for t in range(STEPS, 2 * STEPS):
             mask = torch.ones(1, t + 1, dtype=torch.long, device=case.device)
-            out = case.run(ids[:, t : t + 1], position_ids=pos[:, t : t + 1], attention_mask=mask, past_key_values=out.past_key_values, use_cache=True)
+            out = case.run(
+                ids[:, t : t + 1],
+                position_ids=pos[:, t : t + 1],
+                attention_mask=mask,
+                past_key_values=out.past_key_values,
+                use_cache=True,
+            )
             parts.append(logits_of(out))
     found = apart(torch.cat(parts, 1)[:, -1], full[:, -1])
-    own = "; its generate drops the cache there and reads again, a loop of your own does not" if case.model_type.startswith("phi") else ""
-    check = Check(name, "PASS", f"past {trained} tokens a cache gives the logits of one pass", found, case.tolerance, case.shuffled, "logits")
+    own = (
+        "; its generate drops the cache there and reads again, a loop of your own does not"
+        if case.model_type.startswith("phi")
+        else ""
+    )
+    check = Check(
+        name,
+        "PASS",
+        f"past {trained} tokens a cache gives the logits of one pass",
+        found,
+        case.tolerance,
+        case.shuffled,
+        "logits",
+    )
     wrong = f"past {trained} tokens a cache gives other logits than one pass: {kind} turns new keys otherwise than those it has cached; {KNOWN}{own}"
     return judged(check, wrong, BLIND)
 
@@ -109,7 +141,9 @@ def _end(case: Case) -> list[Check]:
     try:
         beyond = case.logits(one, position_ids=torch.full_like(one, case.table.num_embeddings))
     except (IndexError, RuntimeError) as error:
-        return [Check("past the end", "PASS", f"{rows} positions; one more raises {type(error).__name__}", 0.0, **numbers)]
+        return [
+            Check("past the end", "PASS", f"{rows} positions; one more raises {type(error).__name__}", 0.0, **numbers)
+        ]
     alike = [
         f" as position {at}: positions are wrapped or held at the table's end"
         for at, had in ((0, first), (rows - 1, last))

@@ -26,7 +26,11 @@ def reload(case: Case) -> list[Check]:
     free = shutil.disk_usage(tempfile.gettempdir()).free
     if needed * 1.1 > free:
         return [
-            Check("reload", "NONE", f"there is no room to save the model: {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free in {tempfile.gettempdir()}")
+            Check(
+                "reload",
+                "NONE",
+                f"there is no room to save the model: {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free in {tempfile.gettempdir()}",
+            )
         ]
     with tempfile.TemporaryDirectory(prefix="milepost-verify-") as folder:
         case.model.save_pretrained(folder, safe_serialization=True)
@@ -34,7 +38,12 @@ def reload(case: Case) -> list[Check]:
     if case.spec is not None and again.spec is not None and (found := differences(case.spec, again.spec)):
         return [
             Check(
-                "reload", "FAIL", f"the saved config means other positions: {found[0].sentence('before', 'after')}", float(len(found)), 0.0, unit="differences"
+                "reload",
+                "FAIL",
+                f"the saved config means other positions: {found[0].sentence('before', 'after')}",
+                float(len(found)),
+                0.0,
+                unit="differences",
             )
         ]
     failed = [check for check in (*frequencies(again), *biases(again)) if check.verdict == "FAIL"]

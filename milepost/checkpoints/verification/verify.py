@@ -65,7 +65,9 @@ class Verification:
         """The check of a name; the worst, where there are several."""
         found = [check for check in self.checks if check.name == name]
         if not found:
-            raise KeyError(f"there is no check {name!r}; there are {', '.join(dict.fromkeys(check.name for check in self.checks))}")
+            raise KeyError(
+                f"there is no check {name!r}; there are {', '.join(dict.fromkeys(check.name for check in self.checks))}"
+            )
         return min(found, key=lambda check: ("FAIL", "WARN", "BLIND", "PASS", "NONE").index(check.verdict))
 
     def to_json(self) -> dict[str, Any]:
@@ -76,7 +78,9 @@ class Verification:
         }  # fmt: skip
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{name}</th>" for name in ("", "check", "found", "allowed", "a fault would give", "in", "sentence"))
+        head = "".join(
+            f"<th>{name}</th>" for name in ("", "check", "found", "allowed", "a fault would give", "in", "sentence")
+        )
         rows = "".join(_row(check) for check in self.checks)
         return f"<table><caption>{_escaped(self.model)}: {'PASS' if self.ok else 'FAIL'}</caption><tr>{head}</tr>{rows}</table>"
 
@@ -151,7 +155,9 @@ def _lab(path: Path, name: str, device: str, dtype: str, tell: Callable[[str], N
     check_device(device)
     _, found = verify_lab(path if path.is_dir() else path.parent, device, DTYPES[dtype], tell)
     tolerance = f"{DOUBT} x the distance of logits from the same in float64"
-    about = provenance(what="verify", dtype=dtype, device=device, attention="milepost", tokens=TOKENS, tolerance=tolerance, seed=0)
+    about = provenance(
+        what="verify", dtype=dtype, device=device, attention="milepost", tokens=TOKENS, tolerance=tolerance, seed=0
+    )
     return Verification(name, "lab", tuple(found), (), about)
 
 

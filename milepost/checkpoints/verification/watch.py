@@ -81,7 +81,9 @@ def _chain(calls: Calls, given: Tensor, got: Tensor) -> None:
 def watched(model: Any) -> Iterator[Watch]:
     """Watch the functions named apply...rotary... of the model's own code."""
     watch = Watch()
-    modules = [sys.modules[name] for name in sorted({type(part).__module__ for part in model.modules()}) if name in sys.modules]
+    modules = [
+        sys.modules[name] for name in sorted({type(part).__module__ for part in model.modules()}) if name in sys.modules
+    ]
     found = [(module, name, f) for module in modules for name, f in vars(module).items() if _rotary(name, f)]
     watch.functions = [f"{module.__name__}.{name}" for module, name, _ in found]
     hooks = [model.register_forward_pre_hook(lambda *_: watch.begin())]
@@ -108,7 +110,11 @@ def cached_keys(sides: dict[int, Calls], cache: Any) -> dict[int, Tensor]:
     """The keys that lie in the cache, where they have the shape of those that were turned: they are what later queries meet."""
     layers = getattr(cache, "layers", None) or []
     held = {n: getattr(layers[n], "keys", None) for n in sides if n < len(layers)}
-    return {n: k.detach().clone() for n, k in held.items() if isinstance(k, Tensor) and len(sides[n]) == 2 and k.shape == sides[n][1][1].shape}
+    return {
+        n: k.detach().clone()
+        for n, k in held.items()
+        if isinstance(k, Tensor) and len(sides[n]) == 2 and k.shape == sides[n][1][1].shape
+    }
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,15 @@ class Turn:
         return self.way[0]
 
 
-def measure(given: Tensor, got: Tensor, tokens: int, rope: Rope, *, alike: bool = True, way: tuple[Pairing, Pairing] | None = None) -> Turn:
+def measure(
+    given: Tensor,
+    got: Tensor,
+    tokens: int,
+    rope: Rope,
+    *,
+    alike: bool = True,
+    way: tuple[Pairing, Pairing] | None = None,
+) -> Turn:
     """The turn of every pair at every token; pairs are formed as ``rope`` says unless only the other way fits.
 
     ``alike``: all rows of the batch have the same positions, and count as more heads. ``way``: known already, from more heads than these.
@@ -147,7 +161,11 @@ def measure(given: Tensor, got: Tensor, tokens: int, rope: Rope, *, alike: bool 
     if touched < expected and width > rope.rotary:
         size = max(2, touched + touched % 2)
     own, other = rope.pairing, OTHER[rope.pairing]
-    ways: list[tuple[Pairing, Pairing]] = [(own, own), (own, other), (other, other)]  # code may put the results in another order
+    ways: list[tuple[Pairing, Pairing]] = [
+        (own, own),
+        (own, other),
+        (other, other),
+    ]  # code may put the results in another order
     tried = [(*_ratio(given, got, size, *each), each) for each in (ways if way is None else [way])]
     good = next((t for t in tried if t[1] < EXPLAINED), tried[0])
     return Turn(good[0], good[1], good[2], size, width, bool((given == 0).all()))

@@ -22,7 +22,12 @@ def comparisons(runs: list[Run]) -> list[dict[str, Any]]:
     found = []
     for run in known:
         for other in _against(run, known):
-            name = {"encoding": run["encoding"], "strategy": run["strategy"], "seed": run["seed"], "against": f"{other['encoding']}, {other['strategy']}"}
+            name = {
+                "encoding": run["encoding"],
+                "strategy": run["strategy"],
+                "seed": run["seed"],
+                "against": f"{other['encoding']}, {other['strategy']}",
+            }
             for size, right in run["right_by_size"].items():
                 if size in other["right_by_size"]:
                     one = paired(other["right_by_size"][size], right)
@@ -38,7 +43,9 @@ def paired(before: str, after: str) -> dict[str, Any]:
 
 
 def _against(run: Run, runs: list[Run]) -> list[Run]:
-    plain = [other for other in runs if other["seed"] == run["seed"] and other["strategy"] == "none" and other is not run]
+    plain = [
+        other for other in runs if other["seed"] == run["seed"] and other["strategy"] == "none" and other is not run
+    ]
     if run["strategy"] != "none":
         return [other for other in plain if other["encoding"] == run["encoding"]]
     return [other for other in plain if other["encoding"] in BASES]

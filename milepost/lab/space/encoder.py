@@ -40,22 +40,39 @@ class Shape:
     def __post_init__(self) -> None:
         sizes = [value for name, value in asdict(self).items() if name != "sides"]
         if len(self.sides) < 2 or min(*self.sides, *sizes) < 1 or self.width % (2 * self.heads):
-            raise ValueError(f"a model has two axes or more, sizes of at least 1, and a width that is a multiple of twice its heads; got {self}")
+            raise ValueError(
+                f"a model has two axes or more, sizes of at least 1, and a width that is a multiple of twice its heads; got {self}"
+            )
 
     def build(self, spec: str) -> Encoding:
         """The encoding of a spec, for a model of this size."""
-        made = build(spec, heads=self.heads, head_dim=self.width // self.heads, width=self.width, length=math.prod(self.sides), sides=self.sides)
+        made = build(
+            spec,
+            heads=self.heads,
+            head_dim=self.width // self.heads,
+            width=self.width,
+            length=math.prod(self.sides),
+            sides=self.sides,
+        )
         axes = len(self.sides)
         if made.axes not in (1, axes) and not made.flat:
-            raise ValueError(f"{made!r} is for places of {made.axes} axes, and these have {axes}: write axes={axes} where the encoding has that argument")
+            raise ValueError(
+                f"{made!r} is for places of {made.axes} axes, and these have {axes}: write axes={axes} where the encoding has that argument"
+            )
         if len({part.axes for part in parts(made) if part.points}) > 1:
-            raise ValueError(f"the parts of {made!r} count places on different numbers of axes, and one place is told to all of them: choose parts of one kind")
+            raise ValueError(
+                f"the parts of {made!r} count places on different numbers of axes, and one place is told to all of them: choose parts of one kind"
+            )
         if made.causal_only:
-            raise ValueError(f"{made!r} has no meaning for keys after the query, and patches have no before and after: choose another, or a two-sided mode")
+            raise ValueError(
+                f"{made!r} has no meaning for keys after the query, and patches have no before and after: choose another, or a two-sided mode"
+            )
         for part in parts(made):
             if isinstance(part, Grid) and part.sides != self.sides:
                 given, ours = (" x ".join(map(str, sides)) for sides in (part.sides or (), self.sides))
-                raise ValueError(f"{part!r} is a table for {given} places, and the model is trained on {ours}: leave sides= out, or train at that size")
+                raise ValueError(
+                    f"{part!r} is a table for {given} places, and the model is trained on {ours}: leave sides= out, or train at that size"
+                )
         return made
 
 
@@ -67,11 +84,15 @@ class Encoder(Stacked):
         self.shape, self.sides = shape, shape.sides
         self.specs = [encoding] * shape.layers if isinstance(encoding, str) else list(encoding)
         if len(self.specs) != shape.layers:
-            raise ValueError(f"a model of {shape.layers} layers wants one encoding, or {shape.layers}; got {len(self.specs)}")
+            raise ValueError(
+                f"a model of {shape.layers} layers wants one encoding, or {shape.layers}; got {len(self.specs)}"
+            )
         encodings = by_layer([shape.build(spec) for spec in self.specs], self.specs)
         added = encodings[0].added_width
         if added >= shape.width:
-            raise ValueError(f"{encodings[0]!r} takes {added} of the {shape.width} channels of the embedding, and leaves none")
+            raise ValueError(
+                f"{encodings[0]!r} takes {added} of the {shape.width} channels of the embedding, and leaves none"
+            )
         self.tokens = nn.Linear(shape.channels, shape.width - added)
         self.blocks = nn.ModuleList([Block(shape.width, shape.heads, enc, causal=False) for enc in encodings])
         self.norm = nn.LayerNorm(shape.width)
@@ -80,7 +101,9 @@ class Encoder(Stacked):
     def start(self, seed: int) -> Encoder:
         """Initial weights, from the seed alone: the same for every encoding, but for those of the encoding itself."""
         whole = {"tokens.weight": (self.shape.width, self.shape.channels)}
-        start(self, seed, self.specs, self.shape.build, drawn=whole, spread=None)  # with 0.02 hundreds of steps go by before it learns at all
+        start(
+            self, seed, self.specs, self.shape.build, drawn=whole, spread=None
+        )  # with 0.02 hundreds of steps go by before it learns at all
         return self
 
     def forward(self, x: Tensor, pos: Tensor | None = None) -> Tensor:
@@ -96,7 +119,9 @@ class Encoder(Stacked):
         """Where the tokens are, as each layer's encoding is told."""
         places = grid(*self.sides).to(x.device) if pos is None else pos
         if places.shape[-1] != x.shape[1]:
-            raise ValueError(f"{x.shape[1]} tokens were given for a grid of {' x '.join(map(str, self.sides))}: cut the input as the model was trained")
+            raise ValueError(
+                f"{x.shape[1]} tokens were given for a grid of {' x '.join(map(str, self.sides))}: cut the input as the model was trained"
+            )
         dense = Layout.dense(x.shape[1], device=x.device)
         told = dense.told(places)
         return [told if enc.axes == len(self.sides) else dense for enc in self.encodings]
@@ -153,6 +178,9 @@ def resized(enc: Encoding, sides: tuple[int, ...]) -> Encoding:
             made.table.copy_(resize_table(enc.table, source=enc.sides, target=sides, prefix=enc.prefix))
         else:
             by_axis = torch.split(enc.table[enc.prefix :], list(enc.sides))
-            new = [resize_table(one, source=(was,), target=(now,)) for one, was, now in zip(by_axis, enc.sides, sides, strict=True)]
+            new = [
+                resize_table(one, source=(was,), target=(now,))
+                for one, was, now in zip(by_axis, enc.sides, sides, strict=True)
+            ]
             made.table.copy_(torch.cat([enc.table[: enc.prefix], *new]))
     return made

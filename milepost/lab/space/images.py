@@ -46,7 +46,13 @@ class Images:
 
     def describe(self) -> dict[str, Any]:
         """What a result says about its images."""
-        about = {"source": self.source, "sha256": self.digest, "classes": list(self.classes), "size": list(self.size), "channels": self.channels}
+        about = {
+            "source": self.source,
+            "sha256": self.digest,
+            "classes": list(self.classes),
+            "size": list(self.size),
+            "channels": self.channels,
+        }
         return {**about, "train_images": len(self.train), "test_images": len(self.test)}
 
 
@@ -55,7 +61,9 @@ def read(folder: str | Path | None = None) -> Images:
     pixels, labels, classes, source = _digits() if folder is None else _folder(Path(folder))
     marks = [hashlib.sha256(one.tobytes()).hexdigest() for one in pixels]
     tested = _split(marks, labels, classes, source)
-    digest = hashlib.sha256("\n".join(f"{mark} {classes[label]}" for mark, label in zip(marks, labels, strict=True)).encode()).hexdigest()
+    digest = hashlib.sha256(
+        "\n".join(f"{mark} {classes[label]}" for mark, label in zip(marks, labels, strict=True)).encode()
+    ).hexdigest()
     bright = pixels.astype(np.float32) / 255
     return Images(bright[~tested], labels[~tested], bright[tested], labels[tested], classes, digest, source)
 
@@ -66,7 +74,9 @@ def _split(marks: list[str], labels: Numbers, classes: tuple[str, ...], source: 
     for number, name in enumerate(classes):
         mine = sorted({mark for mark, label in zip(marks, labels, strict=True) if label == number})
         if len(mine) < 2:
-            raise ValueError(f"{source}: class {name} has {len(mine)} different images, and at least 2 are needed, one to train and one to test on")
+            raise ValueError(
+                f"{source}: class {name} has {len(mine)} different images, and at least 2 are needed, one to train and one to test on"
+            )
         for place, mark in enumerate(mine):
             side.setdefault(mark, place < max(1, len(mine) // TESTED))
     return np.array([side[mark] for mark in marks])
@@ -76,7 +86,9 @@ def _digits() -> tuple[Numbers, Numbers, tuple[str, ...], str]:
     try:
         from sklearn.datasets import load_digits
     except ImportError:
-        raise ValueError("the digits come with scikit-learn: pip install 'milepost[images]', or give --images FOLDER") from None
+        raise ValueError(
+            "the digits come with scikit-learn: pip install 'milepost[images]', or give --images FOLDER"
+        ) from None
     found = load_digits()
     pixels = np.round(found.images * 255 / 16).astype(np.uint8)[:, None]  # 0 .. 16 there
     return pixels, found.target.astype(np.int64), tuple(map(str, range(10))), "scikit-learn's digits"
@@ -88,26 +100,45 @@ def _folder(folder: Path) -> tuple[Numbers, Numbers, tuple[str, ...], str]:
         if not folder.is_dir():
             raise ValueError(f"there is no folder {folder}: --images is a folder with a sub-folder for each class")
         homes = sorted(home for home in folder.iterdir() if home.is_dir() and not home.name.startswith("."))
-        files = [(label, file) for label, home in enumerate(homes) for file in sorted(home.rglob("*")) if file.is_file() and not file.name.startswith(".")]
+        files = [
+            (label, file)
+            for label, home in enumerate(homes)
+            for file in sorted(home.rglob("*"))
+            if file.is_file() and not file.name.startswith(".")
+        ]
     except OSError as error:
         raise ValueError(f"can't read {error.filename or folder}: {error.strerror or error}") from None
     if len(homes) < 2:
-        raise ValueError(f"{folder} has {len(homes)} sub-folders, and at least two are needed: one for each class, with its images in it")
+        raise ValueError(
+            f"{folder} has {len(homes)} sub-folders, and at least two are needed: one for each class, with its images in it"
+        )
     held = [(label, file, _pixels(file)) for label, file in files]
     if not held:
         raise ValueError(f"the sub-folders of {folder} hold no images ({', '.join(ENDINGS)})")
     first, shape = held[0][1], held[0][2].shape[:2]
     for _, file, one in held:
         if one.shape[:2] != shape:
-            sizes = [f"{path.relative_to(folder)} is {height} x {width}" for path, (height, width) in ((first, shape), (file, one.shape[:2]))]
-            raise ValueError(f"images must all have one size, height x width: {' and '.join(sizes)}; resize or crop them to one size first")
+            sizes = [
+                f"{path.relative_to(folder)} is {height} x {width}"
+                for path, (height, width) in ((first, shape), (file, one.shape[:2]))
+            ]
+            raise ValueError(
+                f"images must all have one size, height x width: {' and '.join(sizes)}; resize or crop them to one size first"
+            )
     colours = max(one.shape[2] for *_, one in held)
     needed = len(held) * colours * shape[0] * shape[1] * 5  # bytes, then float32
     if needed > MOST:
         many = f"{len(held)} images of {shape[0]} x {shape[1]}, which take {needed / 2**30:.1f} GB"
-        raise ValueError(f"{folder} has {many}, and at most {MOST / 2**30:.0f} GB are held: give fewer or smaller images")
+        raise ValueError(
+            f"{folder} has {many}, and at most {MOST / 2**30:.0f} GB are held: give fewer or smaller images"
+        )
     pixels = np.stack([np.broadcast_to(one, (*shape, colours)) for *_, one in held]).transpose(0, 3, 1, 2)
-    return np.ascontiguousarray(pixels), np.array([label for label, *_ in held]), tuple(home.name for home in homes), folder.name
+    return (
+        np.ascontiguousarray(pixels),
+        np.array([label for label, *_ in held]),
+        tuple(home.name for home in homes),
+        folder.name,
+    )
 
 
 def _pixels(file: Path) -> Numbers:
@@ -128,9 +159,13 @@ def _pixels(file: Path) -> Numbers:
     if frames > 1:
         raise ValueError(f"{file} holds {frames} frames, and an image is one: take its frames apart first")
     if mode.startswith(("I", "F")):
-        raise ValueError(f"{file} has pixels of mode {mode}, and 8 bits a channel are read: save it as an ordinary grey or RGB image")
+        raise ValueError(
+            f"{file} has pixels of mode {mode}, and 8 bits a channel are read: save it as an ordinary grey or RGB image"
+        )
     if image.has_transparency_data and np.asarray(image.convert("RGBA"))[..., 3].min() < 255:
-        raise ValueError(f"{file} is transparent in places, and what lies behind it is not known: save it without transparency")
+        raise ValueError(
+            f"{file} is transparent in places, and what lies behind it is not known: save it without transparency"
+        )
     grey = mode in ("1", "L", "LA")
     done = np.asarray(image.convert("L" if grey else "RGB"))
     return done[..., None] if grey else done

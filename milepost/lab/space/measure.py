@@ -37,14 +37,20 @@ ATTENTION = "attention of the trained model"
 NOTHING = "no position enters"
 
 
-def by_size(plan: ImagePlan, model: Encoder, seen: dict[tuple[int, int], Tensor], labels: Numbers, strategy: str) -> Row:
+def by_size(
+    plan: ImagePlan, model: Encoder, seen: dict[tuple[int, int], Tensor], labels: Numbers, strategy: str
+) -> Row:
     """Accuracy at each size, and which images were right (a text of 0 and 1), for paired differences. ``seen``: the test images at each size."""
     rows, right = [], {}
     for size in plan.sizes:
         sides = plan.grid(size)
         reader = model.on_grid(*sides)
         about = {"size": list(size), "grid": list(sides), "times": sides[0] / plan.shape.sides[0]}
-        hit, lost = (None, None) if reader.ends() else answers(reader, cut(seen[size], plan.patch), labels, told(plan, sides, strategy))
+        hit, lost = (
+            (None, None)
+            if reader.ends()
+            else answers(reader, cut(seen[size], plan.patch), labels, told(plan, sides, strategy))
+        )
         rows.append({**about, **_said(hit, lost)})
         if hit is not None and lost is not None and math.isfinite(lost):
             right[_name(size)] = "".join("1" if one else "0" for one in hit)
@@ -60,7 +66,9 @@ def told(plan: ImagePlan, sides: tuple[int, int], strategy: str) -> Tensor:
     """The places that an encoding is told on a grid: (2 1 L)."""
     if strategy == "none":
         return grid(*sides)
-    ratio = torch.tensor([trained / side for trained, side in zip(plan.shape.sides, sides, strict=True)], dtype=torch.float64)
+    ratio = torch.tensor(
+        [trained / side for trained, side in zip(plan.shape.sides, sides, strict=True)], dtype=torch.float64
+    )
     return (grid(*sides).double() + 0.5) * ratio[:, None, None] - 0.5
 
 
@@ -85,7 +93,11 @@ def answers(model: Encoder, tokens: Tensor, labels: Numbers, pos: Tensor) -> tup
 def _said(hit: Numbers | None, lost: float | None) -> Row:
     """A share with its interval; or why there is none."""
     if hit is None or lost is None or not math.isfinite(lost):
-        return {**dict.fromkeys(("accuracy", "low", "high", "loss")), "images": 0, "note": "table ends" if hit is None else "the loss is no number"}
+        return {
+            **dict.fromkeys(("accuracy", "low", "high", "loss")),
+            "images": 0,
+            "note": "table ends" if hit is None else "the loss is no number",
+        }
     one = share(int(hit.sum()), len(hit))
     return {"accuracy": one.value, "low": one.low, "high": one.high, "loss": lost, "images": one.tokens}
 

@@ -98,7 +98,10 @@ class ImagePlan:
     def weights(self) -> int:
         """About how many numbers a model has."""
         cells = self.shape.sides[0] * self.shape.sides[1]
-        return 12 * self.shape.layers * self.shape.width**2 + (self.shape.channels + self.shape.classes + cells) * self.shape.width
+        return (
+            12 * self.shape.layers * self.shape.width**2
+            + (self.shape.channels + self.shape.classes + cells) * self.shape.width
+        )
 
     def run(self, trial: Trial, folder: Path, tell: Tell) -> dict[str, Any]:
         """Train and measure one model."""
@@ -131,15 +134,26 @@ def make(
 ) -> ImagePlan:  # fmt: skip
     """A plan from what a user asks for; all that can be wrong is found here, before any training."""
     if profile not in PROFILES:
-        raise ValueError(f"unknown profile {profile!r} for images{nearest(profile, PROFILES)}; there are {', '.join(PROFILES)}")
+        raise ValueError(
+            f"unknown profile {profile!r} for images{nearest(profile, PROFILES)}; there are {', '.join(PROFILES)}"
+        )
     word = PROFILES[profile]
     for name in strategy_names:
         if name not in STRATEGIES:
-            raise ValueError(f"unknown strategy {name!r} for images{nearest(name, STRATEGIES)}; there are {', '.join(STRATEGIES)}")
+            raise ValueError(
+                f"unknown strategy {name!r} for images{nearest(name, STRATEGIES)}; there are {', '.join(STRATEGIES)}"
+            )
     folder = None if folder is None else str(Path(folder).resolve())  # trials may run elsewhere
     data = images.read(folder)
     size = trained_size(data.size, word.pixels if train_size is None else train_size, word.patch)
-    shape = Shape((size[0] // word.patch, size[1] // word.patch), data.channels * word.patch**2, len(data.classes), word.layers, word.width, word.heads)
+    shape = Shape(
+        (size[0] // word.patch, size[1] // word.patch),
+        data.channels * word.patch**2,
+        len(data.classes),
+        word.layers,
+        word.width,
+        word.heads,
+    )
     chosen = tuple(dict.fromkeys(encodings or word.encodings))
     import_named(chosen)
     for spec in chosen:

@@ -30,7 +30,11 @@ class Profile:
     seeds: int
 
 
-PROFILES = {"tiny": Profile(1, 4, 2, 10, 8, 64, 1), "quick": Profile(2, 4, 4, 300, 32, 512, 1), "standard": Profile(2, 8, 4, 1000, 64, 2048, 3)}
+PROFILES = {
+    "tiny": Profile(1, 4, 2, 10, 8, 64, 1),
+    "quick": Profile(2, 4, 4, 300, 32, 512, 1),
+    "standard": Profile(2, 8, 4, 1000, 64, 2048, 3),
+}
 
 
 @dataclass(frozen=True)
@@ -70,11 +74,16 @@ class SignalPlan:
     def from_json(data: dict[str, Any]) -> SignalPlan:
         """The plan of `to_json`."""
         lists = {name: tuple(value) for name, value in data.items() if isinstance(value, list)}
-        return SignalPlan(**{**data, **lists, "shape": Shape(**{**data["shape"], "sides": tuple(data["shape"]["sides"])})})
+        return SignalPlan(
+            **{**data, **lists, "shape": Shape(**{**data["shape"], "sides": tuple(data["shape"]["sides"])})}
+        )
 
     def weights(self) -> int:
         """About how many numbers a model has."""
-        return 12 * self.shape.layers * self.shape.width**2 + (self.shape.channels + self.shape.classes + math.prod(self.shape.sides)) * self.shape.width
+        return (
+            12 * self.shape.layers * self.shape.width**2
+            + (self.shape.channels + self.shape.classes + math.prod(self.shape.sides)) * self.shape.width
+        )
 
     def run(self, trial: Trial, folder: Path, tell: Tell) -> dict[str, Any]:
         """Train and measure one model."""
@@ -111,7 +120,9 @@ def make(kind: str, profile: str = "quick", *, encodings: Sequence[str] = (), se
     if kind not in KINDS:
         raise ValueError(f"unknown signal {kind!r}{nearest(kind, KINDS)}; there are {', '.join(KINDS)}")
     if profile not in PROFILES:
-        raise ValueError(f"unknown profile {profile!r} for signals{nearest(profile, PROFILES)}; there are {', '.join(PROFILES)}")
+        raise ValueError(
+            f"unknown profile {profile!r} for signals{nearest(profile, PROFILES)}; there are {', '.join(PROFILES)}"
+        )
     word, signals = PROFILES[profile], KINDS[kind]
     width = word.heads * word.share * len(signals.axes)
     shape = Shape(signals.sides, signals.channels, signals.classes, word.layers, width, word.heads)

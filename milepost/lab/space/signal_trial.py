@@ -53,8 +53,17 @@ def run(plan: SignalPlan, trial: Trial, folder: Path, tell: Tell = lambda news: 
     tested, wanted = signals.make(plan.tested, (TESTING,))
     told = answers(model, tested)
     whole = share(int((told == wanted).sum()), len(wanted))
-    right = {"accuracy": whole.value, "low": whole.low, "high": whole.high, "chance": 1 / signals.classes, "signals": len(wanted)}
-    return {"trial": base, "runs": [{**base, **cost_of(learned), **right, "by_axis": by_axis(model, signals, tested, wanted)}]}
+    right = {
+        "accuracy": whole.value,
+        "low": whole.low,
+        "high": whole.high,
+        "chance": 1 / signals.classes,
+        "signals": len(wanted),
+    }
+    return {
+        "trial": base,
+        "runs": [{**base, **cost_of(learned), **right, "by_axis": by_axis(model, signals, tested, wanted)}],
+    }
 
 
 def by_axis(model: Encoder, signals: Signals, tested: Numbers, wanted: Numbers) -> list[dict[str, Any]]:
@@ -63,7 +72,10 @@ def by_axis(model: Encoder, signals: Signals, tested: Numbers, wanted: Numbers) 
     found = []
     for axis, name in enumerate(signals.axes):
         turned = signals.bits(answers(model, signals.mirrored(tested, axis))) != mine
-        right, mirror = share(int((mine == bits)[:, axis].sum()), len(bits)), share(int(turned[:, axis].sum()), len(bits))
+        right, mirror = (
+            share(int((mine == bits)[:, axis].sum()), len(bits)),
+            share(int(turned[:, axis].sum()), len(bits)),
+        )
         assert right.low is not None and mirror.low is not None
         found.append(
             {

@@ -61,7 +61,13 @@ class Signals:
 
     def describe(self) -> dict[str, Any]:
         """What a result says about it."""
-        return {"kind": self.kind, "axes": list(self.axes), "sides": list(self.sides), "channels": self.channels, "sha256": self.digest}
+        return {
+            "kind": self.kind,
+            "axes": list(self.axes),
+            "sides": list(self.sides),
+            "channels": self.channels,
+            "sha256": self.digest,
+        }
 
     def make(self, count: int, seed: tuple[int, ...]) -> tuple[Numbers, Numbers]:
         """Signals (count, tokens, channels) of a seed, and their labels."""

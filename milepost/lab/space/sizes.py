@@ -18,10 +18,18 @@ def trained_size(source: Size, shorter: int, patch: int) -> Size:
     """Height and width to train at: the shorter side as asked for, the longer one in proportion, to the nearest two patches."""
     most = LARGEST * patch
     if shorter < 2 * patch or shorter % patch or shorter > most:
-        raise ValueError(f"images are cut into patches of {patch} pixels: the trained size is a multiple of {patch}, from {2 * patch} to {most}; got {shorter}")
-    longer = shorter if source[0] == source[1] else max(shorter, round(shorter * max(source) / min(source) / (2 * patch)) * 2 * patch)
+        raise ValueError(
+            f"images are cut into patches of {patch} pixels: the trained size is a multiple of {patch}, from {2 * patch} to {most}; got {shorter}"
+        )
+    longer = (
+        shorter
+        if source[0] == source[1]
+        else max(shorter, round(shorter * max(source) / min(source) / (2 * patch)) * 2 * patch)
+    )
     if longer > most:
-        raise ValueError(f"images of {by(source)} would be {longer} pixels long with a shorter side of {shorter}, and at most {most} are read: crop them")
+        raise ValueError(
+            f"images of {by(source)} would be {longer} pixels long with a shorter side of {shorter}, and at most {most} are read: crop them"
+        )
     return (shorter, longer) if source[0] <= source[1] else (longer, shorter)
 
 
@@ -34,12 +42,16 @@ def read_sizes(text: str, trained: Size, patch: int) -> tuple[Size, ...]:
         try:
             times = float(word[:-1]) if word.endswith("x") else int(word) / min(trained)
         except ValueError:
-            raise ValueError(f"sizes are times the trained size, or pixels of the shorter side, such as 0.5x,1x,2x or 8,16,32; got {word!r}") from None
+            raise ValueError(
+                f"sizes are times the trained size, or pixels of the shorter side, such as 0.5x,1x,2x or 8,16,32; got {word!r}"
+            ) from None
         size = _times(trained, times, patch)
         if size is None:
             cells = " x ".join(f"{side * times / patch:g}" for side in trained)
             whole = f"these must be whole, from 1 to {LARGEST} on a side"
-            raise ValueError(f"size {word!r} of the trained {by(trained)} pixels would be {cells} patches of {patch} pixels, and {whole}; choose another size")
+            raise ValueError(
+                f"size {word!r} of the trained {by(trained)} pixels would be {cells} patches of {patch} pixels, and {whole}; choose another size"
+            )
         found.append(size)
     return tuple(sorted(set(found)))
 

@@ -38,7 +38,12 @@ def run(plan: ImagePlan, trial: Trial, folder: Path, tell: Tell = lambda news: N
         batches = views(pixels, (middle, spread), data.train_labels, plan.patch, recipe)
         learned = train(model, batches, recipe, state=folder / "state.pt", tell=news_of(recipe, tell), lost=labels)
     except Diverged as error:
-        return {"trial": base, "runs": [{**base, "strategy": "none", "accuracy_by_size": [], "train_tokens_per_s": None, "failed": str(error)}]}
+        return {
+            "trial": base,
+            "runs": [
+                {**base, "strategy": "none", "accuracy_by_size": [], "train_tokens_per_s": None, "failed": str(error)}
+            ],
+        }
     if together.is_main():
         about = {"classes": list(data.classes), "patch": plan.patch, "size": list(plan.size)}
         colours = {"mean": middle.flatten().tolist(), "std": spread.flatten().tolist()}

@@ -25,7 +25,12 @@ PAUSE = 1.0
 
 
 def run_all(
-    plan: Asked, todo: list[Trial], out: Path, workers: int | None, address: str | None, tell: Callable[[Trial, dict[str, Any]], None]
+    plan: Asked,
+    todo: list[Trial],
+    out: Path,
+    workers: int | None,
+    address: str | None,
+    tell: Callable[[Trial, dict[str, Any]], None],
 ) -> Iterator[tuple[Trial, dict[str, Any]]]:
     """Finished trials as they come."""
     try:
@@ -39,11 +44,21 @@ def run_all(
 
 
 def _run_all(
-    plan: Asked, todo: list[Trial], out: Path, workers: int | None, address: str | None, tell: Callable[[Trial, dict[str, Any]], None], ray: Any
+    plan: Asked,
+    todo: list[Trial],
+    out: Path,
+    workers: int | None,
+    address: str | None,
+    tell: Callable[[Trial, dict[str, Any]], None],
+    ray: Any,
 ) -> Iterator[tuple[Trial, dict[str, Any]]]:
     started = not ray.is_initialized()
     if started:
-        here = {"address": "local", "num_cpus": max(plan.threads, side_by_side(cores(), workers))} if address is None else {"address": address}
+        here = (
+            {"address": "local", "num_cpus": max(plan.threads, side_by_side(cores(), workers))}
+            if address is None
+            else {"address": address}
+        )
         ray.init(**here, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
     try:
         gpu = 1 if ray.cluster_resources().get("GPU") else 0

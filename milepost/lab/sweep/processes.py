@@ -78,14 +78,28 @@ def run_all(plan: Asked, todo: list[Trial], out: Path, workers: int | None, tell
             process.kill()
 
 
-def _one(trial: Trial, out: Path, threads: int, number: int, news: queue.Queue[tuple[Trial, News]], running: set[subprocess.Popen[str]]) -> News:
+def _one(
+    trial: Trial,
+    out: Path,
+    threads: int,
+    number: int,
+    news: queue.Queue[tuple[Trial, News]],
+    running: set[subprocess.Popen[str]],
+) -> News:
     """One trial in a process of its own: its last word is the result. Its standard input closes when the driver dies, and so it ends too."""
-    env = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
+    env = {
+        **os.environ,
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        "TOKENIZERS_PARALLELISM": "false",
+    }
     env["PYTHONPATH"] = os.pathsep.join(folders())
     if _gpus() > 1:
         env["CUDA_VISIBLE_DEVICES"] = str(number % _gpus())
     command = [sys.executable, "-m", "milepost.lab.sweep.worker", str(out), trial.key]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
+    ) as process:
         running.add(process)
         words: list[str] = []
         reader = threading.Thread(target=lambda: words.extend(process.stderr or []), daemon=True)
@@ -104,5 +118,9 @@ def _one(trial: Trial, out: Path, threads: int, number: int, news: queue.Queue[t
     if isinstance(last, dict) and "result" in last:
         return last
     said = next((w.strip() for w in reversed(words) if w.strip()), "")
-    how = f"was killed by signal {-process.returncode}" if process.returncode < 0 else f"ended with code {process.returncode}"
+    how = (
+        f"was killed by signal {-process.returncode}"
+        if process.returncode < 0
+        else f"ended with code {process.returncode}"
+    )
     return {"failed": f"its process {how}" + (f": {said[:300]}" if said else "")}

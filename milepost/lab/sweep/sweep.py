@@ -37,7 +37,11 @@ def sweep(
         raise ValueError(f"engine is local or ray, got {engine!r}")
     side = processes.side_by_side(len(plan.trials()), workers)
     data = plan.read()  # what is wrong with it is said before training
-    plan = replace(plan, digest=data.digest, threads=processes.cores() // side if engine == "local" and not together.launched() else 1)
+    plan = replace(
+        plan,
+        digest=data.digest,
+        threads=processes.cores() // side if engine == "local" and not together.launched() else 1,
+    )
     if together.launched():
         if together.is_main():
             prepare(plan, out, resume)
@@ -83,13 +87,17 @@ def prepare(plan: Asked, out: Path, resume: bool) -> Asked:
             held = json.loads((out / "plan.json").read_text(encoding="utf-8"))
             asked["threads"] = held["threads"]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{out / 'plan.json'} can't be read ({type(error).__name__}: {error}); choose another --out") from None
+            raise ValueError(
+                f"{out / 'plan.json'} can't be read ({type(error).__name__}: {error}); choose another --out"
+            ) from None
         if not resume:
             raise ValueError(f"{out} holds results already; go on with --resume, or choose another --out")
         if held != asked:
             changed = sorted(name for name in held.keys() | asked.keys() if held.get(name) != asked.get(name))
             said = f"the {plan.reads} that it read" if changed == ["digest"] else ", ".join(changed)
-            raise ValueError(f"{out} holds results of another plan ({said} changed since); ask for the same as then, or choose another --out")
+            raise ValueError(
+                f"{out} holds results of another plan ({said} changed since); ask for the same as then, or choose another --out"
+            )
     elif out.exists() and (not out.is_dir() or any(not file.name.endswith(".tmp") for file in out.iterdir())):
         raise ValueError(f"{out} is there already, and is no lab run; choose another --out")
     try:
@@ -106,7 +114,9 @@ def _room(plan: Asked, out: Path) -> None:
     """Refuse a disk that can't hold the models and the states of those in training."""
     needed, free = 4 * plan.weights() * (len(plan.trials()) + 6 * processes.cores()), shutil.disk_usage(out).free
     if free < needed:
-        raise ValueError(f"the disk of {out} has {free / 2**20:.0f} MB left, and this run may need {needed / 2**20:.0f} MB; make room, or choose another --out")
+        raise ValueError(
+            f"the disk of {out} has {free / 2**20:.0f} MB left, and this run may need {needed / 2**20:.0f} MB; make room, or choose another --out"
+        )
 
 
 @contextmanager
@@ -119,7 +129,9 @@ def alone(out: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ValueError(f"another `milepost lab` is at work in {out}; wait for it, or choose another --out") from None
+            raise ValueError(
+                f"another `milepost lab` is at work in {out}; wait for it, or choose another --out"
+            ) from None
         yield
 
 
@@ -137,5 +149,12 @@ def gather(plan: Asked, out: Path, data: Data, failed: dict[str, str]) -> Result
         else:
             missing.append(name)
     about = provenance(**plan.protocol(data))
-    found = {"schema": SCHEMA, "runs": runs, "comparisons": plan.compare(runs), "missing": missing, "failed": lost, "provenance": about}
+    found = {
+        "schema": SCHEMA,
+        "runs": runs,
+        "comparisons": plan.compare(runs),
+        "missing": missing,
+        "failed": lost,
+        "provenance": about,
+    }
     return Results("lab", found)

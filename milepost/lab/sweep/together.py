@@ -33,7 +33,9 @@ def _without_gpu() -> bool:
     return not torch.cuda.is_available()
 
 
-def run_all(plan: Asked, todo: list[Trial], out: Path, tell: Callable[[Trial, dict[str, Any]], None]) -> Iterator[tuple[Trial, dict[str, Any]]]:
+def run_all(
+    plan: Asked, todo: list[Trial], out: Path, tell: Callable[[Trial, dict[str, Any]], None]
+) -> Iterator[tuple[Trial, dict[str, Any]]]:
     """One trial after another, each on all processes; the first of them yields what was found."""
     from milepost.lab.strangers import import_named
     from milepost.lab.trial import threads

@@ -48,7 +48,14 @@ def _one(model: Decoder, task: str, length: int, **how: Any) -> dict[str, Any]:
         return {**about, **none, "tokens": 0, "note": "the loss is no number"}
     counts = scored.sum(1)
     loss = mean(lost, np.arange(len(lost)), counts=counts)
-    return {**about, "loss": loss.value, "low": loss.low, "high": loss.high, "accuracy": float(right.sum() / counts.sum()), "tokens": loss.tokens}
+    return {
+        **about,
+        "loss": loss.value,
+        "low": loss.low,
+        "high": loss.high,
+        "accuracy": float(right.sum() / counts.sum()),
+        "tokens": loss.tokens,
+    }
 
 
 @torch.no_grad()

@@ -21,10 +21,18 @@ def row(rng: np.random.Generator, length: int) -> tuple[Numbers, Numbers]:
     verbs = rng.permutation(VERBS)[:count] if count <= len(VERBS) else rng.choice(VERBS, count)
     told = [(*rng.choice(NAMES, 2, replace=False), verb) for verb in verbs]
     asked = int(rng.integers(0, count))
-    first, second, verb = max(((n, t) for n, t in enumerate(told) if t[2] == told[asked][2]), key=lambda found: found[0])[1]
+    first, second, verb = max(
+        ((n, t) for n, t in enumerate(told) if t[2] == told[asked][2]), key=lambda found: found[0]
+    )[1]
     which = bool(rng.integers(0, 2))
     ids = [token for a, b, v in told for token in (a, v, b, STOP)]
-    ids = [*([STOP] * (length + 1 - len(ids) - 3)), *ids, SUBJECT if which else OBJECT, verb, first if which else second]
+    ids = [
+        *([STOP] * (length + 1 - len(ids) - 3)),
+        *ids,
+        SUBJECT if which else OBJECT,
+        verb,
+        first if which else second,
+    ]
     scored = np.zeros(length, dtype=bool)
     scored[-1] = True
     return np.array(ids), scored

@@ -39,8 +39,12 @@ def read(config: Mapping[str, Any], *, allow_unknown: bool = False) -> RopeSpec:
         scaling = rope.scaling
         if isinstance(scaling, YaRN):
             nested = said.sources.get(f"{kind}.scaling", "").endswith(f".{kind}")
-            if nested and scaling.truncate is False:  # 5.22 looks for the key beside the kinds of layers, where it is not
-                notes.append(f"transformers does not see truncate = false of {kind}: it reads that key outside of the kinds of layers, and truncates")
+            if (
+                nested and scaling.truncate is False
+            ):  # 5.22 looks for the key beside the kinds of layers, where it is not
+                notes.append(
+                    f"transformers does not see truncate = false of {kind}: it reads that key outside of the kinds of layers, and truncates"
+                )
                 scaling = replace(scaling, truncate=None)
             scaling = replace(scaling, attn_factor=None)
         if isinstance(scaling, LongRoPE):
@@ -80,7 +84,10 @@ def parse(config: Mapping[str, Any], *, allow_unknown: bool = False) -> RopeSpec
     elif family.note:
         notes.append(f"{name}: {family.note}")
     known = family or Family(base=None, partial=True)
-    count = next(filter(None, (keys.whole(n, most=10000) for n in ("num_hidden_layers", "n_layer", "n_layers", "num_layers"))), None)
+    count = next(
+        filter(None, (keys.whole(n, most=10000) for n in ("num_hidden_layers", "n_layer", "n_layers", "num_layers"))),
+        None,
+    )
     listed = layer_kinds(known, keys, None if count is None else count.value)
     if count is not None and listed and len(listed) != count.value:
         raise ConfigError(f"the config lists {len(listed)} kinds of layers, and {count.key} = {count.value}")
@@ -97,10 +104,14 @@ def parse(config: Mapping[str, Any], *, allow_unknown: bool = False) -> RopeSpec
             kinds[kind], lengths[kind] = read_rope(model, dictionary, kind)
     _temperature_of_queries(keys, notes)
     if not lengths:
-        raise ConfigError(f"no rotary positions: no layer of this model turns: its layers are {short(sorted(set(listed)))}")
+        raise ConfigError(
+            f"no rotary positions: no layer of this model turns: its layers are {short(sorted(set(listed)))}"
+        )
     trained = lengths.get("full_attention") or next(iter(lengths.values()))
     try:
-        return _checked(RopeSpec(tuple(kinds.items()), listed, trained, model.served, name, sources, tuple(dict.fromkeys(notes))))
+        return _checked(
+            RopeSpec(tuple(kinds.items()), listed, trained, model.served, name, sources, tuple(dict.fromkeys(notes)))
+        )
     except ConfigError:
         raise
     except ValueError as error:
@@ -128,11 +139,15 @@ def text_model(keys: Keys) -> tuple[Keys, str]:
         said = keys.text("model_type")
         name = said.value if said is not None else outer + "_text" if outer + "_text" in FAMILIES else outer
         inner = next((keys.inner(part) for part in TEXT if isinstance(keys.config.get(part), Mapping)), None)
-        if inner is None or not any(inner.has(n) for n in (*ROPE, *TEXT, "hidden_size", "num_attention_heads", "model_type")):
+        if inner is None or not any(
+            inner.has(n) for n in (*ROPE, *TEXT, "hidden_size", "num_attention_heads", "model_type")
+        ):
             return keys, name
         for key in ROPE:  # saved twice, the two must agree; saved outside only, that is where they are
             if keys.has(key) and inner.has(key) and keys.config[key] != inner.config[key]:
-                raise ConfigError(f"contradictory keys: {keys.path(key)} = {short(keys.config[key])}, {inner.path(key)} = {short(inner.config[key])}; keep one")
+                raise ConfigError(
+                    f"contradictory keys: {keys.path(key)} = {short(keys.config[key])}, {inner.path(key)} = {short(inner.config[key])}; keep one"
+                )
         if any(keys.has(key) for key in ROPE) and not any(inner.has(key) for key in (*ROPE, *TEXT)):
             return keys, name
         keys, outer = inner, name
@@ -150,7 +165,9 @@ def _refuse_others(keys: Keys, name: str, family: Family | None) -> None:
     if family is not None and family.only is not None:
         key, wanted = family.only
         if keys.config.get(key) != wanted:
-            raise ConfigError(f"this model has no rotary positions: a {name} turns only where {key} is {wanted!r}, got {short(keys.config.get(key))}")
+            raise ConfigError(
+                f"this model has no rotary positions: a {name} turns only where {key} is {wanted!r}, got {short(keys.config.get(key))}"
+            )
     kind = keys.text("position_embedding_type")
     if kind is not None and not any(word in kind.value.lower() for word in ("rope", "rotary")):
         raise ConfigError(f"this model has no rotary positions: {kind.key} = {kind.value!r}")
@@ -200,27 +217,39 @@ def _dictionaries(model: Model, listed: tuple[str, ...]) -> dict[str, Keys | Non
     if given is not None and any(isinstance(value, Mapping) for value in given.config.values()):
         return _nested(given, listed)
     if given is not None and given is new and given.config and family.by_kind:
-        raise ConfigError(f"{given.where} = {short(dict(given.config))}: this model type has one dictionary for each kind of layer, and reads no other")
+        raise ConfigError(
+            f"{given.where} = {short(dict(given.config))}: this model type has one dictionary for each kind of layer, and reads no other"
+        )
     flat = given or Keys({}, "")
     kinds = dict.fromkeys(listed)
     if not kinds or (len(kinds) == 1 and not family.by_kind and not family.still and not set(kinds) & set(DO_NOT)):
         return {"all": flat}
-    turn = family.turns_without is not None and family.turns_without in keys.config and keys.config[family.turns_without] is None
+    turn = (
+        family.turns_without is not None
+        and family.turns_without in keys.config
+        and keys.config[family.turns_without] is None
+    )
     still = {*DO_NOT, *(() if turn else family.still)}
     return {kind: None if kind in still else flat for kind in kinds}
 
 
 def _nested(given: Keys, listed: tuple[str, ...]) -> dict[str, Keys | None]:
     """A dictionary for each kind of layer, null for one that does not turn."""
-    stray = next((key for key, value in given.config.items() if value is not None and not isinstance(value, Mapping)), None)
+    stray = next(
+        (key for key, value in given.config.items() if value is not None and not isinstance(value, Mapping)), None
+    )
     if stray is not None:
-        raise ConfigError(f"{given.path(stray)} = {short(given.config[stray])} stands beside dictionaries for kinds of layers: put it inside of them")
+        raise ConfigError(
+            f"{given.path(stray)} = {short(given.config[stray])} stands beside dictionaries for kinds of layers: put it inside of them"
+        )
     nested: dict[str, Keys | None] = {kind: given.inner(kind) for kind in given.config}
     for kind in dict.fromkeys(listed):
         if kind in DO_NOT:
             nested[kind] = None
         elif kind not in nested:
-            raise ConfigError(f"{given.where} is for layers of kinds {short(sorted(nested))}, and there are layers of kind {kind!r}")
+            raise ConfigError(
+                f"{given.where} is for layers of kinds {short(sorted(nested))}, and there are layers of kind {kind!r}"
+            )
     return nested
 
 
@@ -229,7 +258,9 @@ def _temperature_of_queries(keys: Keys, notes: list[str]) -> None:
     for where in (keys.inner("rope_parameters"), keys.inner("rope_scaling")):
         beta = None if where is None else where.number("llama_4_scaling_beta")
         if beta is not None:
-            notes.append(f"queries are multiplied by 1 + {beta.value:g} ln(1 + floor(p / trained)) besides ({beta.key}); that is no part of the table")
+            notes.append(
+                f"queries are multiplied by 1 + {beta.value:g} ln(1 + floor(p / trained)) besides ({beta.key}); that is no part of the table"
+            )
     if keys.config.get("attn_temperature_tuning"):
         notes.append(
             "queries of layers without rotation are multiplied by a temperature of their position (attn_temperature_tuning); that is no part of the table"

@@ -183,7 +183,10 @@ HEADS: dict[str, int] = {
 """Head sizes (of the part that turns) where the config has none: for these it is not hidden_size / num_attention_heads."""
 
 NOT_ROTARY: dict[str, str] = {
-    **dict.fromkeys(("gpt2", "bert", "roberta", "opt", "gpt_neo", "gpt_bigcode", "electra", "bart", "xlm-roberta"), "learned positions"),
+    **dict.fromkeys(
+        ("gpt2", "bert", "roberta", "opt", "gpt_neo", "gpt_bigcode", "electra", "bart", "xlm-roberta"),
+        "learned positions",
+    ),
     **dict.fromkeys(("bloom", "mpt"), "ALiBi"),
     **dict.fromkeys(("t5", "mt5", "umt5", "longt5"), "T5's relative bias"),
     **dict.fromkeys(("deberta", "deberta-v2"), "DeBERTa's disentangled attention"),

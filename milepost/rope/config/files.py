@@ -84,7 +84,9 @@ def parse(text: str, where: str) -> Mapping[str, Any]:
     try:
         found = json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
     except json.JSONDecodeError as error:
-        raise ConfigError(f"{where} is not whole JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+        raise ConfigError(
+            f"{where} is not whole JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+        ) from None
     except (RecursionError, ValueError) as error:
         if isinstance(error, ConfigError):
             raise
@@ -101,9 +103,13 @@ def _from_hub(name: str) -> Path:
     try:
         from huggingface_hub import hf_hub_download
     except ImportError:
-        raise ConfigError(f"there is no file or folder {short(name)} (names on the Hub need the huggingface_hub package: pip install milepost[hf])") from None
+        raise ConfigError(
+            f"there is no file or folder {short(name)} (names on the Hub need the huggingface_hub package: pip install milepost[hf])"
+        ) from None
     try:
         return Path(hf_hub_download(name, "config.json"))
     except Exception as error:  # the Hub's errors are many, and none is ours
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ConfigError(f"there is no file or folder {short(name)}, and the Hub gave no config for that name: {reason[:200]}") from None
+        raise ConfigError(
+            f"there is no file or folder {short(name)}, and the Hub gave no config for that name: {reason[:200]}"
+        ) from None

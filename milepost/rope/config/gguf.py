@@ -15,7 +15,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from milepost.rope.config.gguf_archs import CROSSED, HALF, INTERLEAVED, KINDS, NOT_ROTARY, PERMUTED, READS_BETAS, READS_EXT, TENTH, Kinds
+from milepost.rope.config.gguf_archs import (
+    CROSSED,
+    HALF,
+    INTERLEAVED,
+    KINDS,
+    NOT_ROTARY,
+    PERMUTED,
+    READS_BETAS,
+    READS_EXT,
+    TENTH,
+    Kinds,
+)
 from milepost.rope.config.gguf_header import WANTED, Tensor, metadata
 from milepost.rope.config.keys import ConfigError, Keys, short
 from milepost.rope.spec import Rope, RopeSpec
@@ -64,13 +75,27 @@ def read(meta: Mapping[str, Any], *, allow_unknown: bool = False) -> RopeSpec:
     ropes: dict[str, Rope | None] = {}
     for kind in dict.fromkeys(layers) or (["full_attention", "sliding_attention"] if kinds is not None else ["all"]):
         still = kinds is not None and kind == kinds.still
-        ropes[kind] = None if still else _sliding(file, main, kinds) if kinds is not None and kind == "sliding_attention" else main
+        ropes[kind] = (
+            None
+            if still
+            else _sliding(file, main, kinds)
+            if kinds is not None and kind == "sliding_attention"
+            else main
+        )
     trained = main.trained
     if trained is None:
         found = file.keys.whole(ORIGINAL)
         trained = file.served if found is None or main.scaling is None else found.value
     try:
-        return RopeSpec(tuple(ropes.items()), layers, trained, file.served, file.arch, file.sources, tuple(dict.fromkeys(file.notes)))
+        return RopeSpec(
+            tuple(ropes.items()),
+            layers,
+            trained,
+            file.served,
+            file.arch,
+            file.sources,
+            tuple(dict.fromkeys(file.notes)),
+        )
     except ValueError as error:
         raise ConfigError(str(error)) from None
 
@@ -79,7 +104,14 @@ def _open(meta: Mapping[str, Any]) -> _File:
     arch = Keys(meta).text("general.architecture")
     if arch is None or not arch.value:
         raise ConfigError("the file has no general.architecture: llama.cpp would not know what model it is")
-    keys = Keys({name.removeprefix(f"{arch.value}."): value for name, value in meta.items() if name.startswith(f"{arch.value}.")}, arch.value)
+    keys = Keys(
+        {
+            name.removeprefix(f"{arch.value}."): value
+            for name, value in meta.items()
+            if name.startswith(f"{arch.value}.")
+        },
+        arch.value,
+    )
     served = keys.whole("context_length")
     if served is None:
         raise ConfigError(f"the file has no {keys.path('context_length')}, without which llama.cpp loads no model")
@@ -93,7 +125,9 @@ def _open(meta: Mapping[str, Any]) -> _File:
 def _refuse_others(file: _File) -> None:
     other = NOT_ROTARY.get(file.arch)
     layers = file.keys.whole("block_count", most=10000)
-    if file.arch == "baichuan" and layers is not None and layers.value == 40:  # the 13B of that family; llama.cpp tells it in the same way
+    if (
+        file.arch == "baichuan" and layers is not None and layers.value == 40
+    ):  # the 13B of that family; llama.cpp tells it in the same way
         other = "ALiBi in the size with 40 layers"
     switch = file.keys.flag("rope.scaling.finetuned")
     if file.arch.startswith("granite") and switch is not None and not switch.value:
@@ -110,7 +144,9 @@ def _check_names(file: _File, allow_unknown: bool) -> None:
                 raise ConfigError(said + "; read with --allow-unknown to pass over it")
             file.notes.append(said + " (passed over: --allow-unknown)")
     if file.keys.number("attention.temperature_scale") or file.keys.number("attention.temperature_length"):
-        file.notes.append("queries are multiplied by a temperature of their position besides (attention.temperature_*); that is no part of the table")
+        file.notes.append(
+            "queries are multiplied by a temperature of their position besides (attention.temperature_*); that is no part of the table"
+        )
 
 
 def _kinds(file: _File) -> tuple[tuple[str, ...], Kinds | None]:
@@ -122,14 +158,20 @@ def _kinds(file: _File) -> tuple[tuple[str, ...], Kinds | None]:
     window = keys.whole("attention.sliding_window", least=0)
     if kinds is not None and (window is None or window.value == 0) and (kinds.window or window is not None):
         kinds = None
-    if kinds is None and (keys.has("rope.freq_base_swa") or keys.has("rope.dimension_count_swa")) and not (window is not None and window.value == 0):
+    if (
+        kinds is None
+        and (keys.has("rope.freq_base_swa") or keys.has("rope.dimension_count_swa"))
+        and not (window is not None and window.value == 0)
+    ):
         kinds = Kinds(0)
     if kinds is None:
         return ("all",) * layers, None
     listed = keys.config.get("attention.sliding_window_pattern")
     if isinstance(listed, list):
         if len(listed) != layers or not all(isinstance(value, bool | int) for value in listed):
-            raise ConfigError(f"{keys.path('attention.sliding_window_pattern')} lists {len(listed)} layers, and there are {layers}")
+            raise ConfigError(
+                f"{keys.path('attention.sliding_window_pattern')} lists {len(listed)} layers, and there are {layers}"
+            )
         return tuple(kinds.many if slides else kinds.one for slides in listed), kinds
     found = keys.whole("attention.sliding_window_pattern")
     group = kinds.group if found is None else found.value
@@ -172,9 +214,13 @@ def _sliding(file: _File, main: Rope, kinds: Kinds) -> Rope:
     base = keys.number("rope.freq_base_swa", above=1)
     head_dim = keys.whole("attention.key_length_swa", most=1 << 16)
     rotary = keys.whole("rope.dimension_count_swa", most=1 << 16)
-    file.sources["sliding_attention.base"] = base.key if base is not None else "not in the file: the architecture's own in llama.cpp"
+    file.sources["sliding_attention.base"] = (
+        base.key if base is not None else "not in the file: the architecture's own in llama.cpp"
+    )
     if not kinds.scaled and not kinds.group and main.scaling is not None:
-        file.notes.append("layers that slide are taken as unscaled: milepost does not know what llama.cpp does in this architecture")
+        file.notes.append(
+            "layers that slide are taken as unscaled: milepost does not know what llama.cpp does in this architecture"
+        )
     try:
         return replace(
             main,
@@ -192,7 +238,9 @@ def _sizes(file: _File) -> tuple[int, int]:
     """The head size, and how many of its channels turn."""
     keys, sources, most = file.keys, file.sources, 1 << 16
     turned = keys.whole("rope.dimension_count", most=most)
-    if keys.has("attention.kv_lora_rank") and turned is not None:  # latent attention: the rotary channels are a head of their own
+    if (
+        keys.has("attention.kv_lora_rank") and turned is not None
+    ):  # latent attention: the rotary channels are a head of their own
         sources["head_dim"] = sources["rotary"] = turned.key
         return turned.value, turned.value
     size = keys.whole("attention.key_length", most=most)
@@ -218,7 +266,9 @@ def _heads(keys: Keys) -> int | None:
         return None if found is None else found.value
     counts = {n for n in listed if n}
     if len(counts) != 1 or not all(isinstance(n, int) and n > 0 for n in counts):
-        raise ConfigError(f"{keys.path('attention.head_count')} lists {short(sorted(counts, key=str))} heads: the head size can't be told, it needs key_length")
+        raise ConfigError(
+            f"{keys.path('attention.head_count')} lists {short(sorted(counts, key=str))} heads: the head size can't be told, it needs key_length"
+        )
     return int(counts.pop())
 
 
@@ -235,7 +285,9 @@ def _pairing(file: _File, sections: tuple[int, ...] | None) -> Pairing:
         return "interleaved"
     if file.arch not in HALF:
         file.sources["pairing"] = "assumed: the architecture is not one that milepost knows"
-        file.notes.append(f"how channels are paired is not known for architecture {file.arch!r}; half is assumed, as most have it")
+        file.notes.append(
+            f"how channels are paired is not known for architecture {file.arch!r}; half is assumed, as most have it"
+        )
     return "half"
 
 
@@ -256,7 +308,9 @@ def _scaling(file: _File, base: float, rotary: int) -> Scaling | None:
     kind = keys.text("rope.scaling.type")
     name = "linear" if kind is None else kind.value
     if name not in ("none", "linear", "yarn", "longrope"):
-        raise ConfigError(f"{keys.path('rope.scaling.type')} = {short(name)} is no type of llama.cpp's: there are none, linear, yarn, longrope")
+        raise ConfigError(
+            f"{keys.path('rope.scaling.type')} = {short(name)} is no type of llama.cpp's: there are none, linear, yarn, longrope"
+        )
     given = keys.number("rope.scaling.factor", least=0) or keys.number("rope.scale_linear", least=0)
     factor = given.value if given is not None and given.value else 1.0
     if name == "none" and factor != 1:
@@ -271,7 +325,9 @@ def _scaling(file: _File, base: float, rotary: int) -> Scaling | None:
         if any(tensor in file.tensors for tensor in WANTED):
             return _by_factors(file, base, rotary, factor, m, extended)
         if name == "longrope":
-            raise ConfigError(f"{kind.key if kind else ''} = longrope, and the file has no tensor {SHORT}: if it is split, name its first part")
+            raise ConfigError(
+                f"{kind.key if kind else ''} = longrope, and the file has no tensor {SHORT}: if it is split, name its first part"
+            )
         if extended and factor != 1:
             return _yarn(file, factor, m)
         if m != 1:
@@ -286,7 +342,9 @@ def _scaling(file: _File, base: float, rotary: int) -> Scaling | None:
 def _by_factors(file: _File, base: float, rotary: int, factor: float, m: float, extended: bool) -> Scaling | None:
     """A factor for each pair, from a tensor. rope_freqs comes before the two lists, as in llama.cpp."""
     if extended and factor != 1:
-        raise ConfigError(f"the file has YaRN and {next(name for name in WANTED if name in file.tensors)} besides; milepost has no scaling that is both")
+        raise ConfigError(
+            f"the file has YaRN and {next(name for name in WANTED if name in file.tensors)} besides; milepost has no scaling that is both"
+        )
     names = (FREQS, FREQS) if FREQS in file.tensors else (SHORT, LONG)
     lists = []
     for name in names:
@@ -294,7 +352,9 @@ def _by_factors(file: _File, base: float, rotary: int, factor: float, m: float, 
             raise ConfigError(f"the file has one of {SHORT} and {LONG}, and not the other: {name} is missing")
         values = file.tensors[name].values
         if len(values) < rotary // 2:
-            raise ConfigError(f"{name} has {len(values)} factors, and there are {rotary // 2} pairs to turn: it needs one for each")
+            raise ConfigError(
+                f"{name} has {len(values)} factors, and there are {rotary // 2} pairs to turn: it needs one for each"
+            )
         lists.append(tuple(value * factor for value in values[: rotary // 2]))  # more than the pairs is padding
     short_list, long_list = lists
     if names[0] == FREQS:
@@ -305,8 +365,12 @@ def _by_factors(file: _File, base: float, rotary: int, factor: float, m: float, 
                 return None
             known = _llama3(short_list, base, rotary)
             if known is not None:
-                file.sources["scaling"] = f"{FREQS}, whose factors are those of llama3 with factor {known.factor:g}, to float32"
-                file.notes.append(f"{FREQS} holds the factors of llama3 (factor {known.factor:g}, trained {known.trained}): read as that")
+                file.sources["scaling"] = (
+                    f"{FREQS}, whose factors are those of llama3 with factor {known.factor:g}, to float32"
+                )
+                file.notes.append(
+                    f"{FREQS} holds the factors of llama3 (factor {known.factor:g}, trained {known.trained}): read as that"
+                )
                 return known
         return LongRoPE(short_list, long_list, _original(file), attention_factor=m)
     trained = _original(file)
@@ -316,7 +380,9 @@ def _by_factors(file: _File, base: float, rotary: int, factor: float, m: float, 
         "transformers chooses at each call, by the text"
     )
     if file.keys.number("rope.scaling.attn_factor") is None:
-        file.notes.append(f"the file has no {file.keys.path('rope.scaling.attn_factor')}: llama.cpp takes 1, where transformers computes it from the lengths")
+        file.notes.append(
+            f"the file has no {file.keys.path('rope.scaling.attn_factor')}: llama.cpp takes 1, where transformers computes it from the lengths"
+        )
     return LongRoPE(short_list, long_list, trained, max(1.0, file.served / trained), attention_factor=m)
 
 
@@ -326,7 +392,9 @@ def _llama3(factors: tuple[float, ...], base: float, rotary: int) -> Llama3 | No
         return None
     known, plain = Llama3(factors[-1], 8192, 1.0, 4.0), geometric(rotary, base)
     own = [w / u for w, u in zip(plain.frequencies, known(plain).frequencies, strict=True)]
-    close = 4 * known.factor * 2.0**-23  # converters work in float32; on the ramp an error of a turn grows up to factor times
+    close = (
+        4 * known.factor * 2.0**-23
+    )  # converters work in float32; on the ramp an error of a turn grows up to factor times
     return known if all(math.isclose(a, b, rel_tol=close) for a, b in zip(own, factors, strict=True)) else None
 
 
@@ -349,7 +417,9 @@ def _extends(file: _File) -> bool:
         file.notes.append(f"llama.cpp does not read {found.key} = {found.value:g} for this architecture: it takes 1")
         return True
     if found.value:
-        raise ConfigError(f"{found.key} = {found.value:g} mixes YaRN in by parts; milepost has it whole (1) or not at all (0)")
+        raise ConfigError(
+            f"{found.key} = {found.value:g} mixes YaRN in by parts; milepost has it whole (1) or not at all (0)"
+        )
     return False
 
 
@@ -363,14 +433,24 @@ def _yarn(file: _File, factor: float, attn: float) -> YaRN:
             if arch in READS_BETAS:
                 betas[name] = found.value
             else:
-                file.notes.append(f"llama.cpp does not read {found.key} = {found.value:g} for this architecture: it takes {default:g}")
+                file.notes.append(
+                    f"llama.cpp does not read {found.key} = {found.value:g} for this architecture: it takes {default:g}"
+                )
     ignored = keys.number("rope.scaling.yarn_attn_factor")
     if ignored is not None and ignored.value != 1:
-        file.notes.append(f"{ignored.key} = {ignored.value:g} has no effect: llama.cpp overwrites it, and m is 1 + 0.1 ln(factor)")
+        file.notes.append(
+            f"{ignored.key} = {ignored.value:g} has no effect: llama.cpp overwrites it, and m is 1 + 0.1 ln(factor)"
+        )
     every = _all_dim(file)
     m = mscale(factor) if not every else mscale(factor, every if arch == "deepseek2" else 1.0) / mscale(factor, every)
     own = attn == 1 and not every
-    return YaRN(factor, _original(file), betas["yarn_beta_fast"], betas["yarn_beta_slow"], attention_factor=None if own else m * attn)
+    return YaRN(
+        factor,
+        _original(file),
+        betas["yarn_beta_fast"],
+        betas["yarn_beta_slow"],
+        attention_factor=None if own else m * attn,
+    )
 
 
 def _all_dim(file: _File) -> float:
@@ -389,5 +469,7 @@ def _softmax(file: _File, scaling: Scaling | None) -> float:
     if not isinstance(scaling, YaRN) or file.arch not in TENTH:
         return 1.0
     softmax = (scaling.m * mscale(scaling.factor, _all_dim(file))) ** 2
-    file.notes.append(f"the softmax scale is multiplied by {softmax:.4f} (yarn_log_multiplier), in llama.cpp's own code")
+    file.notes.append(
+        f"the softmax scale is multiplied by {softmax:.4f} (yarn_log_multiplier), in llama.cpp's own code"
+    )
     return softmax

@@ -31,7 +31,21 @@ NOT_ROTARY: dict[str, str] = {
     **dict.fromkeys(("gpt2", "bert", "starcoder"), "learned positions"),
     **dict.fromkeys(("mpt", "bloom", "refact", "jais", "jina-bert-v2"), "ALiBi"),
     **dict.fromkeys(("t5", "t5encoder"), "T5's relative bias"),
-    **dict.fromkeys(("mamba", "mamba2", "jamba", "nemotron_h", "nemotron_h_moe", "kimi-linear", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"), "no positions"),
+    **dict.fromkeys(
+        (
+            "mamba",
+            "mamba2",
+            "jamba",
+            "nemotron_h",
+            "nemotron_h_moe",
+            "kimi-linear",
+            "rwkv6",
+            "rwkv6qwen2",
+            "rwkv7",
+            "arwkv7",
+        ),
+        "no positions",
+    ),
     **dict.fromkeys(("clip", "wavtokenizer-dec"), "no rotary positions in llama.cpp"),
 }
 

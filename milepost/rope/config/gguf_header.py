@@ -120,7 +120,9 @@ class _Header:
         """Where the next ``size`` bytes begin; they must be there."""
         start = self.at
         if size > self.size - start:
-            raise self.wrong(f"is cut short or damaged: at byte {start} its header needs {size} more bytes, and the file has {self.size - start}")
+            raise self.wrong(
+                f"is cut short or damaged: at byte {start} its header needs {size} more bytes, and the file has {self.size - start}"
+            )
         self.at += size
         return start
 
@@ -128,7 +130,9 @@ class _Header:
         """Count what is walked through."""
         self.left -= steps
         if self.left < 0:
-            raise self.wrong(f"has a header with more than {STEPS} bytes of text and items of arrays: no model has that many, the file is damaged")
+            raise self.wrong(
+                f"has a header with more than {STEPS} bytes of text and items of arrays: no model has that many, the file is damaged"
+            )
 
     def number(self, kind: struct.Struct) -> Any:
         return kind.unpack_from(self.data, self.take(kind.size))[0]
@@ -140,7 +144,9 @@ class _Header:
             raise self.wrong(f"is no GGUF file: it begins with {short(magic)}, not with the letters GGUF")
         version = self.number(U32)
         if version & 0xFFFF == 0 and version:
-            raise self.wrong("is a big-endian GGUF file; only little-endian ones are read: convert it with gguf-py's gguf_convert_endian")
+            raise self.wrong(
+                "is a big-endian GGUF file; only little-endian ones are read: convert it with gguf-py's gguf_convert_endian"
+            )
         if version not in (2, 3):
             raise self.wrong(f"is a GGUF file of version {version}; versions 2 and 3 are read")
 
@@ -154,7 +160,9 @@ class _Header:
         """The name of a key or a tensor."""
         size = self.number(U64)
         if not 0 < size < 1 << 16:
-            raise self.wrong(f"has a name of {size} bytes at byte {self.at}: names have 1 to 65535, the file is damaged")
+            raise self.wrong(
+                f"has a name of {size} bytes at byte {self.at}: names have 1 to 65535, the file is damaged"
+            )
         self.spend(size)
         start = self.take(size)
         try:
@@ -178,7 +186,9 @@ class _Header:
     def numbers(self, kind: int, count: int, name: str) -> list[Any]:
         """So many numbers; nothing is built where they are too many to keep."""
         if kind not in NUMBERS:
-            raise self.wrong(f"has a value of an unknown type, {kind}, under {short(name)}: types are 0 to 12, the file is damaged")
+            raise self.wrong(
+                f"has a value of an unknown type, {kind}, under {short(name)}: types are 0 to 12, the file is damaged"
+            )
         letter = NUMBERS[kind]
         start = self.take(count * struct.calcsize(f"<{letter}"))
         if count > LISTED:
@@ -209,7 +219,9 @@ class _Header:
     def texts(self, count: int, name: str) -> None:
         """Step over so many texts. The loop is the time that a header takes, so it does nothing else."""
         if count > (self.size - self.at) // 8:
-            raise self.wrong(f"says that {short(name)} has {count} texts, and {self.size - self.at} bytes are left: it is cut short or damaged")
+            raise self.wrong(
+                f"says that {short(name)} has {count} texts, and {self.size - self.at} bytes are left: it is cut short or damaged"
+            )
         self.spend(count)
         data, at, length = self.data, self.at, U64.unpack_from
         try:
@@ -236,7 +248,9 @@ class _Header:
         if kind != FLOAT32:
             raise self.wrong(f"has {name} of type {kind}: it is always float32, which is type {FLOAT32}")
         if not 0 < count < 1 << 16:
-            raise self.wrong(f"has {name} of sizes {list(sizes)}: it has one number for each pair of channels, the file is damaged")
+            raise self.wrong(
+                f"has {name} of sizes {list(sizes)}: it has one number for each pair of channels, the file is damaged"
+            )
         if start + 4 * count > self.size:
             raise self.wrong(f"is cut short: {name} ends at byte {start + 4 * count}, and the file has {self.size}")
         return Tensor(sizes, struct.unpack_from(f"<{count}f", self.data, start))

@@ -106,9 +106,13 @@ class Keys:
         found = self.items(*names)
         if found is None:
             return None
-        bad = [v for v in found.value if isinstance(v, bool) or not isinstance(v, int | float) or not _finite(v) or v <= 0]
+        bad = [
+            v for v in found.value if isinstance(v, bool) or not isinstance(v, int | float) or not _finite(v) or v <= 0
+        ]
         if bad or not found.value:
-            raise ConfigError(f"{found.key} must be a list of finite numbers above 0, got {short(bad[0] if bad else [])}")
+            raise ConfigError(
+                f"{found.key} must be a list of finite numbers above 0, got {short(bad[0] if bad else [])}"
+            )
         return Found(tuple(float(v) for v in found.value), found.key)
 
     def inner(self, name: str) -> Keys | None:
@@ -118,7 +122,11 @@ class Keys:
     def _agreed(self, names: tuple[str, ...], kind: Any) -> Found[Any] | None:
         found = [Found(kind(self.path(name), self.config[name]), self.path(name)) for name in names if self.has(name)]
         if len({repr(f.value) for f in found}) > 1:
-            raise ConfigError("contradictory keys: " + ", ".join(f"{f.key} = {short(f.value)}" for f in found) + "; they mean the same: keep one")
+            raise ConfigError(
+                "contradictory keys: "
+                + ", ".join(f"{f.key} = {short(f.value)}" for f in found)
+                + "; they mean the same: keep one"
+            )
         return found[0] if found else None
 
 
@@ -126,7 +134,11 @@ def agreed(*found: Found[T] | None) -> Found[T] | None:
     """The first of several places where a value may stand; all that have it must agree."""
     there = [f for f in found if f is not None]
     if len({repr(f.value) for f in there}) > 1:
-        raise ConfigError("contradictory keys: " + ", ".join(f"{f.key} = {short(f.value)}" for f in there) + "; they mean the same: keep one")
+        raise ConfigError(
+            "contradictory keys: "
+            + ", ".join(f"{f.key} = {short(f.value)}" for f in there)
+            + "; they mean the same: keep one"
+        )
     return there[0] if there else None
 
 

@@ -45,7 +45,9 @@ def layer_kinds(family: Family, keys: Keys, layers: int | None) -> tuple[str, ..
 def _kind(value: object, key: str) -> str:
     name = OLDER.get(value, value) if isinstance(value, str) else ""
     if name not in ATTEND + DO_NOT:
-        raise ConfigError(f"{key} holds {short(value)}, which is no kind of layer; there are {', '.join(ATTEND[:4])}, linear_attention and others")
+        raise ConfigError(
+            f"{key} holds {short(value)}, which is no kind of layer; there are {', '.join(ATTEND[:4])}, linear_attention and others"
+        )
     return name
 
 
@@ -92,7 +94,9 @@ def _no_rope(keys: Keys, layers: int) -> tuple[str, ...]:
     if listed is not None and listed.value:
         bad = [turns for turns in listed.value if turns not in (0, 1)]
         if bad:
-            raise ConfigError(f"{listed.key} holds {short(bad[0])}; it has 1 for a layer that turns, and 0 for one that does not")
+            raise ConfigError(
+                f"{listed.key} holds {short(bad[0])}; it has 1 for a layer that turns, and 0 for one that does not"
+            )
         return tuple("full_attention" if turns else "no_rope" for turns in listed.value)
     found = keys.whole("no_rope_layer_interval")
     n = 4 if found is None else found.value

@@ -18,7 +18,15 @@ from milepost.scaling import Scaling
 from milepost.scaling.llama3 import Llama3
 from milepost.scaling.yarn import YaRN
 
-KNOWN = {"rope_theta", "yarn", "qk_rope_head_dim", "use_scaled_rope", "rope_scaling_factor", "high_freq_factor", "low_freq_factor"}
+KNOWN = {
+    "rope_theta",
+    "yarn",
+    "qk_rope_head_dim",
+    "use_scaled_rope",
+    "rope_scaling_factor",
+    "high_freq_factor",
+    "low_freq_factor",
+}
 YARN = ("factor", "original_max_position_embeddings", "alpha", "beta", "apply_scale")
 ELSEWHERE = ("vision_encoder", "vision_adapter", "multimodal", "quantization", "moe", "lora", "llama_4_scaling")
 """Parts of the file that have keys of their own; none is about the table of the text model."""
@@ -28,7 +36,9 @@ META_TRAINED = 8192
 
 def is_one(config: Mapping[str, Any]) -> bool:
     """Whether this is a params.json, and not a config.json."""
-    return {"dim", "n_layers", "n_heads"} <= set(config) and not {"model_type", "hidden_size", "architectures"} & set(config)
+    return {"dim", "n_layers", "n_heads"} <= set(config) and not {"model_type", "hidden_size", "architectures"} & set(
+        config
+    )
 
 
 def read(config: Mapping[str, Any], *, allow_unknown: bool = False) -> RopeSpec:
@@ -71,8 +81,17 @@ def read(config: Mapping[str, Any], *, allow_unknown: bool = False) -> RopeSpec:
 
 def _check_names(keys: Keys, allow_unknown: bool, notes: list[str]) -> None:
     for key, value in keys.config.items():
-        if key not in KNOWN and key not in ELSEWHERE and value is not None and ("rope" in key.lower() or "yarn" in key.lower()):
-            _unknown(f"unknown key {key} = {short(value)}, whose name says that it is about rotary positions", allow_unknown, notes)
+        if (
+            key not in KNOWN
+            and key not in ELSEWHERE
+            and value is not None
+            and ("rope" in key.lower() or "yarn" in key.lower())
+        ):
+            _unknown(
+                f"unknown key {key} = {short(value)}, whose name says that it is about rotary positions",
+                allow_unknown,
+                notes,
+            )
 
 
 def _unknown(said: str, allow_unknown: bool, notes: list[str]) -> None:
@@ -98,7 +117,9 @@ def _head_dim(keys: Keys, sources: dict[str, str]) -> int:
     return width.value // heads.value
 
 
-def _scaling(keys: Keys, served: Found[int] | None, notes: list[str], sources: dict[str, str], allow_unknown: bool) -> Scaling | None:
+def _scaling(
+    keys: Keys, served: Found[int] | None, notes: list[str], sources: dict[str, str], allow_unknown: bool
+) -> Scaling | None:
     yarn, switch = keys.inner("yarn"), keys.flag("use_scaled_rope")
     scaled = switch is not None and switch.value
     if yarn is not None and scaled:
@@ -121,15 +142,23 @@ def _scaling(keys: Keys, served: Found[int] | None, notes: list[str], sources: d
     return None
 
 
-def _yarn(keys: Keys, served: Found[int] | None, notes: list[str], sources: dict[str, str], allow_unknown: bool) -> YaRN:
+def _yarn(
+    keys: Keys, served: Found[int] | None, notes: list[str], sources: dict[str, str], allow_unknown: bool
+) -> YaRN:
     for name, value in keys.config.items():
         if name not in YARN and value is not None:
-            _unknown(f"unknown key {keys.path(name)} = {short(value)}; yarn has {', '.join(YARN)}", allow_unknown, notes)
+            _unknown(
+                f"unknown key {keys.path(name)} = {short(value)}; yarn has {', '.join(YARN)}", allow_unknown, notes
+            )
     factor, trained = keys.number("factor", above=0), keys.whole("original_max_position_embeddings")
     if factor is None or trained is None:
-        raise ConfigError(f"yarn needs {keys.path('factor' if factor is None else 'original_max_position_embeddings')}, which is not there")
+        raise ConfigError(
+            f"yarn needs {keys.path('factor' if factor is None else 'original_max_position_embeddings')}, which is not there"
+        )
     if served is not None and served.value > 1.001 * factor.value * trained.value:
-        notes.append(f"{factor.key} = {factor.value:g} makes {factor.value * trained.value:g} tokens of {trained.value}; {served.key} = {served.value} is more")
+        notes.append(
+            f"{factor.key} = {factor.value:g} makes {factor.value * trained.value:g} tokens of {trained.value}; {served.key} = {served.value} is more"
+        )
     slow, fast, scale = keys.number("alpha", above=0), keys.number("beta", above=0), keys.flag("apply_scale")
     for name, found, default in (("alpha", slow, 1.0), ("beta", fast, 32.0)):
         if found is None:
@@ -152,16 +181,27 @@ def _llama3(keys: Keys, notes: list[str], sources: dict[str, str]) -> Llama3:
     sources["trained"] = f"not in the file: {META_TRAINED}, in Meta's code"
     if factor is None:
         sources["factor"] = "not in the file: 8, in Meta's code for Llama 3.1"
-        notes.append("use_scaled_rope is true and the file has no rope_scaling_factor: 8 is taken, as in Llama 3.1; the small models of Llama 3.2 have 32")
-    return Llama3(8.0 if factor is None else factor.value, META_TRAINED, 1.0 if low is None else low.value, 4.0 if high is None else high.value)
+        notes.append(
+            "use_scaled_rope is true and the file has no rope_scaling_factor: 8 is taken, as in Llama 3.1; the small models of Llama 3.2 have 32"
+        )
+    return Llama3(
+        8.0 if factor is None else factor.value,
+        META_TRAINED,
+        1.0 if low is None else low.value,
+        4.0 if high is None else high.value,
+    )
 
 
 def _said(keys: Keys, notes: list[str]) -> None:
     """What is no part of the table, and is said."""
     if keys.config.get("llama_4_scaling"):
-        notes.append("queries are multiplied by 1 + beta ln(1 + floor(p / trained)) besides (llama_4_scaling); that is no part of the table")
+        notes.append(
+            "queries are multiplied by 1 + beta ln(1 + floor(p / trained)) besides (llama_4_scaling); that is no part of the table"
+        )
     window = keys.config.get("sliding_window")
     if window:
         notes.append(f"sliding_window = {short(window)} limits what is attended to; positions do not change")
     if keys.has("qk_rope_head_dim") and keys.has("yarn"):
-        notes.append("engines that run latent attention with YaRN multiply the softmax scale by (1 + 0.1 ln(factor))^2 besides; params.json does not say it")
+        notes.append(
+            "engines that run latent attention with YaRN multiply the softmax scale by (1 + 0.1 ln(factor))^2 besides; params.json does not say it"
+        )

@@ -30,7 +30,17 @@ KEYS: dict[str, set[str]] = {
     "linear": {"factor"},
     "dynamic": {"factor", "alpha", "max_trained_positions"},
     "ntk": {"factor", "mixed_b"},
-    "yarn": {"factor", ORIGINAL, "beta_fast", "beta_slow", "truncate", "attention_factor", "attn_factor", "mscale", "mscale_all_dim"},
+    "yarn": {
+        "factor",
+        ORIGINAL,
+        "beta_fast",
+        "beta_slow",
+        "truncate",
+        "attention_factor",
+        "attn_factor",
+        "mscale",
+        "mscale_all_dim",
+    },
     "llama3": {"factor", ORIGINAL, "low_freq_factor", "high_freq_factor"},
     "longrope": {"factor", ORIGINAL, "short_factor", "long_factor", "attention_factor", "short_mscale", "long_mscale"},
     "proportional": {"factor"},
@@ -55,16 +65,28 @@ class Read:
 def rope_type_of(keys: Keys) -> str:
     """The name of the scaling in a dictionary."""
     said = [found for found in (keys.text("rope_type"), keys.text("type")) if found is not None]
-    if len({ALIASES.get(found.value, found.value) for found in said}) > 1:  # "default" and "mrope" are one, as transformers saves Qwen2-VL
+    if (
+        len({ALIASES.get(found.value, found.value) for found in said}) > 1
+    ):  # "default" and "mrope" are one, as transformers saves Qwen2-VL
         agreed(*said)
     found = said[0] if said else None
     name = "default" if found is None else ALIASES.get(found.value, found.value)
     if name not in KEYS:
-        raise ConfigError(f"{found.key if found else 'rope_type'} = {short(name)} is no rope type; there are {', '.join(KEYS)}")
+        raise ConfigError(
+            f"{found.key if found else 'rope_type'} = {short(name)} is no rope type; there are {', '.join(KEYS)}"
+        )
     return name
 
 
-def read_scaling(keys: Keys, *, pairs: int, served: int | None, original: Found[int] | None = None, allow_unknown: bool = False, alpha: bool = False) -> Read:
+def read_scaling(
+    keys: Keys,
+    *,
+    pairs: int,
+    served: int | None,
+    original: Found[int] | None = None,
+    allow_unknown: bool = False,
+    alpha: bool = False,
+) -> Read:
     """The scaling that a dictionary says, for so many ``pairs``; ``original`` is the trained length where it stands outside.
 
     With ``alpha``, a dynamic one that has the key alpha is a fixed base (Hunyuan's).
@@ -117,14 +139,18 @@ def _check_names(keys: Keys, name: str, served: int | None, allow_unknown: bool,
 
 def _needed(keys: Keys, name: str, found: Any) -> Any:
     if found is None:
-        raise ConfigError(f"rope type {name} needs {keys.path('factor') if name != 'longrope' else keys.where}, which is not there")
+        raise ConfigError(
+            f"rope type {name} needs {keys.path('factor') if name != 'longrope' else keys.where}, which is not there"
+        )
     return found.value
 
 
 def _factor(keys: Keys, name: str) -> float | None:
     found = keys.number("factor", above=0)
     if found is not None and found.value < 1:
-        raise ConfigError(f"{found.key} = {found.value:g} would shrink the context; a factor above 1 means longer: did you mean {1 / found.value:g}?")
+        raise ConfigError(
+            f"{found.key} = {found.value:g} would shrink the context; a factor above 1 means longer: did you mean {1 / found.value:g}?"
+        )
     return None if found is None else found.value
 
 
@@ -135,7 +161,9 @@ def _original(keys: Keys, original: Any, served: int | None, done: Read) -> int:
         done.sources["trained"] = found.key
         return int(found.value)
     if served is None:
-        raise ConfigError(f"{keys.where} has no {ORIGINAL}, and the config has no max_position_embeddings to take instead")
+        raise ConfigError(
+            f"{keys.where} has no {ORIGINAL}, and the config has no max_position_embeddings to take instead"
+        )
     done.sources["trained"] = f"max_position_embeddings (there is no {ORIGINAL})"
     done.notes.append(f"{keys.where} has no {ORIGINAL}: transformers takes max_position_embeddings = {served}")
     return served
@@ -151,18 +179,24 @@ def _read_linear(keys: Keys, done: Read, *, served: int | None, **_: Any) -> Non
 
 def _read_ntk(keys: Keys, done: Read, *, served: int | None, **_: Any) -> None:
     if keys.has("mixed_b"):
-        raise ConfigError(f"{keys.path('mixed_b')} = {short(keys.config['mixed_b'])}: vLLM's mixed NTK is not one of our scalings")
+        raise ConfigError(
+            f"{keys.path('mixed_b')} = {short(keys.config['mixed_b'])}: vLLM's mixed NTK is not one of our scalings"
+        )
     factor = _factor(keys, "ntk")
     done.scaling = NTK(_needed(keys, "ntk", keys.number("factor")) if factor is None else factor)
     done.trained = served
-    done.notes.append("rope type ntk is not one of transformers'; read as base * factor^(d/(d-2)) (vLLM's ntk is another: see the vllm dialect)")
+    done.notes.append(
+        "rope type ntk is not one of transformers'; read as base * factor^(d/(d-2)) (vLLM's ntk is another: see the vllm dialect)"
+    )
 
 
 def _read_alpha(keys: Keys, done: Read, *, served: int | None, **_: Any) -> None:
     """Hunyuan's: called dynamic, with a fixed base. The other keys of its configs do nothing."""
     alpha = keys.number("alpha", least=1)
     done.scaling, done.trained = NTK(_needed(keys, "dynamic", alpha)), served
-    done.notes.append(f"{keys.path('alpha')} makes a fixed base, theta * alpha^(d/(d-2)); of the other keys nothing is read")
+    done.notes.append(
+        f"{keys.path('alpha')} makes a fixed base, theta * alpha^(d/(d-2)); of the other keys nothing is read"
+    )
 
 
 def _read_dynamic(keys: Keys, done: Read, *, served: int | None, original: Any, allow_unknown: bool, **_: Any) -> None:
@@ -178,7 +212,9 @@ def _read_dynamic(keys: Keys, done: Read, *, served: int | None, original: Any, 
     if trained is None:
         raise ConfigError("rope type dynamic starts from max_position_embeddings, which is not there")
     if found is not None and served is not None and found.value != served:
-        done.notes.append(f"{found.key} = {found.value} is vLLM's key; transformers passes over it, and starts from max_position_embeddings = {served}")
+        done.notes.append(
+            f"{found.key} = {found.value} is vLLM's key; transformers passes over it, and starts from max_position_embeddings = {served}"
+        )
         trained = served
     done.scaling, done.trained = Dynamic(trained, factor), trained
 
@@ -192,14 +228,20 @@ def _read_yarn(keys: Keys, done: Read, *, served: int | None, original: Any, all
                 f"rope type yarn needs {keys.path('factor')}, which is not there, and max_position_embeddings = {served} gives none over {trained}"
             )
         factor = served / trained
-        done.notes.append(f"{keys.path('factor')} is not there: max_position_embeddings / {ORIGINAL} = {served} / {trained} = {factor:g}")
+        done.notes.append(
+            f"{keys.path('factor')} is not there: max_position_embeddings / {ORIGINAL} = {served} / {trained} = {factor:g}"
+        )
     elif served is not None and served > 1.001 * factor * trained:
         said = f"contradictory: {keys.path('factor')} = {factor:g} times {ORIGINAL} = {trained} is less than max_position_embeddings = {served}"
         if not allow_unknown:
-            raise ConfigError(said + f"; set factor to {served / trained:g}, or max_position_embeddings to {factor * trained:g}")
+            raise ConfigError(
+                said + f"; set factor to {served / trained:g}, or max_position_embeddings to {factor * trained:g}"
+            )
         done.notes.append(said + " (the explicit factor is used)")
     elif served is not None and abs(served - factor * trained) > 0.001 * served:
-        done.notes.append(f"{keys.path('factor')} = {factor:g} makes {factor * trained:g} tokens of {trained}; max_position_embeddings = {served} is fewer")
+        done.notes.append(
+            f"{keys.path('factor')} = {factor:g} makes {factor * trained:g} tokens of {trained}; max_position_embeddings = {served} is fewer"
+        )
     both = [keys.number(n) for n in ("attention_factor", "attn_factor")]
     if both[0] is not None and both[1] is not None:
         raise ConfigError(
@@ -229,7 +271,11 @@ def _read_llama3(keys: Keys, done: Read, *, served: int | None, original: Any, *
     trained = _original(keys, original, served, done)
     factor = _factor(keys, "llama3")
     low, high = keys.number("low_freq_factor", above=0), keys.number("high_freq_factor", above=0)
-    missing = [name for name, found in (("factor", factor), ("low_freq_factor", low), ("high_freq_factor", high)) if found is None]
+    missing = [
+        name
+        for name, found in (("factor", factor), ("low_freq_factor", low), ("high_freq_factor", high))
+        if found is None
+    ]
     if factor is None or low is None or high is None:
         raise ConfigError(f"rope type llama3 needs {keys.path(missing[0])}, which is not there")
     done.scaling, done.trained = Llama3(factor, trained, low.value, high.value), trained
@@ -243,7 +289,9 @@ def _read_longrope(keys: Keys, done: Read, *, pairs: int, served: int | None, or
         if found is None:
             raise ConfigError(f"rope type longrope needs {keys.path(name)}, which is not there")
         if len(found.value) != pairs:
-            raise ConfigError(f"{found.key} has {len(found.value)} numbers, and there are {pairs} pairs to turn: it needs one for each")
+            raise ConfigError(
+                f"{found.key} has {len(found.value)} numbers, and there are {pairs} pairs to turn: it needs one for each"
+            )
         lists[name] = found.value
     factor = _factor(keys, "longrope")
     if factor is None:
@@ -251,9 +299,13 @@ def _read_longrope(keys: Keys, done: Read, *, pairs: int, served: int | None, or
         done.sources["factor"] = f"max_position_embeddings / {ORIGINAL}"
     one, short_m, long_m = (keys.number(name, above=0) for name in ("attention_factor", "short_mscale", "long_mscale"))
     if one is not None and (short_m is not None or long_m is not None):
-        raise ConfigError(f"contradictory keys: {one.key} = {one.value:g} is for both lists, short_mscale and long_mscale for one each: keep one")
+        raise ConfigError(
+            f"contradictory keys: {one.key} = {one.value:g} is for both lists, short_mscale and long_mscale for one each: keep one"
+        )
     if short_m is not None or long_m is not None:
-        done.notes.append("short_mscale and long_mscale are vLLM's keys (and Phi-3.5-MoE's own code's); transformers' longrope passes over them")
+        done.notes.append(
+            "short_mscale and long_mscale are vLLM's keys (and Phi-3.5-MoE's own code's); transformers' longrope passes over them"
+        )
     done.scaling = LongRoPE(
         lists["short_factor"],
         lists["long_factor"],
@@ -268,7 +320,10 @@ def _read_longrope(keys: Keys, done: Read, *, pairs: int, served: int | None, or
 
 def _read_proportional(keys: Keys, done: Read, *, served: int | None, **_: Any) -> None:
     share = keys.number("partial_rotary_factor", above=0)
-    done.scaling, done.trained = Proportional(1.0 if share is None else share.value, _factor(keys, "proportional") or 1.0), served
+    done.scaling, done.trained = (
+        Proportional(1.0 if share is None else share.value, _factor(keys, "proportional") or 1.0),
+        served,
+    )
 
 
 def _read_default(keys: Keys, done: Read, *, served: int | None, original: Found[int] | None, **_: Any) -> None:

@@ -36,7 +36,9 @@ def as_read(config: Mapping[str, Any], meaning: Meaning, *, served: int | None, 
     """The spec that an engine makes of a config, which it serves for ``served`` tokens (by default what the config says)."""
     said = parse(config, allow_unknown=allow_unknown)
     limit = said.served if served is None else served
-    notes = [note for note in said.notes if "vLLM" not in note and "transformers takes" not in note]  # those compare with transformers
+    notes = [
+        note for note in said.notes if "vLLM" not in note and "transformers takes" not in note
+    ]  # those compare with transformers
     kinds: list[tuple[str, Rope | None]] = []
     for kind, rope in said.kinds:
         if rope is None:
@@ -57,7 +59,9 @@ def as_read(config: Mapping[str, Any], meaning: Meaning, *, served: int | None, 
 def dictionary(config: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     """The dictionary that says the scaling of a kind of layer, as it stands in the config; empty if there is none."""
     for _ in range(3):
-        given: Mapping[str, Any] | None = next((config[name] for name in SCALINGS if isinstance(config.get(name), Mapping)), None)
+        given: Mapping[str, Any] | None = next(
+            (config[name] for name in SCALINGS if isinstance(config.get(name), Mapping)), None
+        )
         if given is not None:
             inner = given.get(kind)
             return inner if isinstance(inner, Mapping) else given
@@ -68,13 +72,19 @@ def dictionary(config: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     return {}
 
 
-def each_dictionary(config: Mapping[str, Any], change: Callable[[Mapping[str, Any]], Mapping[str, Any]], deep: int = 3) -> dict[str, Any]:
+def each_dictionary(
+    config: Mapping[str, Any], change: Callable[[Mapping[str, Any]], Mapping[str, Any]], deep: int = 3
+) -> dict[str, Any]:
     """The config with every dictionary that says a scaling changed."""
     out = dict(config)
     for name, value in config.items():
         if name in SCALINGS and isinstance(value, Mapping):
             nested = bool(value) and all(inner is None or isinstance(inner, Mapping) for inner in value.values())
-            out[name] = {kind: None if inner is None else change(inner) for kind, inner in value.items()} if nested else change(value)
+            out[name] = (
+                {kind: None if inner is None else change(inner) for kind, inner in value.items()}
+                if nested
+                else change(value)
+            )
         elif name in TEXT and isinstance(value, Mapping) and deep:
             out[name] = each_dictionary(value, change, deep - 1)
     return out
@@ -91,7 +101,9 @@ def with_m(rope: Rope, yarn: YaRN, m: float) -> Rope:
     clean = replace(yarn, attention_factor=None, attn_factor=None)
     if rope.softmax == 1:
         clean = replace(clean, mscale=None, mscale_all_dim=None)
-    return replace(rope, scaling=clean if math.isclose(clean.m, m, rel_tol=1e-12) else replace(clean, attention_factor=m))
+    return replace(
+        rope, scaling=clean if math.isclose(clean.m, m, rel_tol=1e-12) else replace(clean, attention_factor=m)
+    )
 
 
 def about_m(said: YaRN, m: float, unread: tuple[str, ...]) -> list[str]:
@@ -105,7 +117,9 @@ def about_m(said: YaRN, m: float, unread: tuple[str, ...]) -> list[str]:
         return [f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} not read: {means}"]
     if said.attn_factor is not None:
         return [f"attn_factor = {said.attn_factor:g} multiplies the default: {means}"]
-    own = [f"{name} = {getattr(said, name):g}" for name in ("mscale", "mscale_all_dim") if getattr(said, name) is not None]
+    own = [
+        f"{name} = {getattr(said, name):g}" for name in ("mscale", "mscale_all_dim") if getattr(said, name) is not None
+    ]
     return [f"{' and '.join(own)} {'is' if len(own) == 1 else 'are'} read otherwise: {means}"]
 
 
@@ -128,7 +142,9 @@ def settled(engine: str, rope: Rope, spec: RopeSpec) -> Rope:
                 f"{engine} has one list of factors for texts of all lengths, and this longrope has the short one up to {trained} tokens and the long one "
                 f"beyond; fix the length: length={far} for the long factors, length={trained} for the short ones"
             )
-        raise Refused(f"{engine} has one table for texts of all lengths, and {scaling!r} depends on the length; fix it with .at({far})")
+        raise Refused(
+            f"{engine} has one table for texts of all lengths, and {scaling!r} depends on the length; fix it with .at({far})"
+        )
     if isinstance(scaling, Dynamic):
         base = rope.spectrum().base
         return replace(rope, scaling=None if base == rope.base else LargerBase(base))
@@ -144,7 +160,13 @@ def yarn_words(rope: Rope, yarn: YaRN, spec: RopeSpec, keys: Mapping[str, float]
 def longrope_words(rope: Rope, longrope: LongRoPE, spec: RopeSpec) -> dict[str, Any]:
     """The dictionary of both lists, without what says m."""
     plain = write_scaling(replace(rope, scaling=None), spec)[0]
-    return {**plain, "rope_type": "longrope", ORIGINAL: longrope.trained, "short_factor": list(longrope.short), "long_factor": list(longrope.long)}
+    return {
+        **plain,
+        "rope_type": "longrope",
+        ORIGINAL: longrope.trained,
+        "short_factor": list(longrope.short),
+        "long_factor": list(longrope.long),
+    }
 
 
 def other_words(rope: Rope, spec: RopeSpec, notes: list[str]) -> tuple[dict[str, Any], float]:
@@ -153,7 +175,9 @@ def other_words(rope: Rope, spec: RopeSpec, notes: list[str]) -> tuple[dict[str,
     notes += more
     if said["rope_type"] != "longrope":
         return said, 1.0
-    return {name: value for name, value in said.items() if name not in ("attention_factor", "factor")}, math.sqrt(rope.spectrum().temperature)
+    return {name: value for name, value in said.items() if name not in ("attention_factor", "factor")}, math.sqrt(
+        rope.spectrum().temperature
+    )
 
 
 def write_config(spec: RopeSpec, words: Words) -> tuple[dict[str, Any], list[str]]:

@@ -68,9 +68,14 @@ def read(flags: Sequence[str] | str, on: RopeSpec) -> RopeSpec:
     notes = list(on.notes)
     served = on.served if given.get("--ctx-size", 0) == 0 else int(given["--ctx-size"])
     if given.get("--grp-attn-n", 1) != 1:
-        raise ConfigError(f"--grp-attn-n {given['--grp-attn-n']:g} is self-extend, which gives far keys other positions: it is no table of frequencies")
+        raise ConfigError(
+            f"--grp-attn-n {given['--grp-attn-n']:g} is self-extend, which gives far keys other positions: it is no table of frequencies"
+        )
     apart = {kind for kind, rope in on.ropes().items() if kind == "sliding_attention" and rope != on.main}
-    kinds = tuple((kind, rope if rope is None or kind in apart else _checked(_meaning(rope, given, on, served, notes))) for kind, rope in on.kinds)
+    kinds = tuple(
+        (kind, rope if rope is None or kind in apart else _checked(_meaning(rope, given, on, served, notes)))
+        for kind, rope in on.kinds
+    )
     if apart and any(flag in given for flag in SCALE):
         notes.append("the flags are for layers of full attention: sliding layers keep the base and scale of the GGUF")
     trained = next((rope.trained for _, rope in kinds if rope is not None and rope.trained is not None), on.trained)
@@ -96,7 +101,10 @@ def _given(words: list[str]) -> dict[str, Any]:
         if name not in FLAGS:
             if name.startswith(("--rope", "--yarn")):
                 near = difflib.get_close_matches(name, FLAGS, 1)
-                raise ConfigError(f"llama.cpp has no flag {short(name)}" + (f"; did you mean {near[0]}?" if near else f"; there are {', '.join(FLAGS)}"))
+                raise ConfigError(
+                    f"llama.cpp has no flag {short(name)}"
+                    + (f"; did you mean {near[0]}?" if near else f"; there are {', '.join(FLAGS)}")
+                )
             continue
         if not equals:
             if at == len(words):
@@ -123,19 +131,27 @@ def _number(name: str, value: str) -> float:
 
 
 def _check(given: dict[str, Any]) -> None:
-    method, scale, inverse = given.get("--rope-scaling", "none"), given.get("--rope-scale"), given.get("--rope-freq-scale")
+    method, scale, inverse = (
+        given.get("--rope-scaling", "none"),
+        given.get("--rope-scale"),
+        given.get("--rope-freq-scale"),
+    )
     if method not in ("none", "linear", "yarn"):
         raise ConfigError(f"--rope-scaling is none, linear or yarn, got {short(method)}")
     if inverse is not None and inverse <= 0:
         raise ConfigError(f"--rope-freq-scale must be above 0, got {inverse:g}")
     if inverse is not None and inverse > 1:
         hint = f"{inverse:g} times longer is --rope-scale {inverse:g}, or --rope-freq-scale {1 / inverse:g}"
-        raise ConfigError(f"--rope-freq-scale {inverse:g} would shrink the context; it is the inverse of --rope-scale: {hint}")
+        raise ConfigError(
+            f"--rope-freq-scale {inverse:g} would shrink the context; it is the inverse of --rope-scale: {hint}"
+        )
     if scale is not None and scale < 1:
         hint = f": did you mean --rope-scale {1 / scale:g}, or --rope-freq-scale {scale:g}?" if scale > 0 else ""
         raise ConfigError(f"--rope-scale {scale:g} would shrink the context{hint}")
     if scale is not None and inverse is not None and not math.isclose(scale * inverse, 1, rel_tol=1e-6):
-        raise ConfigError(f"contradictory flags: --rope-scale {scale:g} and --rope-freq-scale {inverse:g}, which is --rope-scale {1 / inverse:g}; keep one")
+        raise ConfigError(
+            f"contradictory flags: --rope-scale {scale:g} and --rope-freq-scale {inverse:g}, which is --rope-scale {1 / inverse:g}; keep one"
+        )
     if given.get("--rope-freq-base", 2) <= 1 and given["--rope-freq-base"] != 0:
         raise ConfigError(f"--rope-freq-base must be above 1, got {given['--rope-freq-base']:g}")
 
@@ -147,17 +163,23 @@ def _meaning(rope: Rope, given: dict[str, Any], on: RopeSpec, served: int | None
     if isinstance(own, LargerBase | NTK):  # a base, which the GGUF has
         rope, own = replace(rope, base=rope.spectrum().base, scaling=None), None
     if not (own is None or isinstance(own, Linear | YaRN)):
-        raise ConfigError(f"llama.cpp has no {own!r}: a GGUF has linear, yarn, longrope, or a list of factors that was baked into it")
+        raise ConfigError(
+            f"llama.cpp has no {own!r}: a GGUF has linear, yarn, longrope, or a list of factors that was baked into it"
+        )
     base = given.get("--rope-freq-base") or rope.base
     scale = 1 / given["--rope-freq-scale"] if "--rope-freq-scale" in given else given.get("--rope-scale")
     factor = float(scale if scale is not None else getattr(own, "factor", 1.0))
     if not math.isfinite(factor):
         raise ConfigError(f"--rope-freq-scale {given['--rope-freq-scale']:g} is no scale that a model can have")
-    method = given.get("--rope-scaling") or ("yarn" if isinstance(own, YaRN) else "linear")  # linear where the GGUF is silent
+    method = given.get("--rope-scaling") or (
+        "yarn" if isinstance(own, YaRN) else "linear"
+    )  # linear where the GGUF is silent
     mixed = given.get("--yarn-ext-factor", -1.0)
     mixed = (1.0 if method == "yarn" else 0.0) if mixed < 0 else mixed
     if mixed not in (0.0, 1.0):
-        raise ConfigError(f"--yarn-ext-factor {mixed:g} mixes yarn and linear, which is not one of our scalings; 1 is yarn, 0 is linear")
+        raise ConfigError(
+            f"--yarn-ext-factor {mixed:g} mixes yarn and linear, which is not one of our scalings; 1 is yarn, 0 is linear"
+        )
     if method == "none":
         if scale is not None and scale != 1:
             notes.append(f"--rope-scaling none: --rope-scale {scale:g} has no effect")
@@ -165,7 +187,9 @@ def _meaning(rope: Rope, given: dict[str, Any], on: RopeSpec, served: int | None
     if mixed == 0.0:
         m = given.get("--yarn-attn-factor", 1.0)
         if m > 0 and m != 1:
-            raise ConfigError(f"--yarn-attn-factor {m:g} without yarn multiplies cos and sin by {m:g}, which is not one of our scalings; leave it out")
+            raise ConfigError(
+                f"--yarn-attn-factor {m:g} without yarn multiplies cos and sin by {m:g}, which is not one of our scalings; leave it out"
+            )
         return replace(rope, base=base, scaling=None if factor == 1 else Linear(factor))
     rope = replace(rope, base=base, scaling=None)
     return replace(rope, scaling=_yarn(_checked(rope), own, factor, given, on, notes))
@@ -193,7 +217,9 @@ def _yarn(rope: Rope, own: Any, factor: float, given: dict[str, Any], on: RopeSp
         )
     if known is not None and (known.truncate is False or known.preset != "transformers"):
         low, high = (pair_with(turns, rope.plain(), trained) for turns in (made.beta_fast, made.beta_slow))
-        notes.append(f"the bounds of yarn are always truncated: {low:.4f} and {high:.4f} become {math.floor(low)} and {math.ceil(high)}")
+        notes.append(
+            f"the bounds of yarn are always truncated: {low:.4f} and {high:.4f} become {math.floor(low)} and {math.ceil(high)}"
+        )
     return made
 
 
@@ -201,7 +227,12 @@ def _baked(rope: Rope, given: dict[str, Any], served: int | None, notes: list[st
     """A rope whose factors are in the GGUF as a tensor."""
     name = type(rope.scaling).__name__
     on_top = [f"{flag} {value}" for flag, value in given.items() if flag in SCALE]
-    neutral = {"--rope-scaling": ("none", "linear"), "--rope-scale": (1.0,), "--rope-freq-scale": (1.0,), "--rope-freq-base": (0.0, rope.base)}
+    neutral = {
+        "--rope-scaling": ("none", "linear"),
+        "--rope-scale": (1.0,),
+        "--rope-freq-scale": (1.0,),
+        "--rope-freq-base": (0.0, rope.base),
+    }
     if any(flag in given and given[flag] not in neutral.get(flag, ()) for flag in SCALE):
         raise ConfigError(
             f"{', '.join(on_top)}: the factors of {name} are baked into the GGUF and stay, so that llama.cpp would scale twice; leave the flags out"
@@ -210,7 +241,9 @@ def _baked(rope: Rope, given: dict[str, Any], served: int | None, notes: list[st
         if served is None:
             raise ConfigError("llama.cpp chooses the factors of longrope by -c, which is not known: add -c")
         long = served > rope.scaling.trained
-        notes.append(f"the {'long' if long else 'short'} factors are for texts of all lengths: -c {served}, and {rope.scaling.trained} tokens were trained")
+        notes.append(
+            f"the {'long' if long else 'short'} factors are for texts of all lengths: -c {served}, and {rope.scaling.trained} tokens were trained"
+        )
         return replace(rope, scaling=rope.scaling.at(served))
     return rope
 
@@ -221,12 +254,16 @@ def write(spec: RopeSpec) -> Written:
     others = [kind for kind, rope in spec.ropes().items() if rope != main]
     if others:
         told = f"{', '.join(others)} {'differs' if len(others) == 1 else 'differ'} from the rest"
-        raise Refused(f"llama.cpp's flags are for all layers, and {told}; convert the model with its config.json, and run it without rope flags")
+        raise Refused(
+            f"llama.cpp's flags are for all layers, and {told}; convert the model with its config.json, and run it without rope flags"
+        )
     flags, notes = _flags(main, spec), []
     served = [] if spec.served is None else ["-c", str(spec.served)]
     text = shlex.join(["llama-server", "-m", "MODEL.gguf", *served, *flags])
     if isinstance(main.scaling, YaRN):
-        notes.append(f"add --no-context-shift: a shift would multiply the cached keys by m = {main.scaling.m:.4f} again, each time")
+        notes.append(
+            f"add --no-context-shift: a shift would multiply the cached keys by m = {main.scaling.m:.4f} again, each time"
+        )
     before = tuple((kind, None if rope is None else replace(rope, scaling=None)) for kind, rope in spec.kinds)
     written = Written("llama.cpp", {}, text, tuple(notes))
     return proved(spec, written, read(text, replace(spec, kinds=before, notes=())))
@@ -236,21 +273,34 @@ def _flags(rope: Rope, spec: RopeSpec) -> list[str]:
     scaling = rope.scaling
     baked = "are baked into the GGUF when it is converted; convert the model with this scaling in its config.json, and run it without rope flags"
     if isinstance(scaling, Staged):
-        raise Refused(f"{scaling!r} is milepost's own: no engine has it, and it is not the published dynamic NTK; export another method")
+        raise Refused(
+            f"{scaling!r} is milepost's own: no engine has it, and it is not the published dynamic NTK; export another method"
+        )
     if isinstance(scaling, Llama3):
         raise Refused(f"no flag says {scaling!r}: its {rope.rotary // 2} factors (rope_freqs) {baked}")
     if isinstance(scaling, Proportional):
         raise Refused(f"no flag says {scaling!r}: its {rope.rotary // 2} factors (rope_freqs) {baked}")
     if isinstance(scaling, LongRoPE):
-        raise Refused(f"no flag says longrope: its lists of {len(scaling.long)} factors {baked} (-c above {scaling.trained} takes the long ones)")
+        raise Refused(
+            f"no flag says longrope: its lists of {len(scaling.long)} factors {baked} (-c above {scaling.trained} takes the long ones)"
+        )
     if isinstance(scaling, Dynamic) and scaling.length is None:
         far = spec.served if spec.served is not None and spec.served > scaling.trained else 2 * scaling.trained
         fixed = replace(scaling, length=far)
-        raise Refused(f"llama.cpp has no dynamic NTK; fix the length, {fixed!r}, which is the base {replace(rope, scaling=fixed).spectrum().base:.10g}")
+        raise Refused(
+            f"llama.cpp has no dynamic NTK; fix the length, {fixed!r}, which is the base {replace(rope, scaling=fixed).spectrum().base:.10g}"
+        )
     if isinstance(scaling, YaRN):
         return _yarn_flags(rope, scaling)
     if isinstance(scaling, Linear):
-        return ["--rope-scaling", "linear", "--rope-scale", _shown(scaling.factor), "--rope-freq-base", _shown(rope.base)]
+        return [
+            "--rope-scaling",
+            "linear",
+            "--rope-scale",
+            _shown(scaling.factor),
+            "--rope-freq-base",
+            _shown(rope.base),
+        ]
     if scaling is None or isinstance(scaling, LargerBase | NTK | Dynamic):
         return ["--rope-scaling", "none", "--rope-freq-base", _shown(rope.spectrum().base)]
     raise Refused(f"no flag says {scaling!r}: llama.cpp has linear, yarn and a larger base; export another method")

@@ -44,7 +44,9 @@ def write(spec: RopeSpec) -> Written:
     if spec.served is not None:
         flags["--max-position-embeddings"] = str(spec.served)
     base = rope.base
-    if isinstance(rope.scaling, LargerBase | NTK) or (isinstance(rope.scaling, Dynamic) and rope.scaling.length is not None):
+    if isinstance(rope.scaling, LargerBase | NTK) or (
+        isinstance(rope.scaling, Dynamic) and rope.scaling.length is not None
+    ):
         base = rope.spectrum().base
     flags["--rotary-base"] = _whole_base(rope, base)
     flags |= _shape(rope) | _scaling(rope) | _still(spec)
@@ -77,7 +79,9 @@ def _shape(rope: Rope) -> dict[str, str]:
         flags["--rotary-interleaved"] = ""
     if rope.sections is not None:
         if rope.scaling is not None or rope.sections_interleaved or len(rope.sections) != 3:
-            raise Refused(f"Megatron has M-RoPE with three sections one after the other, and without scaling; this has {list(rope.sections)}, {rope.scaling!r}")
+            raise Refused(
+                f"Megatron has M-RoPE with three sections one after the other, and without scaling; this has {list(rope.sections)}, {rope.scaling!r}"
+            )
         flags |= {"--position-embedding-type": "mrope", "--mrope-section": " ".join(str(n) for n in rope.sections)}
     return flags
 
@@ -85,10 +89,14 @@ def _shape(rope: Rope) -> dict[str, str]:
 def _scaling(rope: Rope) -> dict[str, str]:
     scaling = rope.scaling
     if isinstance(scaling, Staged):
-        raise Refused(f"{scaling!r} is milepost's own: no engine has it, and it is not the published dynamic NTK; export another method")
+        raise Refused(
+            f"{scaling!r} is milepost's own: no engine has it, and it is not the published dynamic NTK; export another method"
+        )
     if isinstance(scaling, Linear):
         if scaling.factor != int(scaling.factor):
-            raise Refused(f"--rotary-seq-len-interpolation-factor is a whole number, and the factor is {scaling.factor:g}; extend by a whole one")
+            raise Refused(
+                f"--rotary-seq-len-interpolation-factor is a whole number, and the factor is {scaling.factor:g}; extend by a whole one"
+            )
         return {"--rotary-seq-len-interpolation-factor": str(int(scaling.factor))}
     if isinstance(scaling, Llama3):
         if (scaling.trained, scaling.low_freq_factor, scaling.high_freq_factor) != LLAMA3:
@@ -99,17 +107,25 @@ def _scaling(rope: Rope) -> dict[str, str]:
         return {"--use-rope-scaling": "", "--rope-scaling-factor": repr(scaling.factor)}
     if isinstance(scaling, YaRN):
         return _yarn(rope, scaling)
-    if scaling is None or isinstance(scaling, LargerBase | NTK) or (isinstance(scaling, Dynamic) and scaling.length is not None):
+    if (
+        scaling is None
+        or isinstance(scaling, LargerBase | NTK)
+        or (isinstance(scaling, Dynamic) and scaling.length is not None)
+    ):
         return {}
     if isinstance(scaling, Dynamic):
         far = replace(scaling, length=2 * scaling.trained)
-        raise Refused(f"Megatron has no dynamic NTK; fix the length, {far!r}, which is the base {replace(rope, scaling=far).spectrum().base:.10g}")
+        raise Refused(
+            f"Megatron has no dynamic NTK; fix the length, {far!r}, which is the base {replace(rope, scaling=far).spectrum().base:.10g}"
+        )
     raise Refused(f"Megatron has no flags for {type(scaling).__name__}: it has linear, llama3, yarn and a larger base")
 
 
 def _yarn(rope: Rope, yarn: YaRN) -> dict[str, str]:
     if rope.pairing != "half" or rope.rotary != rope.head_dim:
-        raise Refused(f"Megatron's yarn turns the whole head in halves; this has {rope.rotary} of {rope.head_dim} channels, pairs {rope.pairing}")
+        raise Refused(
+            f"Megatron's yarn turns the whole head in halves; this has {rope.rotary} of {rope.head_dim} channels, pairs {rope.pairing}"
+        )
     if yarn.preset == "paper":
         raise Refused(f"Megatron's ramp is over pairs, and {yarn!r} has one over turns; use a yarn without preset")
     truncate = yarn.preset == "transformers" if yarn.truncate is None else yarn.truncate
@@ -149,10 +165,23 @@ def _meaning(flags: dict[str, str], spec: RopeSpec) -> RopeSpec:
         over, under = float(flags["--mscale"]), float(flags["--mscale-all-dim"])
         fast, slow = float(flags["--yarn-beta-fast"]), float(flags["--yarn-beta-slow"])
         truncate = "--yarn-correction-range-round-to-int" in flags
-        yarn = YaRN(float(flags["--rotary-scaling-factor"]), int(flags["--yarn-original-max-position-embeddings"]), fast, slow, truncate=truncate)
+        yarn = YaRN(
+            float(flags["--rotary-scaling-factor"]),
+            int(flags["--yarn-original-max-position-embeddings"]),
+            fast,
+            slow,
+            truncate=truncate,
+        )
         scaling = replace(yarn, attention_factor=deepseek_m(replace(yarn, mscale=over, mscale_all_dim=under)))
     head = int(flags["--kv-channels"])
     sections = tuple(int(n) for n in flags["--mrope-section"].split()) if kind == "mrope" else None
     pairing: Any = "interleaved" if "--rotary-interleaved" in flags else "half"
-    rope = Rope(head, float(flags["--rotary-base"]), int(head * float(flags.get("--rotary-percent", "1"))), pairing, scaling, sections=sections)
+    rope = Rope(
+        head,
+        float(flags["--rotary-base"]),
+        int(head * float(flags.get("--rotary-percent", "1"))),
+        pairing,
+        scaling,
+        sections=sections,
+    )
     return replace(spec, kinds=tuple((name, None if other is None else rope) for name, other in spec.kinds))

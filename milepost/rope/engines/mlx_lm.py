@@ -46,10 +46,15 @@ def read(config: Mapping[str, Any], *, allow_unknown: bool = False) -> RopeSpec:
     found = engine.as_read(given, _meaning, served=None, allow_unknown=allow_unknown)
     notes = list(found.notes)
     if "rope_parameters" in config and any(rope.scaling is not None for rope in found.ropes().values()):
-        notes.append("many models of mlx-lm take only rope_theta from rope_parameters, and pass over the scaling: write rope_theta and rope_scaling instead")
+        notes.append(
+            "many models of mlx-lm take only rope_theta from rope_parameters, and pass over the scaling: write rope_theta and rope_scaling instead"
+        )
     kinds = found.kinds
     if traditional is not None:
-        kinds = tuple((kind, None if rope is None else replace(rope, pairing=_pairing(rope, traditional.value))) for kind, rope in kinds)
+        kinds = tuple(
+            (kind, None if rope is None else replace(rope, pairing=_pairing(rope, traditional.value)))
+            for kind, rope in kinds
+        )
     return replace(found, kinds=kinds, notes=tuple(notes))
 
 
@@ -68,17 +73,25 @@ def _meaning(rope: Rope, given: Mapping[str, Any], said: RopeSpec, served: int |
     if isinstance(scaling, LongRoPE):
         made, more = _longrope(rope, scaling, said)
         return made, notes + more
-    if isinstance(scaling, NTK) and (given.get("type") or given.get("rope_type")) == "ntk":  # with alpha, it is Hunyuan's own code
-        raise ConfigError(f"mlx-lm has no rope type ntk; a larger base says it: rope_theta = {rope.spectrum().base:.10g}")
+    if (
+        isinstance(scaling, NTK) and (given.get("type") or given.get("rope_type")) == "ntk"
+    ):  # with alpha, it is Hunyuan's own code
+        raise ConfigError(
+            f"mlx-lm has no rope type ntk; a larger base says it: rope_theta = {rope.spectrum().base:.10g}"
+        )
     if isinstance(scaling, Dynamic):
-        notes.append("dynamic: only models with code of their own have it, the rest stop; keys that were cached at a shorter length are not turned again")
+        notes.append(
+            "dynamic: only models with code of their own have it, the rest stop; keys that were cached at a shorter length are not turned again"
+        )
     return rope, notes
 
 
 def _yarn(rope: Rope, yarn: YaRN, given: Mapping[str, Any]) -> tuple[Rope, list[str]]:
     notes = []
     if given and given.get("factor") is None:
-        raise ConfigError(f"mlx-lm stops at rope type yarn without factor, which transformers takes from the lengths: write factor = {yarn.factor:g}")
+        raise ConfigError(
+            f"mlx-lm stops at rope type yarn without factor, which transformers takes from the lengths: write factor = {yarn.factor:g}"
+        )
     if given and given.get(ORIGINAL) is None and yarn.trained != TRAINED:
         notes.append(f"there is no {ORIGINAL} in the dictionary: mlx-lm takes {TRAINED} (transformers: {yarn.trained})")
         yarn = replace(yarn, trained=TRAINED)
@@ -104,7 +117,9 @@ def _longrope(rope: Rope, scaling: LongRoPE, said: RopeSpec) -> tuple[Rope, list
         notes.append(f"the long factors are for texts of all lengths, also those of up to {scaling.trained} tokens")
     theirs = replace(scaling, short_m=None, long_m=None).at(scaling.trained + 1).m
     if not math.isclose(theirs, made.m, rel_tol=1e-9):
-        notes.append(f"longrope: m = {made.m:.4f}, logits x {made.m**2:.4f} (transformers: m = {theirs:.4f}, logits x {theirs**2:.4f})")
+        notes.append(
+            f"longrope: m = {made.m:.4f}, logits x {made.m**2:.4f} (transformers: m = {theirs:.4f}, logits x {theirs**2:.4f})"
+        )
     if rope.pairing != "half":
         notes.append("longrope turns pairs of halves, and this model's pairs are interleaved")
     return replace(rope, scaling=made, pairing="half"), notes
@@ -122,9 +137,13 @@ def write(spec: RopeSpec) -> Written:
     local = kinds.get("sliding_attention")
     main = dict(kinds.get("full_attention") or next(iter(kinds.values())))
     if local is not None and local != main and len(kinds) == 2 and local["rope_type"] == "default":
-        config["local_rope_theta" if spec.model.startswith("modernbert") else "rope_local_base_freq"] = local["rope_theta"]
+        config["local_rope_theta" if spec.model.startswith("modernbert") else "rope_local_base_freq"] = local[
+            "rope_theta"
+        ]
     elif any(said != main for said in kinds.values()):
-        raise Refused(f"mlx-lm has one rope_scaling for all layers, and {spec.model or 'this model'} has {len(kinds)} kinds that differ: {', '.join(kinds)}")
+        raise Refused(
+            f"mlx-lm has one rope_scaling for all layers, and {spec.model or 'this model'} has {len(kinds)} kinds that differ: {', '.join(kinds)}"
+        )
     config["rope_theta"] = main.pop("rope_theta")
     if "partial_rotary_factor" in main and main["rope_type"] != "proportional":
         config["partial_rotary_factor"] = main.pop("partial_rotary_factor")
@@ -135,22 +154,30 @@ def write(spec: RopeSpec) -> Written:
 
 def _words(rope: Rope, spec: RopeSpec, notes: list[str]) -> dict[str, Any]:
     if rope.sections is not None:
-        raise Refused(f"mlx-lm turns all axes of M-RoPE as text, and this model has sections {list(rope.sections)}; for text alone, leave the sections out")
+        raise Refused(
+            f"mlx-lm turns all axes of M-RoPE as text, and this model has sections {list(rope.sections)}; for text alone, leave the sections out"
+        )
     rope = engine.settled("mlx-lm", rope, spec)
     scaling = rope.scaling
     if isinstance(scaling, YaRN) and scaling.preset != "paper":
         if scaling.truncate is False or (scaling.preset == "gpt-oss" and scaling.truncate is None):
-            raise Refused(f"mlx-lm always truncates the bounds of yarn: {_truncated(rope, scaling)}; use another engine, or truncate=True")
+            raise Refused(
+                f"mlx-lm always truncates the bounds of yarn: {_truncated(rope, scaling)}; use another engine, or truncate=True"
+            )
         return engine.yarn_words(rope, scaling, spec, mscale_keys("mlx-lm", rope, scaling))
     if isinstance(scaling, LongRoPE) and scaling.length is not None and scaling.length > scaling.trained:
         said = engine.longrope_words(rope, scaling, spec)
-        m = LongRoPE(scaling.long, scaling.long, scaling.trained, max(1.0, (spec.served or scaling.trained) / scaling.trained)).m
+        m = LongRoPE(
+            scaling.long, scaling.long, scaling.trained, max(1.0, (spec.served or scaling.trained) / scaling.trained)
+        ).m
         if math.isclose(m, scaling.m, rel_tol=1e-9):
             return said
     said, m = engine.other_words(rope, spec, notes)
     if said["rope_type"] == "longrope":
         if not math.isclose(m, 1.0, rel_tol=1e-9):
-            raise Refused(f"mlx-lm has no key for m of longrope, and this one needs m = {m:.4f}, logits x {m * m:.4f}; use a yarn, or another engine")
+            raise Refused(
+                f"mlx-lm has no key for m of longrope, and this one needs m = {m:.4f}, logits x {m * m:.4f}; use a yarn, or another engine"
+            )
         said[ORIGINAL] = max(said[ORIGINAL], spec.served or 0)  # no longer than trained: m = 1
     return said
 
@@ -161,7 +188,9 @@ def mscale_keys(name: str, rope: Rope, yarn: YaRN) -> dict[str, float]:
     if rope.softmax != 1:  # DeepSeek, whose softmax needs them as they are
         made = engine.deepseek_m(replace(yarn, attn_factor=None))
         if not math.isclose(made, yarn.m, rel_tol=1e-9):
-            raise Refused(f"{name} takes m from mscale and mscale_all_dim, which set the softmax too: m = {made:.4f}, and this yarn has {yarn.m:.4f}")
+            raise Refused(
+                f"{name} takes m from mscale and mscale_all_dim, which set the softmax too: m = {made:.4f}, and this yarn has {yarn.m:.4f}"
+            )
         return own
     step, m = mscale(yarn.factor) - 1, yarn.m
     if math.isclose(m, 1 + step, rel_tol=1e-12):

@@ -56,7 +56,9 @@ def differences(a: RopeSpec, b: RopeSpec, *, close: float = CLOSE) -> list[Diffe
         x, y = mine[kind], yours[other]
         if x is None or y is None:
             if (x is None) != (y is None):
-                found.append(Difference(kind, "rotation", "none" if x is None else "rotary", "none" if y is None else "rotary"))
+                found.append(
+                    Difference(kind, "rotation", "none" if x is None else "rotary", "none" if y is None else "rotary")
+                )
             continue
         found += _of_ropes(kind, x, y, _lengths(a, b, x, y), close)
     return found
@@ -74,7 +76,12 @@ def _lengths(a: RopeSpec, b: RopeSpec, x: Rope, y: Rope) -> list[int | None]:
 def _of_ropes(kind: str, x: Rope, y: Rope, lengths: list[int | None], close: float) -> list[Difference]:
     found = [
         Difference(kind, name, str(getattr(x, field)), str(getattr(y, field)))
-        for name, field in (("head size", "head_dim"), ("rotary size", "rotary"), ("pairing", "pairing"), ("M-RoPE sections", "sections"))
+        for name, field in (
+            ("head size", "head_dim"),
+            ("rotary size", "rotary"),
+            ("pairing", "pairing"),
+            ("M-RoPE sections", "sections"),
+        )
         if getattr(x, field) != getattr(y, field)
     ]
     if x.rotary != y.rotary:

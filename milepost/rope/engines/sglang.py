@@ -50,9 +50,13 @@ def _meaning(rope: Rope, given: Mapping[str, Any], said: RopeSpec, served: int |
     if isinstance(scaling, Dynamic):
         far = round(scaling.trained * scaling.factor)
         made = replace(rope, scaling=replace(scaling, length=far))
-        return made, [f"dynamic is computed once, for factor x max_position_embeddings = {far} tokens: base {made.spectrum().base:.10g} for all texts"]
+        return made, [
+            f"dynamic is computed once, for factor x max_position_embeddings = {far} tokens: base {made.spectrum().base:.10g} for all texts"
+        ]
     if isinstance(scaling, NTK) and "alpha" not in given:
-        raise ConfigError(f"SGLang has no rope type ntk; a larger base says it: rope_theta = {rope.spectrum().base:.10g}")
+        raise ConfigError(
+            f"SGLang has no rope type ntk; a larger base says it: rope_theta = {rope.spectrum().base:.10g}"
+        )
     if isinstance(scaling, Proportional):
         return vllm.without_factor("SGLang", rope, scaling)
     return rope, []
@@ -61,7 +65,9 @@ def _meaning(rope: Rope, given: Mapping[str, Any], said: RopeSpec, served: int |
 def _yarn(rope: Rope, yarn: YaRN, given: Mapping[str, Any], said: RopeSpec) -> tuple[Rope, list[str]]:
     notes = []
     if given and given.get("factor") is None:
-        notes.append(f"SGLang takes factor = 1 where there is none, and scales nothing; transformers takes {yarn.factor:g} from the lengths")
+        notes.append(
+            f"SGLang takes factor = 1 where there is none, and scales nothing; transformers takes {yarn.factor:g} from the lengths"
+        )
         yarn = replace(yarn, factor=1.0)
     if vllm.is_deepseek(given, said):
         made, more = vllm.deepseek(rope, yarn)
@@ -70,7 +76,9 @@ def _yarn(rope: Rope, yarn: YaRN, given: Mapping[str, Any], said: RopeSpec) -> t
     if rope.sections is not None and (yarn.mscale is not None or yarn.mscale_all_dim is not None):
         raise ConfigError("SGLang stops at mscale and mscale_all_dim in a yarn with M-RoPE; say m with attn_factor")
     m = engine.deepseek_m(yarn) if both else (yarn.attn_factor or 1.0) * mscale(yarn.factor)
-    notes += engine.about_m(yarn, m, ("attention_factor",) if both else ("attention_factor", "mscale", "mscale_all_dim"))
+    notes += engine.about_m(
+        yarn, m, ("attention_factor",) if both else ("attention_factor", "mscale", "mscale_all_dim")
+    )
     return engine.with_m(rope, yarn, m), notes
 
 
@@ -87,14 +95,22 @@ def _longrope(rope: Rope, scaling: LongRoPE, said: RopeSpec, served: int | None)
     theirs = replace(scaling, short_m=None, long_m=None).at(longest).m
     ours = made.at(longest).m
     if not math.isclose(theirs, ours, rel_tol=1e-9):
-        notes.append(f"longrope: m = {ours:.4f}, logits x {ours**2:.4f} (transformers: m = {theirs:.4f}, logits x {theirs**2:.4f})")
+        notes.append(
+            f"longrope: m = {ours:.4f}, logits x {ours**2:.4f} (transformers: m = {theirs:.4f}, logits x {theirs**2:.4f})"
+        )
     return replace(rope, scaling=made), notes
 
 
 def write(spec: RopeSpec) -> Written:
     """`sglang.launch_server` with the keys that say ``spec``; refused where none do."""
     config, notes = engine.write_config(spec, _words)
-    text = engine.command(["python", "-m", "sglang.launch_server", "--model-path", "MODEL"], "--context-length", "--json-model-override-args", spec, config)
+    text = engine.command(
+        ["python", "-m", "sglang.launch_server", "--model-path", "MODEL"],
+        "--context-length",
+        "--json-model-override-args",
+        spec,
+        config,
+    )
     written = Written("sglang", config, text, (*dict.fromkeys(notes), vllm.ROUNDED.format("SGLang")))
     return engine.checked(spec, written, lambda: read(config, served=spec.served))
 
@@ -102,8 +118,21 @@ def write(spec: RopeSpec) -> Written:
 def _words(rope: Rope, spec: RopeSpec, notes: list[str]) -> dict[str, Any]:
     scaling = rope.scaling
     if isinstance(scaling, LongRoPE) and scaling.length is None and spec.served is not None:
-        default = replace(scaling, factor=max(1.0, spec.served / scaling.trained), attention_factor=None, short_m=None, long_m=None).at(spec.served).m
-        ms = {name: scaling.at(n).m for name, n in (("short_mscale", scaling.trained), ("long_mscale", scaling.trained + 1))}
+        default = (
+            replace(
+                scaling,
+                factor=max(1.0, spec.served / scaling.trained),
+                attention_factor=None,
+                short_m=None,
+                long_m=None,
+            )
+            .at(spec.served)
+            .m
+        )
+        ms = {
+            name: scaling.at(n).m
+            for name, n in (("short_mscale", scaling.trained), ("long_mscale", scaling.trained + 1))
+        }
         said = engine.longrope_words(rope, scaling, spec)
         return said if all(math.isclose(default, m, rel_tol=1e-12) for m in ms.values()) else {**said, **ms}
     rope = engine.settled("SGLang", rope, spec)

@@ -27,18 +27,28 @@ def write(spec: RopeSpec) -> Written:
     rope = spec.main
     others = [kind for kind, other in spec.ropes().items() if other != rope]
     if others:
-        raise Refused(f"torchtitan's models have one rope for all layers, and {', '.join(others)} has another than the rest")
+        raise Refused(
+            f"torchtitan's models have one rope for all layers, and {', '.join(others)} has another than the rest"
+        )
     if rope.rotary != rope.head_dim or rope.sections is not None:
-        part = f"sections {list(rope.sections)}" if rope.sections is not None else f"{rope.rotary} of {rope.head_dim} channels"
+        part = (
+            f"sections {list(rope.sections)}"
+            if rope.sections is not None
+            else f"{rope.rotary} of {rope.head_dim} channels"
+        )
         raise Refused(f"torchtitan's RoPE turns the whole head by one position, and this has {part}")
     if spec.served is None:
-        raise Refused("torchtitan's RoPE needs max_context_length, and the spec does not say what is served: dataclasses.replace(spec, served=...)")
+        raise Refused(
+            "torchtitan's RoPE needs max_context_length, and the spec does not say what is served: dataclasses.replace(spec, served=...)"
+        )
     name = "ComplexRoPE" if rope.pairing == "interleaved" else "CosSinRoPE"
     keys = {"dim": rope.head_dim, "max_context_length": spec.served, **_keys(settled("torchtitan", rope, spec))}
     notes = []
     scale = rope.temperature(spec.served)
     if rope.softmax != 1 and scale != rope.softmax:
-        raise Refused(f"a rotation of torchtitan has no m, and here m^2 = {scale / rope.softmax:.6f} is for the channels that turn alone, not for the softmax")
+        raise Refused(
+            f"a rotation of torchtitan has no m, and here m^2 = {scale / rope.softmax:.6f} is for the channels that turn alone, not for the softmax"
+        )
     if scale != 1:
         notes.append(f"the rotation is pure: multiply the model's softmax scale by {scale:.6f}")
     still = [kind for kind, other in spec.kinds if other is None]
@@ -79,17 +89,35 @@ def _keys(rope: Rope) -> dict[str, Any]:
             "truncate": scaling.preset == "transformers" if scaling.truncate is None else scaling.truncate,
         }
     if isinstance(scaling, Staged):
-        raise Refused(f"{scaling!r} is milepost's own: no engine has it, and it is not the published dynamic NTK; export another method")
-    raise Refused(f"torchtitan has no {type(scaling).__name__}: it has llama3, yarn and a larger theta; extend with one of those")
+        raise Refused(
+            f"{scaling!r} is milepost's own: no engine has it, and it is not the published dynamic NTK; export another method"
+        )
+    raise Refused(
+        f"torchtitan has no {type(scaling).__name__}: it has llama3, yarn and a larger theta; extend with one of those"
+    )
 
 
 def _meaning(name: str, keys: dict[str, Any], scale: float, spec: RopeSpec) -> RopeSpec:
     """What torchtitan makes of the call, with its softmax scale multiplied."""
     scaling: Any = None
     if keys.get("scaling") == "llama":
-        scaling = Llama3(keys["scaling_factor"], keys["original_max_position_embeddings"], keys["low_freq_factor"], keys["high_freq_factor"])
+        scaling = Llama3(
+            keys["scaling_factor"],
+            keys["original_max_position_embeddings"],
+            keys["low_freq_factor"],
+            keys["high_freq_factor"],
+        )
     if keys.get("scaling") == "yarn":
         betas = keys["beta_fast"], keys["beta_slow"]
-        scaling = YaRN(keys["rope_factor"], keys["original_seq_len"], *betas, truncate=keys["truncate"], attention_factor=1.0)
-    rope = Rope(keys["dim"], keys["theta"], keys["dim"], "interleaved" if name == "ComplexRoPE" else "half", scaling, softmax=scale)
+        scaling = YaRN(
+            keys["rope_factor"], keys["original_seq_len"], *betas, truncate=keys["truncate"], attention_factor=1.0
+        )
+    rope = Rope(
+        keys["dim"],
+        keys["theta"],
+        keys["dim"],
+        "interleaved" if name == "ComplexRoPE" else "half",
+        scaling,
+        softmax=scale,
+    )
     return replace(spec, kinds=tuple((kind, None if other is None else rope) for kind, other in spec.kinds))

@@ -26,14 +26,20 @@ def write(spec: RopeSpec, *, version: int = 5) -> Written:
         notes += said
         if isinstance(rope.scaling, Dynamic):
             config["max_position_embeddings"] = rope.scaling.trained
-            notes.append(f"dynamic starts from max_position_embeddings, so that must stay the trained length, {rope.scaling.trained}")
+            notes.append(
+                f"dynamic starts from max_position_embeddings, so that must stay the trained length, {rope.scaling.trained}"
+            )
     first = next(d for d in dictionaries.values() if d is not None)
     alike = all(d == first for d in dictionaries.values() if d is not None)
     family = FAMILIES.get(spec.model, Family())
     still = {kind for kind, rope in spec.kinds if rope is None}
-    flat = alike and not family.by_kind and still <= {*DO_NOT, *family.still}  # what stands still is known without a word
+    flat = (
+        alike and not family.by_kind and still <= {*DO_NOT, *family.still}
+    )  # what stands still is known without a word
     if version == 5:
-        config["rope_parameters"] = first if flat else {kind: d for kind, d in dictionaries.items() if kind not in DO_NOT}
+        config["rope_parameters"] = (
+            first if flat else {kind: d for kind, d in dictionaries.items() if kind not in DO_NOT}
+        )
     else:
         _as_v4(spec, config, dictionaries, flat, family)
     written = Written(f"transformers v{version}", config, json.dumps(config, indent=2), tuple(dict.fromkeys(notes)))
@@ -43,11 +49,19 @@ def write(spec: RopeSpec, *, version: int = 5) -> Written:
 def _as_v4(spec: RopeSpec, config: dict[str, Any], dictionaries: dict[str, Any], flat: bool, family: Family) -> None:
     """rope_theta beside rope_scaling, in place of rope_parameters."""
     local = dictionaries.get("sliding_attention")
-    two = set(dictionaries) == {"sliding_attention", "full_attention"} and local is not None and (local["rope_type"] == "default" or not family.unscaled)
+    two = (
+        set(dictionaries) == {"sliding_attention", "full_attention"}
+        and local is not None
+        and (local["rope_type"] == "default" or not family.unscaled)
+    )
     still = [kind for kind, given in dictionaries.items() if given is None]
     if not flat and not two and len(dictionaries) - len(still) > 1:
-        raise Refused(f"transformers v4 has one rope_scaling for all layers, and {spec.model or 'this model'} has {len(dictionaries)} kinds of layers")
-    main = dict(dictionaries.get("full_attention") or next(given for given in dictionaries.values() if given is not None))
+        raise Refused(
+            f"transformers v4 has one rope_scaling for all layers, and {spec.model or 'this model'} has {len(dictionaries)} kinds of layers"
+        )
+    main = dict(
+        dictionaries.get("full_attention") or next(given for given in dictionaries.values() if given is not None)
+    )
     if two and local is not None and local["rope_theta"] != main["rope_theta"]:
         name = "local_rope_theta" if spec.model.startswith("modernbert") else "rope_local_base_freq"
         config[name] = local["rope_theta"]

@@ -37,7 +37,16 @@ from milepost.scaling.yarn import YaRN, mscale
 
 DEEPSEEK = {"deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "kimi_vl"}
 """Model types whose yarn is DeepSeek's, in vLLM and SGLang; besides rope type deepseek_yarn."""
-BESIDE_ALPHA = {"type", "alpha", "factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "max_trained_positions"}
+BESIDE_ALPHA = {
+    "type",
+    "alpha",
+    "factor",
+    "beta_fast",
+    "beta_slow",
+    "mscale",
+    "mscale_all_dim",
+    "max_trained_positions",
+}
 """Keys that are not read, or are said otherwise, where there is alpha."""
 ROUNDED = "{} keeps cos and sin in the model's dtype (bf16: off by up to 0.002), from float32 angles (off by 0.007 at position 131072)"
 
@@ -53,7 +62,12 @@ def alpha_as_ntk(config: Mapping[str, Any]) -> Mapping[str, Any]:
     def change(given: Mapping[str, Any]) -> Mapping[str, Any]:
         if type_of(given) != "dynamic" or given.get("alpha") is None:
             return given
-        return {**{k: v for k, v in given.items() if k not in BESIDE_ALPHA}, "rope_type": "ntk", "factor": given["alpha"], "alpha": None}
+        return {
+            **{k: v for k, v in given.items() if k not in BESIDE_ALPHA},
+            "rope_type": "ntk",
+            "factor": given["alpha"],
+            "alpha": None,
+        }
 
     return engine.each_dictionary(config, change) if isinstance(config, Mapping) else config
 
@@ -74,10 +88,14 @@ def _meaning(rope: Rope, given: Mapping[str, Any], said: RopeSpec, served: int |
     if isinstance(scaling, Dynamic):
         return _dynamic(rope, scaling, given, served)
     if isinstance(scaling, NTK) and "alpha" in given:
-        return rope, [f"alpha = {scaling.factor:g} is one base for all texts: {rope.spectrum().base:.10g} instead of {rope.base:.10g}"]
+        return rope, [
+            f"alpha = {scaling.factor:g} is one base for all texts: {rope.spectrum().base:.10g} instead of {rope.base:.10g}"
+        ]
     if isinstance(scaling, NTK):
         s, over = scaling.factor, scaling.factor ** (2 / rope.rotary)
-        note = f"ntk is Su's: base x {s:g} and all frequencies over {over:.6f}; NTK-aware scaling keeps the fastest pair"
+        note = (
+            f"ntk is Su's: base x {s:g} and all frequencies over {over:.6f}; NTK-aware scaling keeps the fastest pair"
+        )
         return replace(rope, base=rope.base * s, scaling=Linear(over)), [note]
     if isinstance(scaling, Proportional):
         return without_factor("vLLM", rope, scaling)
@@ -88,7 +106,9 @@ def without_factor(name: str, rope: Rope, scaling: Proportional) -> tuple[Rope, 
     """Proportional whose factor is not read."""
     if scaling.factor == 1:
         return rope, []
-    return replace(rope, scaling=replace(scaling, factor=1.0)), [f"{name} does not read factor = {scaling.factor:g} of proportional: nothing is slowed"]
+    return replace(rope, scaling=replace(scaling, factor=1.0)), [
+        f"{name} does not read factor = {scaling.factor:g} of proportional: nothing is slowed"
+    ]
 
 
 def deepseek(rope: Rope, yarn: YaRN, unread: tuple[str, ...] = ("attention_factor",)) -> tuple[Rope, list[str]]:
@@ -107,7 +127,9 @@ def is_deepseek(given: Mapping[str, Any], said: RopeSpec) -> bool:
 
 def _yarn(rope: Rope, yarn: YaRN, given: Mapping[str, Any], said: RopeSpec) -> tuple[Rope, list[str]]:
     if given and given.get("factor") is None:
-        raise ConfigError(f"vLLM stops at rope type yarn without factor, which transformers takes from the lengths: write factor = {yarn.factor:g}")
+        raise ConfigError(
+            f"vLLM stops at rope type yarn without factor, which transformers takes from the lengths: write factor = {yarn.factor:g}"
+        )
     if is_deepseek(given, said):
         return deepseek(rope, yarn)
     m = (yarn.attn_factor or 1.0) * mscale(yarn.factor)
@@ -115,25 +137,42 @@ def _yarn(rope: Rope, yarn: YaRN, given: Mapping[str, Any], said: RopeSpec) -> t
     if rope.sections is not None:
         far = replace(yarn, trained=4 * yarn.trained)
         (a, b), (c, d) = _range(rope, yarn), _range(rope, far)
-        notes.append(f"M-RoPE with yarn: the ramp is computed for 4 x {yarn.trained} tokens, pairs {c:g} to {d:g} instead of {a:g} to {b:g}")
+        notes.append(
+            f"M-RoPE with yarn: the ramp is computed for 4 x {yarn.trained} tokens, pairs {c:g} to {d:g} instead of {a:g} to {b:g}"
+        )
         yarn = far
     return engine.with_m(rope, yarn, m), notes
 
 
 def _range(rope: Rope, yarn: YaRN) -> tuple[float, float]:
-    return bounds(rope.plain(), yarn.trained, yarn.beta_fast, yarn.beta_slow, truncate=yarn.truncate is not False, most=rope.rotary - 1)
+    return bounds(
+        rope.plain(),
+        yarn.trained,
+        yarn.beta_fast,
+        yarn.beta_slow,
+        truncate=yarn.truncate is not False,
+        most=rope.rotary - 1,
+    )
 
 
 def _longrope(rope: Rope, scaling: LongRoPE, said: RopeSpec, served: int | None) -> tuple[Rope, list[str]]:
     only_halves("vLLM", rope)
     if served is None:
-        raise ConfigError("vLLM chooses the factors of longrope by the length that it serves (--max-model-len), which is not known: say served=")
-    made = replace(scaling, factor=max(1.0, (said.served or served) / scaling.trained), attention_factor=None, length=served)
+        raise ConfigError(
+            "vLLM chooses the factors of longrope by the length that it serves (--max-model-len), which is not known: say served="
+        )
+    made = replace(
+        scaling, factor=max(1.0, (said.served or served) / scaling.trained), attention_factor=None, length=served
+    )
     long = served > scaling.trained
-    notes = [f"the {'long' if long else 'short'} factors are for texts of all lengths: {served} tokens are served, {scaling.trained} were trained"]
+    notes = [
+        f"the {'long' if long else 'short'} factors are for texts of all lengths: {served} tokens are served, {scaling.trained} were trained"
+    ]
     theirs = replace(scaling, short_m=None, long_m=None).at(served).m
     if not math.isclose(theirs, made.m, rel_tol=1e-9):
-        notes.append(f"longrope: m = {made.m:.4f}, logits x {made.m**2:.4f} (transformers: m = {theirs:.4f}, logits x {theirs**2:.4f})")
+        notes.append(
+            f"longrope: m = {made.m:.4f}, logits x {made.m**2:.4f} (transformers: m = {theirs:.4f}, logits x {theirs**2:.4f})"
+        )
     return replace(rope, scaling=made), notes
 
 
@@ -153,7 +192,9 @@ def _dynamic(rope: Rope, scaling: Dynamic, given: Mapping[str, Any], served: int
         )
         return replace(rope, scaling=None), [note]
     made = replace(rope, scaling=Dynamic(int(trained), scaling.factor, length=served))
-    return made, [f"dynamic is computed once, for the {served} tokens served: base {made.spectrum().base:.10g} for texts of all lengths"]
+    return made, [
+        f"dynamic is computed once, for the {served} tokens served: base {made.spectrum().base:.10g} for texts of all lengths"
+    ]
 
 
 def write(spec: RopeSpec) -> Written:
@@ -195,8 +236,14 @@ def _words(rope: Rope, spec: RopeSpec, notes: list[str]) -> dict[str, Any]:
             )
         return engine.yarn_words(rope, scaling, spec, attn_factor(rope, scaling, spec))
     if isinstance(scaling, LongRoPE) and spec.served is not None and scaling.length == spec.served:
-        default = replace(scaling, factor=max(1.0, spec.served / scaling.trained), attention_factor=None, short_m=None, long_m=None).m
+        default = replace(
+            scaling, factor=max(1.0, spec.served / scaling.trained), attention_factor=None, short_m=None, long_m=None
+        ).m
         said = engine.longrope_words(rope, scaling, spec)
-        return said if math.isclose(default, scaling.m, rel_tol=1e-12) else {**said, "short_mscale": scaling.m, "long_mscale": scaling.m}
+        return (
+            said
+            if math.isclose(default, scaling.m, rel_tol=1e-12)
+            else {**said, "short_mscale": scaling.m, "long_mscale": scaling.m}
+        )
     said, m = engine.other_words(rope, spec, notes)
     return {**said, "short_mscale": m, "long_mscale": m} if said["rope_type"] == "longrope" else said

@@ -32,19 +32,25 @@ def write_scaling(rope: Rope, spec: RopeSpec) -> tuple[dict[str, Any], list[str]
     scaling = rope.scaling
     notes: list[str] = []
     said: dict[str, Any] = {"rope_type": "default", "rope_theta": rope.base}
-    if rope.rotary != rope.head_dim or FAMILIES.get(spec.model, Family()).share != 1:  # some families turn a part unless told
+    if (
+        rope.rotary != rope.head_dim or FAMILIES.get(spec.model, Family()).share != 1
+    ):  # some families turn a part unless told
         said["partial_rotary_factor"] = _share(rope)
     if rope.sections is not None:
         said["mrope_section"] = list(rope.sections)
         if rope.sections_interleaved:
             said["mrope_interleaved"] = True
     if isinstance(scaling, Staged):
-        raise Refused(f"{scaling!r} is milepost's own: no engine has it, and it is not the published dynamic NTK; export another method")
+        raise Refused(
+            f"{scaling!r} is milepost's own: no engine has it, and it is not the published dynamic NTK; export another method"
+        )
     if scaling is None:
         return said, notes
     if isinstance(scaling, LargerBase | NTK):
         said["rope_theta"] = scaling(rope.plain()).base
-        notes.append(f"{scaling!r} is a larger base: rope_theta = {said['rope_theta']:.10g} instead of {rope.base:.10g}")
+        notes.append(
+            f"{scaling!r} is a larger base: rope_theta = {said['rope_theta']:.10g} instead of {rope.base:.10g}"
+        )
     elif isinstance(scaling, Linear):
         said |= {"rope_type": "linear", "factor": scaling.factor}
     elif isinstance(scaling, Dynamic) and scaling.length is None:
@@ -57,13 +63,29 @@ def write_scaling(rope: Rope, spec: RopeSpec) -> tuple[dict[str, Any], list[str]
         truncate = scaling.preset == "transformers" if scaling.truncate is None else scaling.truncate
         if not truncate:
             said["truncate"] = False
-        said |= {n: getattr(scaling, n) for n in ("attention_factor", "mscale", "mscale_all_dim") if getattr(scaling, n) is not None}
+        said |= {
+            n: getattr(scaling, n)
+            for n in ("attention_factor", "mscale", "mscale_all_dim")
+            if getattr(scaling, n) is not None
+        }
     elif isinstance(scaling, Llama3 | NTKByParts) and getattr(scaling, "form", "paper") == "paper":
-        low, high = (scaling.low_freq_factor, scaling.high_freq_factor) if isinstance(scaling, Llama3) else (scaling.slow, scaling.fast)
-        said |= {"rope_type": "llama3", "factor": scaling.factor, ORIGINAL: scaling.trained, "low_freq_factor": low, "high_freq_factor": high}
+        low, high = (
+            (scaling.low_freq_factor, scaling.high_freq_factor)
+            if isinstance(scaling, Llama3)
+            else (scaling.slow, scaling.fast)
+        )
+        said |= {
+            "rope_type": "llama3",
+            "factor": scaling.factor,
+            ORIGINAL: scaling.trained,
+            "low_freq_factor": low,
+            "high_freq_factor": high,
+        }
         if isinstance(scaling, NTKByParts):
             notes.append(f"{scaling!r} is what llama3 does with {low:g} and {high:g} turns: written as that")
-    elif isinstance(scaling, LongRoPE) and scaling.length is None and scaling.short_m is None and scaling.long_m is None:
+    elif (
+        isinstance(scaling, LongRoPE) and scaling.length is None and scaling.short_m is None and scaling.long_m is None
+    ):
         said |= {
             "rope_type": "longrope",
             ORIGINAL: scaling.trained,
@@ -77,7 +99,9 @@ def write_scaling(rope: Rope, spec: RopeSpec) -> tuple[dict[str, Any], list[str]
         said |= {"rope_type": "proportional", "partial_rotary_factor": scaling.share, "factor": scaling.factor}
     else:
         said |= _by_pairs(rope, spec)
-        notes.append(f"no rope type says {scaling!r}: written as longrope, with {rope.rotary // 2} factors that give its frequencies and its temperature")
+        notes.append(
+            f"no rope type says {scaling!r}: written as longrope, with {rope.rotary // 2} factors that give its frequencies and its temperature"
+        )
     return said, notes
 
 
@@ -91,8 +115,16 @@ def _by_pairs(rope: Rope, spec: RopeSpec) -> dict[str, Any]:
     factors = [a / b for a, b in zip(plain.frequencies, scaled.frequencies, strict=True)]
     trained = rope.trained or spec.trained or spec.served
     if trained is None:
-        raise Refused(f"{rope.scaling!r} would be written as longrope, which needs the trained length, and the spec has none")
-    return {"rope_type": "longrope", ORIGINAL: trained, "short_factor": factors, "long_factor": factors, "attention_factor": math.sqrt(scaled.temperature)}
+        raise Refused(
+            f"{rope.scaling!r} would be written as longrope, which needs the trained length, and the spec has none"
+        )
+    return {
+        "rope_type": "longrope",
+        ORIGINAL: trained,
+        "short_factor": factors,
+        "long_factor": factors,
+        "attention_factor": math.sqrt(scaled.temperature),
+    }
 
 
 def _share(rope: Rope) -> float:

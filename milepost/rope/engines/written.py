@@ -28,6 +28,8 @@ def proved(spec: RopeSpec, written: Written, back: RopeSpec) -> Written:
     """``written``, if what the engine would make of it is ``spec``; refused otherwise, with the first difference."""
     found = differences(spec, back)
     if found:
-        raise Refused(f"{written.engine} can't say this: it would read its own keys as {found[0].sentence('the spec', written.engine)}")
+        raise Refused(
+            f"{written.engine} can't say this: it would read its own keys as {found[0].sentence('the spec', written.engine)}"
+        )
     notes = [note for note in back.notes if note not in spec.notes and note not in written.notes]
     return replace(written, notes=(*written.notes, *notes))

@@ -39,7 +39,12 @@ def tokens(folder, rows=4, length=400, most=64):
 
 
 def gemma2():
-    given = {**HONEST["gemma3"], **SOFTCAPS, "model_type": "gemma2", "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
+    given = {
+        **HONEST["gemma3"],
+        **SOFTCAPS,
+        "model_type": "gemma2",
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    }
     torch.manual_seed(0)
     return transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**given)).eval()
 
@@ -49,7 +54,12 @@ def own_losses(model, windows):
     with torch.no_grad():
         ids = torch.from_numpy(windows)
         logits = model(input_ids=ids[:, :-1], use_cache=False).logits.float()
-        return F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view(len(ids), -1).double().numpy()
+        return (
+            F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
+            .view(len(ids), -1)
+            .double()
+            .numpy()
+        )
 
 
 def windows_of(path, length, count):
@@ -75,7 +85,9 @@ def test_loss_by_position_and_by_length_are_transformers_own(name, tmp_path):
     assert [row["loss"] for row in found["loss_by_length"]] == pytest.approx(same, abs=1e-4)
     assert found["loss_by_length"][0]["perplexity"] == pytest.approx(math.exp(same[0]), rel=1e-3)
     pieces = np.concatenate([windows[:2, n * 32 : n * 32 + 33] for n in range(3)])
-    assert [row["loss"] for row in found["disjoint"]] == pytest.approx([own_losses(model, pieces).mean(), own[:2].mean()], abs=1e-4)
+    assert [row["loss"] for row in found["disjoint"]] == pytest.approx(
+        [own_losses(model, pieces).mean(), own[:2].mean()], abs=1e-4
+    )
     assert found["drift"] and not any(row["beyond"] for row in found["drift"])
     if name == "gptj":
         assert found["attention"] == [] and any("can't be watched" in note for note in found["notes"])
@@ -98,7 +110,9 @@ def test_attention_is_transformers_own(name, tmp_path):
     found = diagnose(tmp_path / "model", path, [96], windows=2).to_json()["attention"]
     model.set_attn_implementation("eager")
     with torch.no_grad():
-        own = model(input_ids=torch.from_numpy(windows_of(path, 96, 2)[:, :-1]), use_cache=False, output_attentions=True).attentions
+        own = model(
+            input_ids=torch.from_numpy(windows_of(path, 96, 2)[:, :-1]), use_cache=False, output_attentions=True
+        ).attentions
     back = (torch.arange(96)[:, None] - torch.arange(96)[None]).clamp(min=0)
     (look,) = found
     assert len(look["heads"]) == sum(p.shape[1] for p in own)
@@ -140,7 +154,12 @@ def test_a_lab_model_is_read_as_its_own_forward_reads_it(lab_model, tmp_path):
     model = saved.load(lab_model)
     with torch.no_grad():
         logits = model(torch.from_numpy(windows[:, :-1]))
-    own = F.cross_entropy(logits.flatten(0, 1), torch.from_numpy(windows[:, 1:]).flatten(), reduction="none").view(4, -1).double().numpy()
+    own = (
+        F.cross_entropy(logits.flatten(0, 1), torch.from_numpy(windows[:, 1:]).flatten(), reduction="none")
+        .view(4, -1)
+        .double()
+        .numpy()
+    )
     for row in found["loss_by_position"]:
         assert abs(row["loss"] - own[:, row["start"] : row["end"]].mean()) < 1e-4
     assert found["loss_by_length"][1]["bits_per_byte"] == pytest.approx(own[:, -16:].mean() / math.log(2), abs=1e-4)
@@ -150,17 +169,28 @@ def test_a_result_is_plain_data_with_the_promised_keys_and_the_model_is_left_as_
     subject = load(lab_model)
     before = {name: value.clone() for name, value in subject.model.state_dict().items()}
     told = []
-    found = diagnose(subject, tokens(tmp_path), [32, 64], windows=3, tell=lambda what, share: told.append((what, share)))
+    found = diagnose(
+        subject, tokens(tmp_path), [32, 64], windows=3, tell=lambda what, share: told.append((what, share))
+    )
     data = found.to_json()
     assert json.loads(json.dumps(data, allow_nan=False)) == data and set(data) >= KEYS
-    assert data["trained_length"] == 32 and data["protocol"]["text"]["source"] == "ids.npy" and data["provenance"]["versions"]["torch"]
-    assert all(torch.equal(value, before[name]) and value.dtype == before[name].dtype for name, value in subject.model.state_dict().items())
+    assert (
+        data["trained_length"] == 32
+        and data["protocol"]["text"]["source"] == "ids.npy"
+        and data["provenance"]["versions"]["torch"]
+    )
+    assert all(
+        torch.equal(value, before[name]) and value.dtype == before[name].dtype
+        for name, value in subject.model.state_dict().items()
+    )
     shares = [share for _, share in told]
     assert shares == sorted(shares) and shares[0] == 0.0 and shares[-1] == 1.0
     again = diagnose(subject, tokens(tmp_path), [64, 32, 64], windows=3).to_json()
     assert {k: v for k, v in again.items() if k != "provenance"} == {k: v for k, v in data.items() if k != "provenance"}
     shown = found._repr_html_()
-    assert "<table>" in shown and found.verdict[0] in shown and shown.count("<svg") == 1 and "Loss at each place" in shown
+    assert (
+        "<table>" in shown and found.verdict[0] in shown and shown.count("<svg") == 1 and "Loss at each place" in shown
+    )
 
 
 def test_the_count_of_what_is_to_be_read_is_about_what_is_read(lab_model, tmp_path, monkeypatch):
@@ -186,7 +216,26 @@ def wordy(folder):
 
     from milepost.checkpoints.diagnosis.needle import WORDS
 
-    words = ["[unk]", "<s>", "</s>", "The", "pass", "key", "is", "Remember", "it", "the", "What", ".", ":", "?", *WORDS[:12], "one", "two", "three"]
+    words = [
+        "[unk]",
+        "<s>",
+        "</s>",
+        "The",
+        "pass",
+        "key",
+        "is",
+        "Remember",
+        "it",
+        "the",
+        "What",
+        ".",
+        ":",
+        "?",
+        *WORDS[:12],
+        "one",
+        "two",
+        "three",
+    ]
     made = Tokenizer(models.WordLevel({word: n for n, word in enumerate(words)}, unk_token="[unk]"))
     made.pre_tokenizer = pre_tokenizers.Whitespace()
     build("llama").save_pretrained(folder)
@@ -231,7 +280,11 @@ def test_a_byte_model_is_asked_for_digits(lab_model, tmp_path):
     text = read_text(tmp_path / "text.txt", subject)
     windows, _ = text.windows(256, 3)
     made = needles(subject, text, windows, 5, 256)
-    assert made.kind == "words" and made.candidates == tuple("0123456789") and made.tokens.tolist() == [ord(c) for c in "0123456789"]
+    assert (
+        made.kind == "words"
+        and made.candidates == tuple("0123456789")
+        and made.tokens.tolist() == [ord(c) for c in "0123456789"]
+    )
     one = made.build(0, 3)
     assert bytes(one.needle.tolist()).decode() == "\nThe pass key is 3. Remember it: the pass key is 3.\n"
     assert bytes(one.asked.tolist()).decode() == "\nWhat is the pass key? The pass key is "
@@ -253,5 +306,7 @@ def test_a_model_that_looks_back_finds_it_through_the_whole_of_diagnose(lab_mode
     monkeypatch.setattr(subject, "last", copies)
     found = diagnose(subject, tokens(tmp_path), [32, 64], windows=4).to_json()["retrieval"]
     assert found["kind"] == "passage" and found["chance"] == 0.1
-    assert len(found["cells"]) == 10 and all(cell["share"] == 1.0 and cell["margin"] == pytest.approx(3.0) for cell in found["cells"])
+    assert len(found["cells"]) == 10 and all(
+        cell["share"] == 1.0 and cell["margin"] == pytest.approx(3.0) for cell in found["cells"]
+    )
     assert [row["trials"] for row in found["lengths"]] == [10, 10]

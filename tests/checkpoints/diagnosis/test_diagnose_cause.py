@@ -27,7 +27,10 @@ def failing(start, size=16):
 
 def moved(*rows):
     """(first, low, high) of passages of 16 tokens."""
-    return [{"first": f, "loss": 2.0, "difference": (a + b) / 2, "low": a, "high": b, "largest": b, "passage": 16} for f, a, b in ((0, 0.0, 0.0), *rows)]
+    return [
+        {"first": f, "loss": 2.0, "difference": (a + b) / 2, "low": a, "high": b, "largest": b, "passage": 16}
+        for f, a, b in ((0, 0.0, 0.0), *rows)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -45,21 +48,35 @@ def subject(tmp_path_factory):
 def test_angles_that_training_never_had(subject):
     rope = subject("rope")
     found = cause(rope, None, failing(64), moved((64, -1e-6, 1e-6)), LOOKS)
-    assert found.name == "unseen angles" and "at 80 tokens 3 of 4 rotary pairs" in found.sentence and "not seen in 32" in found.sentence
-    assert cause(rope, None, failing(8), moved((24, -1e-6, 1e-6)), LOOKS).name == "more context"  # within the trained length no angle is new
+    assert (
+        found.name == "unseen angles"
+        and "at 80 tokens 3 of 4 rotary pairs" in found.sentence
+        and "not seen in 32" in found.sentence
+    )
+    assert (
+        cause(rope, None, failing(8), moved((24, -1e-6, 1e-6)), LOOKS).name == "more context"
+    )  # within the trained length no angle is new
 
 
 @pytest.mark.parametrize("spec", ["rope", "alibi"])
 def test_positions_that_fail_by_themselves_come_before_all_else(subject, spec):
     found = cause(subject(spec), None, failing(64), moved((16, 0.0, 0.01), (64, 0.5, 0.7)), LOOKS)
     assert found.name == "positions" and "0.6 nats a token more at position 64" in found.sentence
-    for rows in (moved((16, 0.5, 0.8), (64, 0.5, 0.7)), moved((64, 0.01, 0.7)), moved((16, 0.5, 0.7))):  # in range too; not clear; not past the onset
+    for rows in (
+        moved((16, 0.5, 0.8), (64, 0.5, 0.7)),
+        moved((64, 0.01, 0.7)),
+        moved((16, 0.5, 0.7)),
+    ):  # in range too; not clear; not past the onset
         assert cause(subject(spec), None, failing(64), rows, LOOKS).name != "positions"
 
 
 def test_how_much_is_read_and_what_attention_does_meanwhile(subject):
     found = cause(subject("alibi"), None, failing(64), moved((64, -0.01, 0.01)), LOOKS)
-    assert found.name == "more context" and "from 1.50 to 3.50 nats" in found.sentence and "from 40% to 5%" in found.sentence
+    assert (
+        found.name == "more context"
+        and "from 1.50 to 3.50 nats" in found.sentence
+        and "from 40% to 5%" in found.sentence
+    )
     unknown = cause(subject("alibi"), None, failing(64), [], LOOKS[:1])
     assert unknown.name == "not known" and unknown.rule
 
@@ -77,15 +94,30 @@ def test_rows_that_were_never_trained_and_the_plan_that_knows_of_them(tmp_path):
     assert abs(rows - 160) <= 2 and gpt2.trained == 256
     found = cause(gpt2, told, failing(160), moved((160, 0.5, 0.7)), LOOKS)
     assert found.name == "untrained rows" and "declares 256" in found.sentence
-    assert cause(gpt2, told, failing(64), moved((160, 0.5, 0.7)), LOOKS).name == "positions"  # far from where the table ends
+    assert (
+        cause(gpt2, told, failing(64), moved((160, 0.5, 0.7)), LOOKS).name == "positions"
+    )  # far from where the table ends
     plan = make(gpt2, [64, 256], 4, rows)
     assert plan.home == rows and plan.edges[0] == (0, rows // (rows // 32)) and make(gpt2, [64, 256], 4).home == 256
-    said = verdict(256, rows, 256, failing(160), found, {"loss_by_length": [], "shifted": [], "retrieval": {}, "pairs": [], "drift": []})
-    assert "declares 256, and its table looks trained to about" in said[0] and "half of that within 48 tokens" in said[1]
+    said = verdict(
+        256,
+        rows,
+        256,
+        failing(160),
+        found,
+        {"loss_by_length": [], "shifted": [], "retrieval": {}, "pairs": [], "drift": []},
+    )
+    assert (
+        "declares 256, and its table looks trained to about" in said[0] and "half of that within 48 tokens" in said[1]
+    )
 
 
 def test_tensors_are_read_only_where_they_hold_positions(subject):
-    assert tensors(subject("rope")) is None and tensors(subject("alibi")) is None and tensors(subject("learned")) is not None
+    assert (
+        tensors(subject("rope")) is None
+        and tensors(subject("alibi")) is None
+        and tensors(subject("learned")) is not None
+    )
     assert really_trained(None) is None and really_trained(tensors(subject("t5"))) is None
 
 
@@ -112,7 +144,11 @@ def by_length(change, low, high):
 
 @pytest.mark.parametrize(
     ("change", "low", "high", "words"),
-    [(0.5, 0.4, 0.6, "hurts the same tokens: +0.500"), (-0.5, -0.6, -0.4, "helps the same tokens: -0.500"), (0.01, -0.1, 0.1, "neither helps nor hurts")],
+    [
+        (0.5, 0.4, 0.6, "hurts the same tokens: +0.500"),
+        (-0.5, -0.6, -0.4, "helps the same tokens: -0.500"),
+        (0.01, -0.1, 0.1, "neither helps nor hurts"),
+    ],
 )
 def test_what_more_context_does_is_said_from_its_interval(change, low, high, words):
     said = verdict(32, None, 64, None, None, {**ROWS, "loss_by_length": by_length(change, low, high), "retrieval": {}})
@@ -120,11 +156,18 @@ def test_what_more_context_does_is_said_from_its_interval(change, low, high, wor
 
 
 @pytest.mark.parametrize(
-    ("lows", "words"), [((0.3, 0.05), "above chance up to 32 tokens"), ((0.05, 0.05), "says nothing here"), ((0.3, 0.3), "up to 64 tokens")]
+    ("lows", "words"),
+    [
+        ((0.3, 0.05), "above chance up to 32 tokens"),
+        ((0.05, 0.05), "says nothing here"),
+        ((0.3, 0.3), "up to 64 tokens"),
+    ],
 )
 def test_retrieval_is_held_against_chance(lows, words):
     rows = [{"length": n, "share": 0.5, "low": low, "high": 0.9} for n, low in zip((32, 64), lows, strict=True)]
-    said = verdict(32, None, 64, None, None, {**ROWS, "loss_by_length": [], "retrieval": {"chance": 0.1, "lengths": rows}})
+    said = verdict(
+        32, None, 64, None, None, {**ROWS, "loss_by_length": [], "retrieval": {"chance": 0.1, "lengths": rows}}
+    )
     assert words in said[-1]
 
 
@@ -132,5 +175,8 @@ def test_drift_is_told_only_where_it_is_known():
     row = {"length": 64, "largest": 0.5, "allowed": 1e-4, "beyond": True}
     base = {**ROWS, "loss_by_length": [], "retrieval": {}}
     assert "0.5 apart at 64 tokens" in verdict(32, None, 64, None, None, {**base, "drift": [row]})[-1]
-    assert "up to rounding" in verdict(32, None, 64, None, None, {**base, "drift": [{**row, "largest": 1e-5, "beyond": False}]})[-1]
+    assert (
+        "up to rounding"
+        in verdict(32, None, 64, None, None, {**base, "drift": [{**row, "largest": 1e-5, "beyond": False}]})[-1]
+    )
     assert len(verdict(32, None, 64, None, None, {**base, "drift": [{**row, "allowed": None, "beyond": False}]})) == 1

@@ -27,7 +27,11 @@ def home(tmp_path_factory):
     saved.save(Decoder(Shape(256, 2, 16, 2, 32), "learned").eval(), folder / "learned")
     build("gpt2").save_pretrained(folder / "gpt2")
     build("t5").save_pretrained(folder / "t5")
-    small = {name: value for name, value in SMALL.items() if name not in ("num_key_value_heads", "bos_token_id", "eos_token_id")}
+    small = {
+        name: value
+        for name, value in SMALL.items()
+        if name not in ("num_key_value_heads", "bos_token_id", "eos_token_id")
+    }
     transformers.BertForMaskedLM(transformers.BertConfig(**small)).save_pretrained(folder / "bert")
     np.save(folder / "ids.npy", np.random.default_rng(0).integers(0, 64, (4, 1200)))
     (folder / "text.txt").write_text("the quick brown fox " * 100)
@@ -49,7 +53,9 @@ def test_the_verdict_comes_first_and_a_folder_is_written_whole(home, tmp_path):
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["diagnosis.json", "report.html", "report.md"]
     data = json.loads((tmp_path / "out" / "diagnosis.json").read_text())
     said = " ".join(done.stdout.split())
-    assert said.startswith(" ".join(data["verdict"][:2])) and "open" in done.stderr and "loss by position" in done.stderr
+    assert (
+        said.startswith(" ".join(data["verdict"][:2])) and "open" in done.stderr and "loss by position" in done.stderr
+    )
     page = (tmp_path / "out" / "report.md").read_text()
     assert page.index(data["verdict"][0]) < page.index("## Loss by position") < page.index("## Retrieval")
 
@@ -69,7 +75,12 @@ def test_weights_are_loaded_as_was_asked(home):
 
 
 WRONG = [
-    ("gpt2", {"lengths": "256,1k"}, (), "has a table of 512 learned positions, so that a text of 1024 tokens can't be read: ask for lengths up to 512"),
+    (
+        "gpt2",
+        {"lengths": "256,1k"},
+        (),
+        "has a table of 512 learned positions, so that a text of 1024 tokens can't be read: ask for lengths up to 512",
+    ),
     ("learned", {"lengths": "32,64"}, (), "has a table of 32 learned positions"),
     ("rope", {"lengths": "2k"}, (), "too short: texts of 2048 tokens want 2 windows apart, 4098 tokens"),
     ("rope", {"text": "short.txt"}, (), "too short"),

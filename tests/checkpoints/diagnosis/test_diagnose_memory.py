@@ -32,7 +32,14 @@ for length in map(int, lengths):
 @pytest.fixture(scope="module")
 def peaks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("memory")
-    small = {"vocab_size": 512, "hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 1, "num_key_value_heads": 1, "num_hidden_layers": 1}
+    small = {
+        "vocab_size": 512,
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_attention_heads": 1,
+        "num_key_value_heads": 1,
+        "num_hidden_layers": 1,
+    }
     build("llama", **small).save_pretrained(folder / "model")
     np.save(folder / "ids.npy", np.random.default_rng(0).integers(3, 512, 2 * LENGTHS[-1] + 2))
     words = [sys.executable, "-c", CODE, str(folder / "model"), str(folder / "ids.npy"), *map(str, LENGTHS)]

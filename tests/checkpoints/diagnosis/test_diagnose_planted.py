@@ -15,7 +15,24 @@ from milepost.lab import saved
 from milepost.lab.model import Decoder, Shape
 from milepost.lab.train import Recipe, from_text, train
 
-WORDS = ["position", "token", "length", "query", "key", "value", "table", "angle", "base", "window", "near", "far", "layer", "head", "loss", "text"]
+WORDS = [
+    "position",
+    "token",
+    "length",
+    "query",
+    "key",
+    "value",
+    "table",
+    "angle",
+    "base",
+    "window",
+    "near",
+    "far",
+    "layer",
+    "head",
+    "loss",
+    "text",
+]
 TRAINED = 32
 LENGTHS = [32, 64, 256]
 
@@ -73,17 +90,32 @@ def test_alibi_holds_where_the_rotary_model_fails(trained, text, rope):
     assert found.onset is None or found.onset > rope.onset
     assert found.effective_length > rope.effective_length and found.pairs == []
     if found.onset is None:
-        assert found.effective_length == 256 and found.cause is None and found.failure is None and "256 tokens" in found.verdict[0]
+        assert (
+            found.effective_length == 256
+            and found.cause is None
+            and found.failure is None
+            and "256 tokens" in found.verdict[0]
+        )
 
 
 def test_the_same_weights_in_hugging_face_form_get_the_same_diagnosis(trained, text, rope, tmp_path):
     folder = to_neox(saved.load(trained("rope")), tmp_path / "neox")
     found = diagnose(folder, text, LENGTHS, windows=12, tokenizer="bytes")
-    assert (found.onset, found.effective_length, found.trained_length) == (rope.onset, rope.effective_length, rope.trained_length)
-    for mine, other in ((found.loss_by_position, rope.loss_by_position), (found.loss_by_length, rope.loss_by_length), (found.disjoint, rope.disjoint)):
+    assert (found.onset, found.effective_length, found.trained_length) == (
+        rope.onset,
+        rope.effective_length,
+        rope.trained_length,
+    )
+    for mine, other in (
+        (found.loss_by_position, rope.loss_by_position),
+        (found.loss_by_length, rope.loss_by_length),
+        (found.disjoint, rope.disjoint),
+    ):
         assert [row["loss"] for row in mine] == pytest.approx([row["loss"] for row in other], abs=1e-4)
     for mine, other in zip(found.attention, rope.attention, strict=True):
-        assert [head["mean"] for head in mine["heads"]] == pytest.approx([head["mean"] for head in other["heads"]], abs=1e-2)
+        assert [head["mean"] for head in mine["heads"]] == pytest.approx(
+            [head["mean"] for head in other["heads"]], abs=1e-2
+        )
     assert [cell["share"] for cell in found.retrieval["cells"]] == [cell["share"] for cell in rope.retrieval["cells"]]
 
 

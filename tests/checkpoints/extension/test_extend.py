@@ -64,7 +64,9 @@ def written(folder: Path, out: Path, target: int, method: str, factor: float | N
 
 def plain(folder: Path) -> Any:
     """As anybody would load it."""
-    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager").eval()
+    return transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float64, attn_implementation="eager"
+    ).eval()
 
 
 def text(length: int = 4 * L + 2) -> torch.Tensor:
@@ -111,7 +113,9 @@ def test_a_written_folder_gives_the_logits_of_our_tables(family, method, tmp_pat
     ids = text()
     found = logits(plain(tmp_path / "out"), ids)
     meant = logits(turned_by(plain(source), spec), ids)
-    rounding = (logits(turned_by(plain(source), spec, 1 + 2.0**-24), ids) - meant).abs().max()  # float32 frequencies are off by so much
+    rounding = (
+        (logits(turned_by(plain(source), spec, 1 + 2.0**-24), ids) - meant).abs().max()
+    )  # float32 frequencies are off by so much
     assert (found - meant)[AT].abs().max() < 16 * rounding + 1e-9
     unextended = logits(plain(source), ids)
     assert (found - unextended)[AT].abs().max() > 1000 * rounding
@@ -122,8 +126,15 @@ def test_only_full_attention_layers_of_gemma_are_stretched(tmp_path):
     source = made("gemma3", tmp_path / "model")
     planned = written(source, tmp_path / "out", 4 * L, "yarn")
     said = json.loads((tmp_path / "out" / "config.json").read_text())["rope_parameters"]
-    assert said["full_attention"]["factor"] == 4.0 and said["sliding_attention"] == {"rope_type": "default", "rope_theta": 10000.0}
-    all_stretched = RopeSpec(tuple((kind, planned.after.ropes()["full_attention"]) for kind in planned.after.ropes()), planned.after.layers, L)
+    assert said["full_attention"]["factor"] == 4.0 and said["sliding_attention"] == {
+        "rope_type": "default",
+        "rope_theta": 10000.0,
+    }
+    all_stretched = RopeSpec(
+        tuple((kind, planned.after.ropes()["full_attention"]) for kind in planned.after.ropes()),
+        planned.after.layers,
+        L,
+    )
     ids = text()
     found, wrong = logits(plain(tmp_path / "out"), ids), logits(turned_by(plain(source), all_stretched), ids)
     assert (found - wrong).abs().max() > 0.1
@@ -133,7 +144,11 @@ def test_phi_3_gets_its_yarn_as_longrope(tmp_path):
     """transformers reads yarn as longrope there, and would miss its lists."""
     planned = written(made("phi3", tmp_path / "model"), tmp_path / "out", 4 * L, "yarn")
     said = planned.config["rope_parameters"]
-    assert said["rope_type"] == "longrope" and said["short_factor"] == said["long_factor"] and said["long_factor"][-1] == 4.0
+    assert (
+        said["rope_type"] == "longrope"
+        and said["short_factor"] == said["long_factor"]
+        and said["long_factor"][-1] == 4.0
+    )
     assert said["attention_factor"] == pytest.approx(0.1 * np.log(4) + 1)
     assert any("no rope type but longrope" in note for note in planned.notes)
 
@@ -141,7 +156,17 @@ def test_phi_3_gets_its_yarn_as_longrope(tmp_path):
 # -- extended again --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("first, second", [("yarn", "yarn"), ("linear", "yarn"), ("ntk", "ntk"), ("base", "linear"), ("dynamic", "base"), ("yarn", "dynamic")])
+@pytest.mark.parametrize(
+    "first, second",
+    [
+        ("yarn", "yarn"),
+        ("linear", "yarn"),
+        ("ntk", "ntk"),
+        ("base", "linear"),
+        ("dynamic", "base"),
+        ("yarn", "dynamic"),
+    ],
+)
 def test_extended_twice_is_extended_once(first, second, tmp_path):
     source = made("llama", tmp_path / "model")
     written(source, tmp_path / "x4", 4 * L, first)
@@ -193,7 +218,9 @@ def test_a_config_of_transformers_4_keeps_its_spelling(method, tmp_path):
     written(new, tmp_path / "new x4", 4 * L, method)
     old = respelled(made("llama", tmp_path / "old"), rope_theta=50000.0, rope_scaling=None)
     planned = written(old, tmp_path / "old x4", 4 * L, method)
-    assert "rope_parameters" not in planned.config and set(planned.config) == set(json.loads((old / "config.json").read_text()))
+    assert "rope_parameters" not in planned.config and set(planned.config) == set(
+        json.loads((old / "config.json").read_text())
+    )
     assert (planned.config["rope_theta"] > 50000.0) == (method == "base")
     assert torch.equal(logits(plain(tmp_path / "old x4"), text()), logits(plain(tmp_path / "new x4"), text()))
 
@@ -222,26 +249,37 @@ def test_the_text_model_inside_of_another_is_the_one_that_changes():
     spec = RopeSpec.from_config(config)
     done, _ = write_config(config, spec, spec.extended(4 * L, "yarn"))
     assert config == before
-    assert done["text_config"]["max_position_embeddings"] == 4 * L and done["text_config"]["rope_parameters"]["full_attention"]["factor"] == 4.0
+    assert (
+        done["text_config"]["max_position_embeddings"] == 4 * L
+        and done["text_config"]["rope_parameters"]["full_attention"]["factor"] == 4.0
+    )
     done["text_config"] = before["text_config"]
     assert done == before
 
 
 def test_what_is_no_part_of_the_scaling_stays_in_its_dictionary(tmp_path):
-    source = made("llama", tmp_path / "model", rope_parameters={"rope_type": "default", "rope_theta": 50000.0, "llama_4_scaling_beta": 0.1})
+    source = made(
+        "llama",
+        tmp_path / "model",
+        rope_parameters={"rope_type": "default", "rope_theta": 50000.0, "llama_4_scaling_beta": 0.1},
+    )
     assert plan(open_source(source, 4 * L), 4 * L, "yarn").config["rope_parameters"]["llama_4_scaling_beta"] == 0.1
 
 
 def test_a_config_class_that_changes_what_is_written_is_refused(tmp_path):
     spec = RopeSpec.from_config(made("phi3", tmp_path / "model")).extended(4 * L, "yarn")
-    config, _ = write_config(json.loads((tmp_path / "model" / "config.json").read_text()), RopeSpec.from_config(tmp_path / "model"), spec)
+    config, _ = write_config(
+        json.loads((tmp_path / "model" / "config.json").read_text()), RopeSpec.from_config(tmp_path / "model"), spec
+    )
     with pytest.raises(Refused, match="transformers' config of phi3"):
         check_transformers(config, spec)
 
 
 def test_dynamic_keeps_the_number_that_it_starts_from(tmp_path):
     planned = plan(open_source(made("llama", tmp_path / "model"), 4 * L), 4 * L, "dynamic")
-    assert planned.config["max_position_embeddings"] == L and any("must stay the trained length" in note for note in planned.notes)
+    assert planned.config["max_position_embeddings"] == L and any(
+        "must stay the trained length" in note for note in planned.notes
+    )
 
 
 def test_a_factor_may_be_more_than_the_target_asks_for(tmp_path):
@@ -250,7 +288,11 @@ def test_a_factor_may_be_more_than_the_target_asks_for(tmp_path):
     assert planned.config["max_position_embeddings"] == 4 * L and planned.config["rope_parameters"]["factor"] == 6.0
     other = RopeSpec.from_config(source).extended(6 * L, "yarn")
     meant = logits(turned_by(plain(source), other), text())
-    assert (logits(plain(tmp_path / "out"), text()) - meant).abs().max() < 1e-3 < (meant - logits(plain(source), text())).abs().max()
+    assert (
+        (logits(plain(tmp_path / "out"), text()) - meant).abs().max()
+        < 1e-3
+        < (meant - logits(plain(source), text())).abs().max()
+    )
     with pytest.raises(ConfigError, match="factor 3 makes 192 tokens of 64, fewer than the target length 256"):
         plan(open_source(source, 4 * L), 4 * L, "yarn", 3.0)
     with pytest.raises(ConfigError, match="dynamic follows the length"):
@@ -279,7 +321,15 @@ def with_files(folder: Path) -> Path:
     return folder
 
 
-COPIED = {"tokenizer.model", "merges.txt", "chat_template.jinja", "additional_chat_templates/tools.jinja", "LICENSE", "README.md", "generation_config.json"}
+COPIED = {
+    "tokenizer.model",
+    "merges.txt",
+    "chat_template.jinja",
+    "additional_chat_templates/tools.jinja",
+    "LICENSE",
+    "README.md",
+    "generation_config.json",
+}
 
 
 def test_what_loaders_need_is_copied_and_nothing_else(tmp_path):
@@ -289,10 +339,16 @@ def test_what_loaders_need_is_copied_and_nothing_else(tmp_path):
     there = files(tmp_path / "out")
     ours = {"config.json", "tokenizer_config.json", "model.safetensors", "milepost.json"}
     assert set(there) == COPIED | ours | {f"milepost/{name}" for name in ("report.html", "report.md", "extension.json")}
-    assert {name: there[name] for name in (*COPIED, "model.safetensors")} == {name: before[name] for name in (*COPIED, "model.safetensors")}
+    assert {name: there[name] for name in (*COPIED, "model.safetensors")} == {
+        name: before[name] for name in (*COPIED, "model.safetensors")
+    }
     assert json.loads(there["tokenizer_config.json"]) == {"model_max_length": 4 * L, "clean_up": False}
-    assert [p.name for p in (tmp_path / "out").glob("*.safetensors")] == ["model.safetensors"]  # all that vLLM's pattern finds
-    assert {"pytorch_model.bin", "modeling_own.py", "consolidated.safetensors"} <= set(done.left_out) and "milepost/old.json" not in done.left_out
+    assert [p.name for p in (tmp_path / "out").glob("*.safetensors")] == [
+        "model.safetensors"
+    ]  # all that vLLM's pattern finds
+    assert {"pytorch_model.bin", "modeling_own.py", "consolidated.safetensors"} <= set(
+        done.left_out
+    ) and "milepost/old.json" not in done.left_out
     assert files(source) == before and {p.name for p in tmp_path.iterdir()} == {"model", "out"}
     plain(tmp_path / "out")
 
@@ -310,7 +366,9 @@ def test_sharded_weights_come_with_their_index(tmp_path):
 def test_linked_weights_are_the_same_file(tmp_path):
     source = made("llama", tmp_path / "model")
     done = extend(source, target_length=4 * L, method="linear", out=tmp_path / "out", link=True)
-    assert done.weights == "linked" and os.path.samefile(source / "model.safetensors", tmp_path / "out" / "model.safetensors")
+    assert done.weights == "linked" and os.path.samefile(
+        source / "model.safetensors", tmp_path / "out" / "model.safetensors"
+    )
     assert not os.path.samefile(source / "config.json", tmp_path / "out" / "config.json")
 
 
@@ -320,7 +378,9 @@ def test_links_that_can_t_be_made_are_an_error_and_not_a_copy(tmp_path, monkeypa
 
     source = made("llama", tmp_path / "model")
     monkeypatch.setattr(os, "link", other_disk)
-    with pytest.raises(ConfigError, match=r"can't give model.safetensors a second name .*: Invalid cross-device link; leave --link out"):
+    with pytest.raises(
+        ConfigError, match=r"can't give model.safetensors a second name .*: Invalid cross-device link; leave --link out"
+    ):
         extend(source, target_length=4 * L, method="yarn", out=tmp_path / "out", link=True)
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
 
@@ -370,7 +430,9 @@ def test_loss_before_and_after_is_that_of_transformers_on_the_same_tokens(tmp_pa
     for row in done.losses:
         assert (row["windows"], row["targets"]) == (16, L // 2)
         old, new = (loss_of(folder, windows, row["length"], L // 2) for folder in (source, tmp_path / "out"))
-        assert row["before"]["value"] == pytest.approx(old, abs=1e-4) and row["after"]["value"] == pytest.approx(new, abs=1e-4)
+        assert row["before"]["value"] == pytest.approx(old, abs=1e-4) and row["after"]["value"] == pytest.approx(
+            new, abs=1e-4
+        )
         assert row["difference"]["value"] == pytest.approx(new - old, abs=2e-4) and abs(new - old) > 0.01
         assert row["difference"]["low"] < row["difference"]["value"] < row["difference"]["high"]
 
@@ -381,11 +443,20 @@ def test_the_result_is_plain_data_with_a_sidecar_that_says_what_was_done(tmp_pat
     assert isinstance(done, Extension) and done.ok and done.losses == () and done.tuned is None
     data = json.loads(json.dumps(done.to_json(), allow_nan=False))
     assert data == json.loads((tmp_path / "out" / "milepost" / "extension.json").read_text())
-    assert data["changed"]["max_position_embeddings"] == [L, 4 * L] and data["factor"] == 4.0 and data["verification"]["ok"]
+    assert (
+        data["changed"]["max_position_embeddings"] == [L, 4 * L]
+        and data["factor"] == 4.0
+        and data["verification"]["ok"]
+    )
     assert len(data["unseen"]["before"]["all"]) > 0 == len(data["unseen"]["after"]["all"])
     told = json.loads((tmp_path / "out" / "milepost.json").read_text())
     assert (told["method"], told["factor"], told["trained"], told["from"], told["to"]) == ("yarn", 4.0, L, L, 4 * L)
-    assert told["source"]["name"] == str(source) and told["tuned"] is None and told["verified"] and told["provenance"]["versions"]["torch"]
+    assert (
+        told["source"]["name"] == str(source)
+        and told["tuned"] is None
+        and told["verified"]
+        and told["provenance"]["versions"]["torch"]
+    )
     assert "config.json" in done._repr_html_() and "yarn(factor=4.0, trained=64)" in done._repr_html_()
 
 
@@ -404,7 +475,11 @@ def test_the_command_prints_json_and_exits_0(tmp_path):
 def test_a_folder_that_fails_verify_is_kept_with_exit_1(tmp_path):
     """transformers' dynamic is wrong with a cache, whoever asks for it."""
     source = made("llama", tmp_path / "model")
-    ran = runner.invoke(app, ["extend", str(source), "--target-length", "256", "--method", "dynamic", "--out", str(tmp_path / "out")], env={"COLUMNS": "200"})
+    ran = runner.invoke(
+        app,
+        ["extend", str(source), "--target-length", "256", "--method", "dynamic", "--out", str(tmp_path / "out")],
+        env={"COLUMNS": "200"},
+    )
     assert ran.exit_code == 1 and "FAIL" in ran.stdout and "Traceback" not in ran.output
     assert not json.loads((tmp_path / "out" / "milepost.json").read_text())["verified"]
     assert len(logits(plain(tmp_path / "out"), text())) == 4 * L + 2
@@ -417,7 +492,9 @@ def test_auto_says_when_nothing_helps(tmp_path):
     """Random weights know nothing that a scaling could save."""
     source, book = made("llama", tmp_path / "model"), ids_file(tmp_path / "book.npy")
     before = files(source)
-    ran = runner.invoke(app, ["extend", str(source), "--target-length", "128", "--out", str(tmp_path / "out"), "--text", str(book)])
+    ran = runner.invoke(
+        app, ["extend", str(source), "--target-length", "128", "--out", str(tmp_path / "out"), "--text", str(book)]
+    )
     assert ran.exit_code == 1 and "no method was found to help at 128 tokens" in ran.stderr
     assert files(source) == before and {p.name for p in tmp_path.iterdir()} == {"model", "book.npy"}
 
@@ -437,13 +514,19 @@ def test_auto_writes_the_method_and_the_factor_that_recommend_found(tmp_path, mo
     assert asked["target_length"] == 4 * L and asked["model"] == source and asked["text"] == book
     assert (done.method, done.factor, done.target) == ("yarn", 6.0, 4 * L) and done.recommendation == {"best": "yarn"}
     assert json.loads((tmp_path / "out" / "config.json").read_text())["rope_parameters"]["factor"] == 6.0
-    assert done.provenance["protocol"]["text"]["source"].endswith("part 2 of 2")  # chosen on one part, measured on the other
+    assert done.provenance["protocol"]["text"]["source"].endswith(
+        "part 2 of 2"
+    )  # chosen on one part, measured on the other
     with pytest.raises(ConfigError, match=r"was extended before: give .*model instead"):
         extend(tmp_path / "out", target_length=8 * L, out=tmp_path / "again", text=book)
 
 
 def test_bfloat16_weights_stay_as_they_are(tmp_path):
     source = made("llama", tmp_path / "model")
-    save_file({k: v.bfloat16() for k, v in load_file(source / "model.safetensors").items()}, source / "model.safetensors", {"format": "pt"})
+    save_file(
+        {k: v.bfloat16() for k, v in load_file(source / "model.safetensors").items()},
+        source / "model.safetensors",
+        {"format": "pt"},
+    )
     extend(source, target_length=4 * L, method="yarn", out=tmp_path / "out", dtype="bfloat16")
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == (source / "model.safetensors").read_bytes()

@@ -51,7 +51,11 @@ def change(folder: Path, **config: Any) -> None:
 
 def packed(folder: Path) -> None:
     path = folder / "model.safetensors"
-    save_file(load_file(path) | {"model.layers.0.self_attn.q_proj.qweight": torch.zeros(4, 4, dtype=torch.int32)}, path, {"format": "pt"})
+    save_file(
+        load_file(path) | {"model.layers.0.self_attn.q_proj.qweight": torch.zeros(4, 4, dtype=torch.int32)},
+        path,
+        {"format": "pt"},
+    )
 
 
 def cut(folder: Path) -> None:
@@ -61,7 +65,9 @@ def cut(folder: Path) -> None:
 
 def index(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"model.norm.weight": "model-00001-of-00002.safetensors"}}))
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": {"model.norm.weight": "model-00001-of-00002.safetensors"}})
+    )
 
 
 def lab(folder: Path) -> None:
@@ -69,7 +75,12 @@ def lab(folder: Path) -> None:
 
 
 def own_code(folder: Path) -> None:
-    change(folder, model_type="own", architectures=["OwnForCausalLM"], auto_map={"AutoModelForCausalLM": "modeling_own.OwnForCausalLM"})
+    change(
+        folder,
+        model_type="own",
+        architectures=["OwnForCausalLM"],
+        auto_map={"AutoModelForCausalLM": "modeling_own.OwnForCausalLM"},
+    )
 
 
 BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
@@ -81,14 +92,29 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "weights cut": (cut, "is cut short: its header speaks of"),
     "a shard missing": (index, "names 1 files that are not there"),
     "pickle": (lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"), "pytorch_model.bin"),
-    "GPTQ": (lambda f: change(f, quantization_config={"quant_method": "gptq", "bits": 4}), "quantised (quantization_config: gptq)"),
-    "AWQ": (lambda f: change(f, quantization_config={"quant_method": "awq", "bits": 4}), "quantised (quantization_config: awq)"),
-    "bitsandbytes": (lambda f: change(f, quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True}), "quantised"),
+    "GPTQ": (
+        lambda f: change(f, quantization_config={"quant_method": "gptq", "bits": 4}),
+        "quantised (quantization_config: gptq)",
+    ),
+    "AWQ": (
+        lambda f: change(f, quantization_config={"quant_method": "awq", "bits": 4}),
+        "quantised (quantization_config: awq)",
+    ),
+    "bitsandbytes": (
+        lambda f: change(f, quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True}),
+        "quantised",
+    ),
     "quantised tensors": (packed, "quantised tensors"),
     "remote code": (own_code, "asks for code of its own"),
-    "unknown type": (lambda f: change(f, model_type="own", architectures=["OwnForCausalLM"]), "transformers has no model of type"),
+    "unknown type": (
+        lambda f: change(f, model_type="own", architectures=["OwnForCausalLM"]),
+        "transformers has no model of type",
+    ),
     "no trained length": (lambda f: change(f, max_position_embeddings=None), "does not say its trained length"),
-    "serves more already": (lambda f: change(f, max_position_embeddings=4096), "serves 4096 tokens already (trained for 4096)"),
+    "serves more already": (
+        lambda f: change(f, max_position_embeddings=4096),
+        "serves 4096 tokens already (trained for 4096)",
+    ),
     "scaled to more already": (
         lambda f: change(f, rope_parameters={"rope_type": "linear", "rope_theta": 5e4, "factor": 8.0}),
         "serves 4096 tokens already (trained for 512, scaled to 4096): a target length of 2048 is not above that",
@@ -96,7 +122,11 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a lab model": (lab, "is of the lab"),
     "GGUF": (lambda f: (f / "config.json").rename(f / "model.gguf"), "takes a scaling as flags: `milepost export"),
     "a layer missing": (
-        lambda f: save_file({k: v for k, v in load_file(f / "model.safetensors").items() if "layers.1" not in k}, f / "model.safetensors", {"format": "pt"}),
+        lambda f: save_file(
+            {k: v for k, v in load_file(f / "model.safetensors").items() if "layers.1" not in k},
+            f / "model.safetensors",
+            {"format": "pt"},
+        ),
         "is it the whole model?",
     ),
 }
@@ -107,7 +137,9 @@ def test_bad_input_is_refused_in_one_sentence_and_left_alone(what, model, tmp_pa
     spoil, words = BAD[what]
     spoil(model)
     before = files(model)
-    ran = runner.invoke(app, ["extend", str(model), "--target-length", str(TARGET), "--method", "yarn", "--out", str(tmp_path / "out")])
+    ran = runner.invoke(
+        app, ["extend", str(model), "--target-length", str(TARGET), "--method", "yarn", "--out", str(tmp_path / "out")]
+    )
     assert ran.exit_code == 2, ran.output
     said = [line for line in ran.stderr.splitlines() if line.startswith("milepost: ")]
     assert len(said) == 1 and words in said[0], ran.stderr
@@ -146,10 +178,19 @@ def test_an_out_that_is_taken_is_left_as_it_is(model, tmp_path):
         (["--target-length", "2k", "--method", "yarn", "--tune-length", "1k"], "--tune-length is for a tune"),
         (["--target-length", "2k", "--method", "yarn", "--device", "abacus"], "can't be used here"),
         (["--target-length", "2k", "--method", "yarn", "--text", "nowhere.txt"], "nowhere.txt"),
-        (["--target-length", "2k", "--method", "yarn", "--text", "TEXT"], "is too short: texts of 2048 tokens want 2 windows apart, 4098 tokens"),
+        (
+            ["--target-length", "2k", "--method", "yarn", "--text", "TEXT"],
+            "is too short: texts of 2048 tokens want 2 windows apart, 4098 tokens",
+        ),
         (["--target-length", "2k", "--method", "yarn", "--text", "TEXT", "--tune", "0"], "at least 1 step"),
-        (["--target-length", "2k", "--method", "yarn", "--text", "TEXT", "--tune", "3", "--link"], "leave one of them out"),
-        (["--target-length", "2k", "--method", "yarn", "--text", "TEXT", "--tune", "3", "--tune-length", "4k"], "is longer than the target length 2048"),
+        (
+            ["--target-length", "2k", "--method", "yarn", "--text", "TEXT", "--tune", "3", "--link"],
+            "leave one of them out",
+        ),
+        (
+            ["--target-length", "2k", "--method", "yarn", "--text", "TEXT", "--tune", "3", "--tune-length", "4k"],
+            "is longer than the target length 2048",
+        ),
     ],
 )
 def test_words_that_do_not_go_together(words, said, model, tmp_path):
@@ -191,14 +232,29 @@ NOTHING_TO_STRETCH = {
 def test_a_model_with_nothing_to_stretch_is_refused_with_exit_1(name, tmp_path):
     build(name).save_pretrained(tmp_path / "model")
     before = files(tmp_path)
-    ran = runner.invoke(app, ["extend", str(tmp_path / "model"), "--target-length", "2k", "--method", "yarn", "--out", str(tmp_path / "out"), "--json"])
+    ran = runner.invoke(
+        app,
+        [
+            "extend",
+            str(tmp_path / "model"),
+            "--target-length",
+            "2k",
+            "--method",
+            "yarn",
+            "--out",
+            str(tmp_path / "out"),
+            "--json",
+        ],
+    )
     assert ran.exit_code == 1 and NOTHING_TO_STRETCH[name] in ran.stderr, ran.output
     assert ran.stderr.count("\n") == 1 and NOTHING_TO_STRETCH[name] in json.loads(ran.stdout)["refused"]
     assert files(tmp_path) == before
 
 
 def test_a_bert_has_a_table_too(tmp_path):
-    config = transformers.AutoConfig.for_model("bert", vocab_size=64, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+    config = transformers.AutoConfig.for_model(
+        "bert", vocab_size=64, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
+    )
     transformers.AutoModelForMaskedLM.from_config(config).save_pretrained(tmp_path / "model")
     with pytest.raises(Refused, match="learned table of 512 positions"):
         open_source(tmp_path / "model", TARGET)
@@ -219,13 +275,18 @@ def test_a_full_disk_leaves_nothing(name, model, tmp_path, monkeypatch):
 
     before = files(model)
     monkeypatch.setattr("milepost.checkpoints.files.folder.shutil.copyfile", full)
-    ran = runner.invoke(app, ["extend", str(model), "--target-length", "2k", "--method", "yarn", "--out", str(tmp_path / "deep" / "out")])
+    ran = runner.invoke(
+        app,
+        ["extend", str(model), "--target-length", "2k", "--method", "yarn", "--out", str(tmp_path / "deep" / "out")],
+    )
     assert ran.exit_code == 2 and "No space left on device" in ran.stderr
     assert files(model) == before and [p.name for p in tmp_path.iterdir()] == ["model"]
 
 
 def test_a_disk_that_is_too_small_is_seen_before_anything_is_written(model, tmp_path, monkeypatch):
-    monkeypatch.setattr("milepost.checkpoints.files.folder.shutil.disk_usage", lambda path: shutil._ntuple_diskusage(10, 10, 0))
+    monkeypatch.setattr(
+        "milepost.checkpoints.files.folder.shutil.disk_usage", lambda path: shutil._ntuple_diskusage(10, 10, 0)
+    )
     with pytest.raises(ConfigError, match=r"needs 0.0 GB, and 0.0 GB are free there"):
         extend(model, target_length=TARGET, method="yarn", out=tmp_path / "out")
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
@@ -244,7 +305,12 @@ extend(sys.argv[1], target_length=2048, method="yarn", out=sys.argv[2], tell=tel
 def test_a_run_that_is_killed_leaves_no_half_of_a_folder(model, tmp_path):
     """In the middle of verify: the folder is whole by then, but nobody has looked at it."""
     before = files(model)
-    done = subprocess.run([sys.executable, "-c", KILLED, str(model), str(tmp_path / "out"), "checking layouts"], capture_output=True, check=False, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(model), str(tmp_path / "out"), "checking layouts"],
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert files(model) == before and not (tmp_path / "out").exists()
     assert all(p.name.startswith(".out.") and p.name.endswith(".tmp") for p in tmp_path.iterdir() if p != model)

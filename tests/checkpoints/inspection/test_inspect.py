@@ -37,10 +37,24 @@ transformers.logging.disable_progress_bar()
 warnings.filterwarnings("ignore", module="transformers")
 
 TOKENS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
-SMALL = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 4, **TOKENS}
+SMALL = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    **TOKENS,
+}
 SHARED = {**SMALL, "num_key_value_heads": 2, "max_position_embeddings": 256}
 YARN = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 64}
-LINES = {"image_size": 32, "patch_size": 8, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+LINES = {
+    "image_size": 32,
+    "patch_size": 8,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
 ROTARY: dict[str, dict[str, Any]] = {
     "llama": SHARED | {"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}},
     "mistral": SHARED | {"sliding_window": 16},
@@ -56,14 +70,47 @@ ROTARY: dict[str, dict[str, Any]] = {
     "falcon": SMALL | {"alibi": False},
     "modernbert": SMALL | {"cls_token_id": 1, "sep_token_id": 2, "local_attention": 32},
 }
-LLAMA2 = {"context_length": 4096, "embedding_length": 4096, "block_count": 32, "attention.head_count": 32, "rope.dimension_count": 128, "rope.freq_base": 1e4}
-QWEN = {"context_length": 131072, "embedding_length": 3584, "block_count": 28, "attention.head_count": 28, "rope.freq_base": 1e6}
-QWEN_YARN = {**QWEN, "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 32768}
+LLAMA2 = {
+    "context_length": 4096,
+    "embedding_length": 4096,
+    "block_count": 32,
+    "attention.head_count": 32,
+    "rope.dimension_count": 128,
+    "rope.freq_base": 1e4,
+}
+QWEN = {
+    "context_length": 131072,
+    "embedding_length": 3584,
+    "block_count": 28,
+    "attention.head_count": 28,
+    "rope.freq_base": 1e6,
+}
+QWEN_YARN = {
+    **QWEN,
+    "rope.scaling.type": "yarn",
+    "rope.scaling.factor": 4.0,
+    "rope.scaling.original_context_length": 32768,
+}
 LEARNED: dict[str, tuple[dict[str, Any], str, int, int]] = {
-    "gpt2": ({"vocab_size": 64, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 96, **TOKENS}, "wpe.weight", 96, 96),
-    "opt": (SMALL | {"max_position_embeddings": 96, "ffn_dim": 48, "word_embed_proj_dim": 32}, "decoder.embed_positions.weight", 98, 96),
+    "gpt2": (
+        {"vocab_size": 64, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 96, **TOKENS},
+        "wpe.weight",
+        96,
+        96,
+    ),
+    "opt": (
+        SMALL | {"max_position_embeddings": 96, "ffn_dim": 48, "word_embed_proj_dim": 32},
+        "decoder.embed_positions.weight",
+        98,
+        96,
+    ),
     "bert": (SMALL | {"max_position_embeddings": 96}, "embeddings.position_embeddings.weight", 96, 96),
-    "roberta": (SMALL | {"max_position_embeddings": 98, "pad_token_id": 1}, "embeddings.position_embeddings.weight", 98, 96),
+    "roberta": (
+        SMALL | {"max_position_embeddings": 98, "pad_token_id": 1},
+        "embeddings.position_embeddings.weight",
+        98,
+        96,
+    ),
 }
 
 
@@ -80,7 +127,11 @@ def made(folder: Path, kind: str, given: dict[str, Any], **how: Any) -> Any:
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
-    return {str(f.relative_to(folder)): (f.stat().st_mtime_ns, f.read_bytes()) for f in sorted(folder.rglob("*")) if f.is_file()}
+    return {
+        str(f.relative_to(folder)): (f.stat().st_mtime_ns, f.read_bytes())
+        for f in sorted(folder.rglob("*"))
+        if f.is_file()
+    }
 
 
 # -- every family, held to the model -----------------------------------------------------------------------------------------------
@@ -96,14 +147,23 @@ def test_a_rotary_family(tmp_path, kind):
     buffers = dict(model.named_buffers())
     for layer in found.layers:
         assert layer.scheme == "rope"
-        part = next((b for n, b in buffers.items() if n.endswith(f"rotary_emb.{layer.kind}_inv_freq")), buffers.get("rotary_emb.inv_freq"))
+        part = next(
+            (b for n, b in buffers.items() if n.endswith(f"rotary_emb.{layer.kind}_inv_freq")),
+            buffers.get("rotary_emb.inv_freq"),
+        )
         if part is not None and layer.scaling == "none":
-            assert torch.allclose(geometric(layer.rotary, layer.base).tensor(), part.double(), rtol=1e-6, atol=0)  # float32 powers: a few of 2^-24
+            assert torch.allclose(
+                geometric(layer.rotary, layer.base).tensor(), part.double(), rtol=1e-6, atol=0
+            )  # float32 powers: a few of 2^-24
     if name == "gptj":  # sin and cos, side by side
         table = model.h[0].attn.embed_positions[7].double()
         assert torch.allclose((geometric(8, found.layers[0].base).tensor() * 7).sin(), table[:4], atol=1e-6)
     assert {layer.pairing for layer in found.layers} == {"interleaved" if name == "gptj" else "half"}
-    live = [getattr(part, "sliding_window", None) for n, part in model.named_modules() if n.endswith(("self_attn", "attn", "attention")) and "." in n]
+    live = [
+        getattr(part, "sliding_window", None)
+        for n, part in model.named_modules()
+        if n.endswith(("self_attn", "attn", "attention")) and "." in n
+    ]
     if name == "modernbert":  # there it is one more than half of both sides
         live = [None if window is None else 2 * (window - 1) for window in live]
     if name in ("mistral", "phi3"):  # the mask reads the config
@@ -148,7 +208,9 @@ def test_a_learned_table(tmp_path, kind):
 
 @pytest.mark.parametrize("heads", [4, 6])
 def test_bloom(tmp_path, heads):
-    model = made(tmp_path, "bloom", {"vocab_size": 64, "hidden_size": 24 * heads // 4, "n_layer": 2, "n_head": heads, **TOKENS})
+    model = made(
+        tmp_path, "bloom", {"vocab_size": 64, "hidden_size": 24 * heads // 4, "n_layer": 2, "n_head": heads, **TOKENS}
+    )
     found = inspect(tmp_path)
     live = model.build_alibi_tensor(torch.ones(1, 3), heads, torch.float32)[:, 0, 1]
     assert torch.allclose(torch.tensor(found.layers[0].slopes), live, rtol=1e-6)
@@ -157,7 +219,11 @@ def test_bloom(tmp_path, heads):
 
 @pytest.mark.parametrize("heads", [4, 6])
 def test_mpt(tmp_path, heads):
-    model = made(tmp_path, "mpt", {"vocab_size": 64, "d_model": 8 * heads, "n_layers": 2, "n_heads": heads, "max_seq_len": 64, **TOKENS})
+    model = made(
+        tmp_path,
+        "mpt",
+        {"vocab_size": 64, "d_model": 8 * heads, "n_layers": 2, "n_heads": heads, "max_seq_len": 64, **TOKENS},
+    )
     found = inspect(tmp_path)
     bias = model.build_mpt_alibi_tensor(heads, 64)[:, 0]
     assert torch.allclose(torch.tensor(found.layers[1].slopes), bias[:, -1] - bias[:, -2], rtol=1e-6)
@@ -184,14 +250,27 @@ def test_slopes_for_any_number_of_heads():
 
 @pytest.mark.parametrize("kind", ["t5", "mt5"])
 def test_t5(tmp_path, kind):
-    sizes = {"vocab_size": 64, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 4}
+    sizes = {
+        "vocab_size": 64,
+        "d_model": 32,
+        "d_kv": 8,
+        "d_ff": 48,
+        "num_layers": 2,
+        "num_decoder_layers": 3,
+        "num_heads": 4,
+    }
     model = made(tmp_path, kind, sizes | {"relative_attention_num_buckets": 16, "relative_attention_max_distance": 40})
     found = inspect(tmp_path)
     for stack, layers, both in (("encoder", 2, True), ("decoder", 3, False)):
         own = [layer for layer in found.layers if layer.stack == stack]
         live = getattr(model, stack).block[0].layer[0].SelfAttention
         assert len(own) == len(getattr(model, stack).block) == layers
-        assert {layer.buckets for layer in own} == {live.relative_attention_num_buckets} == {live.relative_attention_bias.weight.shape[0]} == {16}
+        assert (
+            {layer.buckets for layer in own}
+            == {live.relative_attention_num_buckets}
+            == {live.relative_attention_bias.weight.shape[0]}
+            == {16}
+        )
         assert {layer.max_distance for layer in own} == {live.relative_attention_max_distance} == {40}
         assert {layer.both_sides for layer in own} == {both}
     assert any("share the last bucket" in word for word in inspect(tmp_path, target_length=100).at_target)
@@ -199,11 +278,18 @@ def test_t5(tmp_path, kind):
 
 @pytest.mark.parametrize("buckets", [-1, 8])
 def test_deberta(tmp_path, buckets):
-    given = {"relative_attention": True, "position_buckets": buckets, "pos_att_type": ["p2c", "c2p"], "max_position_embeddings": 48}
+    given = {
+        "relative_attention": True,
+        "position_buckets": buckets,
+        "pos_att_type": ["p2c", "c2p"],
+        "max_position_embeddings": 48,
+    }
     model = made(tmp_path, "deberta-v2", SMALL | given)
     found = inspect(tmp_path)
     assert {layer.rows for layer in found.layers} == {len(model.encoder.rel_embeddings.weight)}
-    assert {layer.max_distance for layer in found.layers} == {model.encoder.layer[0].attention.self.max_relative_positions}
+    assert {layer.max_distance for layer in found.layers} == {
+        model.encoder.layer[0].attention.self.max_relative_positions
+    }
     assert {layer.buckets for layer in found.layers} == {None if buckets < 0 else buckets}
     assert found.tables[0].rows == len(model.embeddings.position_embeddings.weight)
     assert found.where == ("the embedding", "logits, by content too")
@@ -224,13 +310,23 @@ def test_images(tmp_path, kind):
 
 
 def test_swin(tmp_path):
-    given = {"image_size": 32, "patch_size": 4, "embed_dim": 8, "depths": [2, 2], "num_heads": [2, 2], "window_size": 4, "use_absolute_embeddings": True}
+    given = {
+        "image_size": 32,
+        "patch_size": 4,
+        "embed_dim": 8,
+        "depths": [2, 2],
+        "num_heads": [2, 2],
+        "window_size": 4,
+        "use_absolute_embeddings": True,
+    }
     model = made(tmp_path, "swin", given)
     with torch.no_grad():
         model(torch.zeros(1, 3, 32, 32))  # it settles its windows as it runs
     found = inspect(tmp_path)
     blocks = [block for stage in model.encoder.layers for block in stage.blocks]
-    assert [(layer.window, layer.shift) for layer in found.layers] == [(block.window_size, block.shift_size) for block in blocks]
+    assert [(layer.window, layer.shift) for layer in found.layers] == [
+        (block.window_size, block.shift_size) for block in blocks
+    ]
     live = [len(value) for name, value in model.named_parameters() if name.endswith("relative_position_bias_table")]
     assert [layer.rows for layer in found.layers] == live
     assert found.tables[0].rows == model.embeddings.position_embeddings.shape[1]
@@ -286,7 +382,11 @@ def test_frequencies_that_were_saved_are_held_to_the_config(tmp_path):
     held = load_file(tmp_path / "model.safetensors")
     right = geometric(8, 5e5).tensor()
     for base, want in ((right, 0), (geometric(8, 1e4).tensor(), 1)):
-        save_file(held | {"layers.0.self_attn.rotary_emb.inv_freq": base.bfloat16()}, tmp_path / "model.safetensors", {"format": "pt"})
+        save_file(
+            held | {"layers.0.self_attn.rotary_emb.inv_freq": base.bfloat16()},
+            tmp_path / "model.safetensors",
+            {"format": "pt"},
+        )
         found = inspect(tmp_path, weights=True)
         assert len(found.told.frequencies) == want
         assert any("engines follow the config" in warning for warning in found.warnings) == bool(want)
@@ -302,7 +402,9 @@ def test_a_table_of_another_size_than_the_config_says(tmp_path):
     given = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(given | {"n_positions": 128}))
     found = inspect(tmp_path)
-    assert found.tables[0].rows == 96 and any("means 128 rows" in warning and "has 96" in warning for warning in found.warnings)
+    assert found.tables[0].rows == 96 and any(
+        "means 128 rows" in warning and "has 96" in warning for warning in found.warnings
+    )
 
 
 # -- what MODEL may be -------------------------------------------------------------------------------------------------------------
@@ -327,7 +429,10 @@ def test_gguf_of_a_rotary_model(tmp_path):
     assert (found.family, found.form, len(found.layers)) == ("qwen2", "gguf", 28)
     assert found.layers[0].pairing == "half" and "yarn" in found.layers[0].scaling
     assert (found.trained.tokens, found.served.tokens) == (32768, 131072)
-    assert (found.trained.source, found.served.source) == ("qwen2.rope.scaling.original_context_length", "qwen2.context_length")
+    assert (found.trained.source, found.served.source) == (
+        "qwen2.rope.scaling.original_context_length",
+        "qwen2.context_length",
+    )
     plain = inspect(gguf(tmp_path / "model.gguf", "llama", LLAMA2))
     assert (plain.layers[0].pairing, plain.trained.source) == ("interleaved", "llama.context_length")
     assert inspect(tmp_path).family == "llama"  # the folder's only file
@@ -353,7 +458,9 @@ def test_gguf_of_other_families(tmp_path):
 
 
 def test_quantised_tensors_are_said_and_not_decoded(tmp_path):
-    raw = bytearray(gguf_bytes("gpt2", {"context_length": 32, "block_count": 2}, [("position_embd.weight", (32, 32), [0.0] * 1024)]))
+    raw = bytearray(
+        gguf_bytes("gpt2", {"context_length": 32, "block_count": 2}, [("position_embd.weight", (32, 32), [0.0] * 1024)])
+    )
     at = raw.index(b"position_embd.weight") + len(b"position_embd.weight") + 4 + 16
     raw[at : at + 4] = struct.pack("<I", 8)  # Q8_0
     (tmp_path / "model.gguf").write_bytes(raw)
@@ -365,16 +472,31 @@ def test_quantised_tensors_are_said_and_not_decoded(tmp_path):
 def test_a_quantised_checkpoint(tmp_path, method):
     made(tmp_path, "gpt2", LEARNED["gpt2"][0])
     given = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(given | {"quantization_config": {"quant_method": method, "bits": 4}}))
+    (tmp_path / "config.json").write_text(
+        json.dumps(given | {"quantization_config": {"quant_method": method, "bits": 4}})
+    )
     held = load_file(tmp_path / "model.safetensors")
     held["wpe.weight"] = torch.zeros(96, 32, dtype=torch.uint8)
     save_file(held, tmp_path / "model.safetensors")
     found = inspect(tmp_path, weights=True)
     assert found.told.tables == ()
-    assert any(method in warning for warning in found.warnings) and any("wpe.weight is quantised (U8)" in warning for warning in found.warnings)
+    assert any(method in warning for warning in found.warnings) and any(
+        "wpe.weight is quantised (U8)" in warning for warning in found.warnings
+    )
 
 
-@pytest.mark.parametrize("spec", ["rope(base=500.0, scaling=yarn(factor=4.0, trained=64))", "learned", "alibi", "t5", "learned + rope", "nope", "fire"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "rope(base=500.0, scaling=yarn(factor=4.0, trained=64))",
+        "learned",
+        "alibi",
+        "t5",
+        "learned + rope",
+        "nope",
+        "fire",
+    ],
+)
 def test_a_lab_model(tmp_path, spec):
     model = Decoder(Shape(layers=2), spec)
     save(model, tmp_path, seed=0)
@@ -382,14 +504,18 @@ def test_a_lab_model(tmp_path, spec):
     assert (found.form, inspect(tmp_path).trained.tokens, len(found.layers)) == ("lab", 64, 2)
     if "rope" in spec:
         live = next(part for part in model.blocks[1].enc.modules() if type(part).__name__ == "RoPE")
-        assert found.layers[1].base == live.base and found.analysis[0].pairs[1].frequency == pytest.approx(live.spectrum.frequencies[1], rel=1e-12)
+        assert found.layers[1].base == live.base and found.analysis[0].pairs[1].frequency == pytest.approx(
+            live.spectrum.frequencies[1], rel=1e-12
+        )
     if spec == "alibi":
         assert found.layers[0].slopes == slopes(4)
     if spec == "t5":
         assert (found.layers[0].buckets, len(found.told.read)) == (32, 2)
     if "learned" in spec:
         assert found.tables[0].rows == 64 and found.told.tables[0].trained == 0  # it was never trained
-    assert found.layers[0].scheme == {"learned": "none", "learned + rope": "rope", "nope": "none"}.get(spec, spec.split("(")[0])
+    assert found.layers[0].scheme == {"learned": "none", "learned + rope": "rope", "nope": "none"}.get(
+        spec, spec.split("(")[0]
+    )
 
 
 def test_a_lab_run_names_its_models(tmp_path):
@@ -400,7 +526,13 @@ def test_a_lab_run_names_its_models(tmp_path):
 
 def test_an_unknown_family_is_said_to_be_unknown(tmp_path):
     made(tmp_path, "gpt2", LEARNED["gpt2"][0])
-    given = {"model_type": "homegrown", "num_hidden_layers": 2, "max_position_embeddings": 96, "pos_bias": 3, "auto_map": {"AutoModel": "code.Mine"}}
+    given = {
+        "model_type": "homegrown",
+        "num_hidden_layers": 2,
+        "max_position_embeddings": 96,
+        "pos_bias": 3,
+        "auto_map": {"AutoModel": "code.Mine"},
+    }
     (tmp_path / "config.json").write_text(json.dumps(given))
     found = inspect(tmp_path)
     assert (found.family, found.known, found.where) == ("homegrown", False, ())
@@ -415,7 +547,9 @@ def test_an_unknown_family_is_said_to_be_unknown(tmp_path):
 
 def test_a_model_inside_of_a_model(tmp_path):
     inner = {"model_type": "llama", "rope_theta": 1e4, **SHARED}
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llava", "text_config": inner, "vision_config": {"model_type": "clip_vision_model"}}))
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "llava", "text_config": inner, "vision_config": {"model_type": "clip_vision_model"}})
+    )
     found = inspect(tmp_path)
     assert found.family == "llama" and any("vision_config" in warning for warning in found.warnings)
 
@@ -448,16 +582,22 @@ def damage(folder: Path, how: str) -> None:
     elif how == "header is no JSON":
         weights.write_bytes(struct.pack("<Q", 4) + b"????")
     elif how == "sizes can't be":
-        weights.write_bytes(struct.pack("<Q", 66) + b'{"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,8]}}'.ljust(66) + bytes(8))
+        weights.write_bytes(
+            struct.pack("<Q", 66) + b'{"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,8]}}'.ljust(66) + bytes(8)
+        )
     elif how == "pointer":
         weights.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
     elif how == "missing shard":
-        index = {"weight_map": {"wpe.weight": "model-00001-of-00002.safetensors", "x": "model-00002-of-00002.safetensors"}}
+        index = {
+            "weight_map": {"wpe.weight": "model-00001-of-00002.safetensors", "x": "model-00002-of-00002.safetensors"}
+        }
         (folder / "model.safetensors.index.json").write_text(json.dumps(index))
         weights.rename(folder / "model-00001-of-00002.safetensors")
     elif how == "index names another tensor":
         weights.rename(folder / "model-00001-of-00001.safetensors")
-        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"y": "model-00001-of-00001.safetensors"}}))
+        (folder / "model.safetensors.index.json").write_text(
+            json.dumps({"weight_map": {"y": "model-00001-of-00001.safetensors"}})
+        )
     elif how == "one file, and an index":
         (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"y": "model.safetensors"}}))
     elif how == "not finite":
@@ -496,7 +636,9 @@ def test_bad_input_is_one_sentence_and_leaves_all_as_it_was(tmp_path, how):
     if how in ("missing config", "config is empty"):
         (tmp_path / "model" / "model.safetensors").unlink()
     before = snapshot(tmp_path)
-    asked = [] if how in ("config is empty", "header is cut", "file is cut", "missing shard") else ["--weights"]  # a broken checkpoint is one without, too
+    asked = (
+        [] if how in ("config is empty", "header is cut", "file is cut", "missing shard") else ["--weights"]
+    )  # a broken checkpoint is one without, too
     done = CliRunner().invoke(app, ["inspect", str(tmp_path / "model"), *asked, "--out", str(tmp_path / "out")])
     assert done.exit_code == 2, done.output
     assert BAD[how] in done.output
@@ -509,7 +651,9 @@ def test_without_weights_a_config_is_enough(tmp_path, how):
     made(tmp_path, "gpt2", LEARNED["gpt2"][0])
     damage(tmp_path, how)
     found = inspect(tmp_path)
-    assert found.tables[0].rows == 96 and any("pickle" in warning for warning in found.warnings) == (how == "only a pickle")
+    assert found.tables[0].rows == 96 and any("pickle" in warning for warning in found.warnings) == (
+        how == "only a pickle"
+    )
 
 
 def test_other_bad_input(tmp_path):
@@ -522,7 +666,9 @@ def test_other_bad_input(tmp_path):
         assert done.exit_code == 2 and why in done.output
     with pytest.raises(ValueError, match="number of tokens"):
         inspect("x", target_length=0)
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", **SHARED, "rope_theta": 1e4, "rope_parameters": {"rope_theta": 5e5}}))
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "llama", **SHARED, "rope_theta": 1e4, "rope_parameters": {"rope_theta": 5e5}})
+    )
     with pytest.raises(ConfigError, match="contradictory"):
         inspect(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
@@ -531,7 +677,15 @@ def test_other_bad_input(tmp_path):
         assert done.exit_code == 2 and "--out" in done.output
     (tmp_path / "config.json").unlink()
     shape = {"layers": 1, "width": 8, "heads": 2, "length": 16}
-    for encodings in (None, [], ["rope("], ["1 + rope"], ["learned(length=rope)"], ["rope(base=0.5)"], ["rope(scaling=yarn(factor=4.0, trained=16, wrong=1))"]):
+    for encodings in (
+        None,
+        [],
+        ["rope("],
+        ["1 + rope"],
+        ["learned(length=rope)"],
+        ["rope(base=0.5)"],
+        ["rope(scaling=yarn(factor=4.0, trained=16, wrong=1))"],
+    ):
         (tmp_path / "model.json").write_text(json.dumps({"shape": shape, "encodings": encodings}))
         with pytest.raises(ConfigError, match=r"model\.json"):
             inspect(tmp_path)
@@ -544,7 +698,9 @@ def test_the_command_writes_a_report(tmp_path):
     made(tmp_path / "model", "qwen2", ROTARY["qwen2, yarn"])
     before = snapshot(tmp_path / "model")
     out = tmp_path / "new" / "out"
-    done = CliRunner().invoke(app, ["inspect", str(tmp_path / "model"), "--target-length", "4k", "--out", str(out), "--json"])
+    done = CliRunner().invoke(
+        app, ["inspect", str(tmp_path / "model"), "--target-length", "4k", "--out", str(out), "--json"]
+    )
     assert done.exit_code == 0, done.output
     data = json.loads((out / "inspection.json").read_text())
     assert sorted(path.name for path in out.iterdir()) == ["inspection.json", "report.html", "report.md"]
@@ -556,7 +712,9 @@ def test_the_command_writes_a_report(tmp_path):
 
 
 def test_names_from_a_config_can_not_break_out_of_the_page(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "<script>alert(1)</script>|", "num_hidden_layers": 2, "n_ctx": 5}))
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "<script>alert(1)</script>|", "num_hidden_layers": 2, "n_ctx": 5})
+    )
     found = inspect(tmp_path)
     assert "<script>" not in found._repr_html_()
     done = CliRunner().invoke(app, ["inspect", str(tmp_path)])
@@ -565,13 +723,17 @@ def test_names_from_a_config_can_not_break_out_of_the_page(tmp_path):
 
 @pytest.mark.parametrize("kind", ["t5", "swin", "bloom", "roberta"])
 def test_every_kind_of_result_is_drawn(tmp_path, kind):
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind, "n_head": 8} if kind == "bloom" else {"model_type": kind}))
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": kind, "n_head": 8} if kind == "bloom" else {"model_type": kind})
+    )
     found = inspect(tmp_path, target_length=4096)
     assert isinstance(found, Inspection)
     json.dumps(found.to_json(), allow_nan=False)
     done = CliRunner().invoke(app, ["inspect", str(tmp_path), "--target-length", "4k"])
     assert done.exit_code == 0
-    assert {"t5": "32 to distance", "swin": "shifted", "bloom": "8 heads", "roberta": "512"}[kind] in " ".join(done.output.split())
+    assert {"t5": "32 to distance", "swin": "shifted", "bloom": "8 heads", "roberta": "512"}[kind] in " ".join(
+        done.output.split()
+    )
 
 
 def test_neither_torch_nor_transformers_is_imported_without_weights(tmp_path):
@@ -595,7 +757,14 @@ sys.exit(3 if {{"torch", "transformers", "numpy", "safetensors"}} & set(sys.modu
 
 
 def test_a_smollm3_none_of_whose_layers_turns_has_no_positions(tmp_path):
-    config = {"model_type": "smollm3", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 3, "max_position_embeddings": 512, "rope_theta": 1e4}
+    config = {
+        "model_type": "smollm3",
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "num_hidden_layers": 3,
+        "max_position_embeddings": 512,
+        "rope_theta": 1e4,
+    }
     (tmp_path / "config.json").write_text(json.dumps(config | {"no_rope_layers": [0, 0, 0]}))
     found = inspect(tmp_path / "config.json")
     assert [layer.scheme for layer in found.layers] == ["none"] * 3 and found.where == () and not found.tables

@@ -24,7 +24,9 @@ def test_the_end_of_training_is_found(trained, width, seed):
     found = trained_rows(table, init=0.02)
     assert abs(found.trained - trained) <= NEAR
     assert found.usable == ROWS
-    assert found.norm_rest == pytest.approx(found.initial_norm, rel=4 / math.sqrt(2 * width))  # a median of norms, each 1/sqrt(2d) off
+    assert found.norm_rest == pytest.approx(
+        found.initial_norm, rel=4 / math.sqrt(2 * width)
+    )  # a median of norms, each 1/sqrt(2d) off
     assert abs(found.cosine_rest) < 5 / math.sqrt(width * (ROWS - found.trained))
     assert f"about {found.trained} were trained" in found.sentence
 
@@ -86,7 +88,9 @@ def test_rows_of_zero_at_the_end_were_never_trained():
 
 
 def test_sinusoids_are_no_noise():
-    angle = torch.arange(ROWS, dtype=torch.float64)[:, None] * 10000.0 ** (-torch.arange(0, 64, 2, dtype=torch.float64) / 64)
+    angle = torch.arange(ROWS, dtype=torch.float64)[:, None] * 10000.0 ** (
+        -torch.arange(0, 64, 2, dtype=torch.float64) / 64
+    )
     assert trained_rows(torch.cat([angle.sin(), angle.cos()], -1)).trained == ROWS
 
 
@@ -135,7 +139,12 @@ def test_ordinary_tables_have_none(both, std):
 def test_what_is_out_of_line_is_so_by_the_rule():
     far = torch.zeros(32, 3, dtype=torch.float64)
     far[16:] = torch.linspace(-0.2, 0.2, 16, dtype=torch.float64)[:, None]
-    for step, want in ((LEAST - 0.1, 0), (LEAST + 0.1, 1), (-LEAST - 0.1, 0), (-0.4 - LEAST - 0.1, 1)):  # a span of 0.4: TIMES that is below LEAST
+    for step, want in (
+        (LEAST - 0.1, 0),
+        (LEAST + 0.1, 1),
+        (-LEAST - 0.1, 0),
+        (-0.4 - LEAST - 0.1, 1),
+    ):  # a span of 0.4: TIMES that is below LEAST
         table = far.clone()
         table[31, 1] = 0.2 + step
         assert len(outliers(table, both_sides=False, max_distance=128)[0]) == want

@@ -41,7 +41,13 @@ SMALL = {
     "vocab_size": 64, "hidden_size": 48, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
     "max_position_embeddings": 1024, **TOKENS,
 }  # fmt: skip
-EXPERTS = {"num_local_experts": 4, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16}
+EXPERTS = {
+    "num_local_experts": 4,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 16,
+}
 GPTJ = {"vocab_size": 64, "n_embd": 64, "n_layer": 2, "n_positions": 512, **TOKENS}
 WIDE = {"hidden_size": 64, "num_key_value_heads": 4}
 
@@ -111,13 +117,18 @@ def randomise(model: Any) -> Any:
     draw = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, p in model.named_parameters():
-            p.copy_(torch.randn(p.shape, generator=draw) * 0.15 + (1.0 if "norm" in name and name.endswith("weight") else 0.0))
+            p.copy_(
+                torch.randn(p.shape, generator=draw) * 0.15
+                + (1.0 if "norm" in name and name.endswith("weight") else 0.0)
+            )
     return model
 
 
 def make(given: dict[str, Any]) -> Any:
     config = transformers.AutoConfig.for_model(**given)
-    auto = transformers.AutoModelForMaskedLM if given["model_type"] == "modernbert" else transformers.AutoModelForCausalLM
+    auto = (
+        transformers.AutoModelForMaskedLM if given["model_type"] == "modernbert" else transformers.AutoModelForCausalLM
+    )
     return randomise(auto.from_config(config))
 
 
@@ -145,7 +156,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Made]:
         if case not in kept:
             home = tmp_path_factory.mktemp("model")
             make(CASES[case]).save_pretrained(home / "source")
-            kept[case] = home / "source", home / "out", convert_layout(home / "source", OTHER[own(home / "source")], home / "out")
+            kept[case] = (
+                home / "source",
+                home / "out",
+                convert_layout(home / "source", OTHER[own(home / "source")], home / "out"),
+            )
         return kept[case]
 
     return get
@@ -162,7 +177,9 @@ def source(made: Callable[[str], Made], tmp_path: Path) -> Callable[..., Path]:
     return get
 
 
-def refused(folder: Path, match: str, error: type[BaseException] = ConfigError, to: Any = "interleaved", out: Path | None = None) -> None:
+def refused(
+    folder: Path, match: str, error: type[BaseException] = ConfigError, to: Any = "interleaved", out: Path | None = None
+) -> None:
     """Refused, with nothing written anywhere."""
     home = folder.parent
     before, there = files(home), set(home.rglob("*"))
@@ -249,12 +266,18 @@ def turned_by_hand(q: Tensor, cos: Tensor, sin: Tensor, pairing: str) -> Tensor:
     pairs = cos.shape[-1] // 2
     turn = torch.complex(cos[..., :pairs], sin[..., :pairs])[:, None]
     part, rest = q[..., : 2 * pairs], q[..., 2 * pairs :]
-    number = torch.complex(*(part.unflatten(-1, (pairs, 2)).unbind(-1) if pairing == "interleaved" else part.chunk(2, -1))) * turn
+    number = (
+        torch.complex(*(part.unflatten(-1, (pairs, 2)).unbind(-1) if pairing == "interleaved" else part.chunk(2, -1)))
+        * turn
+    )
     both = [number.real, number.imag]
     return torch.cat([torch.stack(both, -1).flatten(-2) if pairing == "interleaved" else torch.cat(both, -1), rest], -1)
 
 
-@pytest.mark.parametrize("case", ["llama, shared keys", "qwen3, norms", "gpt_neox", "phi3, part of the head", "falcon, new decoder", "phi, norms"])
+@pytest.mark.parametrize(
+    "case",
+    ["llama, shared keys", "qwen3, norms", "gpt_neox", "phi3, part of the head", "falcon, new decoder", "phi, norms"],
+)
 def test_logits_are_equal_by_another_rotation(made, case, monkeypatch):
     """The proof again, without the proof: loaded here, and turned by complex numbers."""
     folder, out, done = made(case)
@@ -264,7 +287,9 @@ def test_logits_are_equal_by_another_rotation(made, case, monkeypatch):
         model = transformers.AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32).eval().double()
         if where == out:
             name = "apply_rotary_pos_emb"
-            both = lambda q, k, cos, sin, unsqueeze_dim=1: tuple(turned_by_hand(t, cos, sin, done.target) for t in (q, k))  # noqa: E731
+            both = lambda q, k, cos, sin, unsqueeze_dim=1: tuple(
+                turned_by_hand(t, cos, sin, done.target) for t in (q, k)
+            )  # noqa: E731
             monkeypatch.setattr(sys.modules[type(model).__module__], name, both)
         with torch.no_grad():
             found: Tensor = model(ids).logits
@@ -317,10 +342,22 @@ def test_biases_and_norms_are_among_the_tensors(made):
 
 def test_the_text_model_of_a_model_that_sees(tmp_path):
     """The key goes where the text model's config is, and the tower for images, with its own q_proj, stays."""
-    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 16, "patch_size": 8}
+    vision = {
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "image_size": 16,
+        "patch_size": 8,
+    }
     text = {name: value for name, value in CASES["gemma3, two kinds of layers"].items() if name != "model_type"}
     config = transformers.Gemma3Config(
-        text_config=text, vision_config=vision, mm_tokens_per_image=4, image_token_index=60, boi_token_index=61, eoi_token_index=62
+        text_config=text,
+        vision_config=vision,
+        mm_tokens_per_image=4,
+        image_token_index=60,
+        boi_token_index=61,
+        eoi_token_index=62,
     )
     randomise(transformers.Gemma3ForConditionalGeneration(config)).save_pretrained(tmp_path / "source")
     done = convert_layout(tmp_path / "source", "interleaved", tmp_path / "out")
@@ -367,7 +404,9 @@ def test_dtype_metadata_and_order_stay(source, tmp_path):
         entries[name] = {"dtype": "BF16", "shape": list(held[name].shape), "data_offsets": [at, at + size]}
         at += size
     said = json.dumps({"__metadata__": {"format": "pt", "by": "somebody"}, **entries}).encode()
-    file.write_bytes(struct.pack("<Q", len(said)) + said + b"".join(held[name].view(torch.uint8).numpy().tobytes() for name in names))
+    file.write_bytes(
+        struct.pack("<Q", len(said)) + said + b"".join(held[name].view(torch.uint8).numpy().tobytes() for name in names)
+    )
     convert_layout(folder, "interleaved", tmp_path / "out")
     assert header(tmp_path / "out" / code.ONE) == header(file)
     with safe_open(tmp_path / "out" / code.ONE, "pt") as f:
@@ -379,12 +418,25 @@ def test_dtype_metadata_and_order_stay(source, tmp_path):
 
 def test_other_files_are_copied_and_other_weights_are_not(source, tmp_path):
     folder = source()
-    for name in ("tokenizer.json", "sub/words.txt", ".cache/huggingface/x", "consolidated.safetensors", "pytorch_model.bin.index.json", "original/a.pth"):
+    for name in (
+        "tokenizer.json",
+        "sub/words.txt",
+        ".cache/huggingface/x",
+        "consolidated.safetensors",
+        "pytorch_model.bin.index.json",
+        "original/a.pth",
+    ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(b"{}" + name.encode())
     before = files(folder)
     done = convert_layout(folder, "interleaved", tmp_path / "out")
-    assert set(files(tmp_path / "out")) == {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "sub/words.txt"}
+    assert set(files(tmp_path / "out")) == {
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "sub/words.txt",
+    }
     assert files(tmp_path / "out")["sub/words.txt"] == before["sub/words.txt"]
     assert done.left_out == ("consolidated.safetensors", "original/a.pth", "pytorch_model.bin.index.json")
     assert any("3 files" in note for note in done.notes)
@@ -417,7 +469,9 @@ def test_older_keys_of_the_config_are_kept_in_agreement(source, tmp_path):
 def test_what_was_done_is_plain_data(made):
     done = made("llama, shared keys")[2]
     data = json.loads(json.dumps(asdict(done)))
-    assert data["source"] == "half" and data["target"] == "interleaved" and data["provenance"]["versions"]["transformers"]
+    assert (
+        data["source"] == "half" and data["target"] == "interleaved" and data["provenance"]["versions"]["transformers"]
+    )
     assert data["proof"]["of"] == 2 and data["provenance"]["protocol"]["seed"] == 0
     with pytest.raises(AttributeError):
         done.model = "another"
@@ -426,7 +480,9 @@ def test_what_was_done_is_plain_data(made):
 # -- the proof -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", ["llama, shared keys", "gpt_neox", "phi3", "falcon, one key head", "falcon, new decoder", "codegen"])
+@pytest.mark.parametrize(
+    "case", ["llama, shared keys", "gpt_neox", "phi3", "falcon, one key head", "falcon, new decoder", "codegen"]
+)
 def test_converting_v_as_well_is_seen(source, case, monkeypatch):
     """A test of the test: v moved like k changes the logits."""
     folder = source(case)
@@ -435,7 +491,11 @@ def test_converting_v_as_well_is_seen(source, case, monkeypatch):
 
     def wrong(config: Any) -> dict[str, str]:
         found = right(config)
-        return {**found, "v_proj": found["k_proj"]} if "k_proj" in found else {name: letters.replace("v", "k") for name, letters in found.items()}
+        return (
+            {**found, "v_proj": found["k_proj"]}
+            if "k_proj" in found
+            else {name: letters.replace("v", "k") for name, letters in found.items()}
+        )
 
     monkeypatch.setitem(heads.MODELS, kind, wrong)
     refused(folder, "logits differ by", ProofError, OTHER[own(folder)])
@@ -482,14 +542,18 @@ def test_a_wrong_permutation_is_caught(source, monkeypatch, name, case):
 )
 def test_one_tensor_left_out_is_caught(source, monkeypatch, case, left):
     right = code.plan
-    monkeypatch.setattr(code, "plan", lambda *given: {name: turn for name, turn in right(*given).items() if not name.endswith(left)})
+    monkeypatch.setattr(
+        code, "plan", lambda *given: {name: turn for name, turn in right(*given).items() if not name.endswith(left)}
+    )
     folder = source(case)
     refused(folder, "logits differ by", ProofError, OTHER[own(folder)])
 
 
 def test_turning_the_whole_head_of_a_partial_model_is_caught(source, monkeypatch):
     right = code.plan
-    monkeypatch.setattr(code, "plan", lambda *given: {n: heads.Turn(t.heads, t.head_dim, t.head_dim) for n, t in right(*given).items()})
+    monkeypatch.setattr(
+        code, "plan", lambda *given: {n: heads.Turn(t.heads, t.head_dim, t.head_dim) for n, t in right(*given).items()}
+    )
     refused(source("gpt_neox"), "logits differ by", ProofError)
 
 
@@ -501,7 +565,9 @@ def test_heads_shared_out_wrongly_are_caught(source, monkeypatch):
 def test_weights_that_prove_nothing_are_refused(source):
     folder = source()
     held = load_file(folder / code.ONE)
-    save_file({n: torch.zeros_like(t) if "q_proj" in n else t for n, t in held.items()}, folder / code.ONE, {"format": "pt"})
+    save_file(
+        {n: torch.zeros_like(t) if "q_proj" in n else t for n, t in held.items()}, folder / code.ONE, {"format": "pt"}
+    )
     refused(folder, "nothing can be proved", ProofError)
 
 
@@ -517,7 +583,11 @@ def test_the_first_layers_hold_every_kind(monkeypatch, source, tmp_path):
     monkeypatch.setattr(proof, "WHOLE", 1000)
     done = convert_layout(source("cohere2, full layers do not turn"), "half", tmp_path / "out")
     assert (done.proof.layers, done.proof.of) == (4, 4)
-    given = {**CASES["gemma3, two kinds of layers"], "num_hidden_layers": 4, "layer_types": ["sliding_attention"] * 2 + ["full_attention"] * 2}
+    given = {
+        **CASES["gemma3, two kinds of layers"],
+        "num_hidden_layers": 4,
+        "layer_types": ["sliding_attention"] * 2 + ["full_attention"] * 2,
+    }
     make(given).save_pretrained(tmp_path / "gemma")
     done = convert_layout(tmp_path / "gemma", "interleaved", tmp_path / "out2")
     assert (done.proof.layers, done.proof.of) == (3, 4)
@@ -545,7 +615,9 @@ def test_transformers_is_left_as_it_was(source, tmp_path, monkeypatch):
 
 def edit(folder: Path, **keys: Any) -> None:
     config = {**load(folder / "config.json"), **keys}
-    (folder / "config.json").write_text(json.dumps({key: value for key, value in config.items() if value is not None}), encoding="utf-8")
+    (folder / "config.json").write_text(
+        json.dumps({key: value for key, value in config.items() if value is not None}), encoding="utf-8"
+    )
 
 
 def change(folder: Path, how: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> None:
@@ -554,33 +626,75 @@ def change(folder: Path, how: Callable[[dict[str, Tensor]], dict[str, Tensor]]) 
 
 Q = "model.layers.1.self_attn.q_proj."
 BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "quantised": (lambda d: edit(d, quantization_config={"quant_method": "gptq", "bits": 4}), "quantised .*gptq.*Convert the unquantised model"),
-    "unknown model type": (lambda d: edit(d, model_type="deepseek_v3"), "'deepseek_v3' keeps q and k is not known; convert_layout knows arcee, codegen, "),
+    "quantised": (
+        lambda d: edit(d, quantization_config={"quant_method": "gptq", "bits": 4}),
+        "quantised .*gptq.*Convert the unquantised model",
+    ),
+    "unknown model type": (
+        lambda d: edit(d, model_type="deepseek_v3"),
+        "'deepseek_v3' keeps q and k is not known; convert_layout knows arcee, codegen, ",
+    ),
     "no model type": (lambda d: edit(d, model_type=None), "of type None"),
     "no rotation": (lambda d: edit(d, model_type="gpt2", rope_parameters=None), "'gpt2'"),
     "already so": (lambda d: edit(d, rope_interleave=True), "interleaved pairs already"),
     "no config": (lambda d: (d / "config.json").unlink(), "no config.json"),
     "config is no JSON": (lambda d: (d / "config.json").write_text("{"), "not whole JSON"),
     "no weights": (lambda d: (d / code.ONE).unlink(), "neither model.safetensors nor"),
-    "pickled weights": (lambda d: (d / code.ONE).rename(d / "pytorch_model.bin"), "pytorch_model.bin.*can't be converted"),
-    "weights cut short": (lambda d: (d / code.ONE).write_bytes((d / code.ONE).read_bytes()[:-1]), "not a whole safetensors file"),
+    "pickled weights": (
+        lambda d: (d / code.ONE).rename(d / "pytorch_model.bin"),
+        "pytorch_model.bin.*can't be converted",
+    ),
+    "weights cut short": (
+        lambda d: (d / code.ONE).write_bytes((d / code.ONE).read_bytes()[:-1]),
+        "not a whole safetensors file",
+    ),
     "weights twice": (lambda d: (d / code.INDEX).write_text("{}"), "keep one"),
-    "packed": (lambda d: change(d, lambda t: {**t, Q + "qweight": torch.zeros(6, 48, dtype=torch.int32)}), "q_proj.qweight belongs to a quantised"),
+    "packed": (
+        lambda d: change(d, lambda t: {**t, Q + "qweight": torch.zeros(6, 48, dtype=torch.int32)}),
+        "q_proj.qweight belongs to a quantised",
+    ),
     "scales": (lambda d: change(d, lambda t: {**t, Q + "scales": torch.zeros(48)}), "q_proj.scales belongs"),
     "absmax": (lambda d: change(d, lambda t: {**t, Q + "weight.absmax": torch.zeros(48)}), "weight.absmax belongs"),
     "SCB": (lambda d: change(d, lambda t: {**t, Q + "SCB": torch.zeros(48)}), "q_proj.SCB belongs"),
     "an adapter": (lambda d: change(d, lambda t: {**t, Q + "lora_A.weight": torch.zeros(4, 48)}), "adapter"),
-    "int8": (lambda d: change(d, lambda t: {**t, Q + "weight": t[Q + "weight"].to(torch.int8)}), "dtype I8: q and k can be converted in F64"),
+    "int8": (
+        lambda d: change(d, lambda t: {**t, Q + "weight": t[Q + "weight"].to(torch.int8)}),
+        "dtype I8: q and k can be converted in F64",
+    ),
     "uint8": (lambda d: change(d, lambda t: {**t, Q + "weight": t[Q + "weight"].to(torch.uint8)}), "dtype U8"),
-    "float8": (lambda d: change(d, lambda t: {**t, Q + "weight": t[Q + "weight"].to(torch.float8_e4m3fn)}), "dtype F8_E4M3"),
-    "no q": (lambda d: change(d, lambda t: {n: x for n, x in t.items() if n != Q + "weight"}), "1 weights .*layer 1 has no q_proj.weight"),
-    "other names": (lambda d: change(d, lambda t: {n.replace("q_proj", "wq"): x for n, x in t.items()}), "layer 0 has no q_proj.weight.*self_attn"),
-    "too many layers": (lambda d: change(d, lambda t: {**t, Q.replace("1", "7") + "weight": t[Q + "weight"].clone()}), "2 layers.*of layer 7"),
-    "other heads": (lambda d: edit(d, num_attention_heads=6, head_dim=12), r"shape \[48, 48\], and the config says 6 heads of q, of 12 .*72 rows"),
+    "float8": (
+        lambda d: change(d, lambda t: {**t, Q + "weight": t[Q + "weight"].to(torch.float8_e4m3fn)}),
+        "dtype F8_E4M3",
+    ),
+    "no q": (
+        lambda d: change(d, lambda t: {n: x for n, x in t.items() if n != Q + "weight"}),
+        "1 weights .*layer 1 has no q_proj.weight",
+    ),
+    "other names": (
+        lambda d: change(d, lambda t: {n.replace("q_proj", "wq"): x for n, x in t.items()}),
+        "layer 0 has no q_proj.weight.*self_attn",
+    ),
+    "too many layers": (
+        lambda d: change(d, lambda t: {**t, Q.replace("1", "7") + "weight": t[Q + "weight"].clone()}),
+        "2 layers.*of layer 7",
+    ),
+    "other heads": (
+        lambda d: edit(d, num_attention_heads=6, head_dim=12),
+        r"shape \[48, 48\], and the config says 6 heads of q, of 12 .*72 rows",
+    ),
     "other head size": (lambda d: edit(d, head_dim=8), "of 8 channels each"),
-    "a matrix as a bias": (lambda d: change(d, lambda t: {**t, Q + "bias": torch.zeros(48, 1)}), r"q_proj.bias has shape \[48, 1\]"),
-    "a norm of another size": (lambda d: change(d, lambda t: {**t, Q.replace("proj", "norm") + "weight": torch.ones(24)}), "12 numbers, .* or 48, for 4 heads"),
-    "not the whole model": (lambda d: change(d, lambda t: {n: x for n, x in t.items() if "lm_head" not in n}), "lm_head.weight.*whole model"),
+    "a matrix as a bias": (
+        lambda d: change(d, lambda t: {**t, Q + "bias": torch.zeros(48, 1)}),
+        r"q_proj.bias has shape \[48, 1\]",
+    ),
+    "a norm of another size": (
+        lambda d: change(d, lambda t: {**t, Q.replace("proj", "norm") + "weight": torch.ones(24)}),
+        "12 numbers, .* or 48, for 4 heads",
+    ),
+    "not the whole model": (
+        lambda d: change(d, lambda t: {n: x for n, x in t.items() if "lm_head" not in n}),
+        "lm_head.weight.*whole model",
+    ),
     "another architecture": (lambda d: edit(d, architectures=["NoSuchModel"]), "NoSuchModel.*no such model"),
 }
 
@@ -593,8 +707,14 @@ def test_bad_input_leaves_nothing_behind(source, name):
 
 
 SHARDS: dict[str, tuple[Callable[[Path, dict[str, Any]], Any], str]] = {
-    "a file is missing": (lambda d, index: (d / "model-00002-of-00002.safetensors").unlink(), "model-00002-of-00002.safetensors is missing: .* tensors there"),
-    "a tensor elsewhere": (lambda d, index: index["weight_map"].update({"lm_head.weight": "model-00001-of-00002.safetensors"}), "don't agree about 1 tensors"),
+    "a file is missing": (
+        lambda d, index: (d / "model-00002-of-00002.safetensors").unlink(),
+        "model-00002-of-00002.safetensors is missing: .* tensors there",
+    ),
+    "a tensor elsewhere": (
+        lambda d, index: index["weight_map"].update({"lm_head.weight": "model-00001-of-00002.safetensors"}),
+        "don't agree about 1 tensors",
+    ),
     "a tensor too few": (lambda d, index: index["weight_map"].pop("lm_head.weight"), "don't agree about 1 tensors"),
     "a path": (
         lambda d, index: index["weight_map"].update({"lm_head.weight": "../x.safetensors"}),

@@ -73,7 +73,9 @@ def test_rope_recovers_what_the_swap_lost(moved):
 
 def test_what_was_written_is_an_ordinary_checkpoint(place, moved):
     config = json.loads((place / "turned" / "config.json").read_text())
-    assert config["model_type"] == "gpt_neox" and config["rotary_pct"] == 1.0 and config["use_parallel_residual"] is False
+    assert (
+        config["model_type"] == "gpt_neox" and config["rotary_pct"] == 1.0 and config["use_parallel_residual"] is False
+    )
     model, told = transformers.AutoModelForCausalLM.from_pretrained(place / "turned", output_loading_info=True)
     assert not told["missing_keys"] and not told["unexpected_keys"]
     ids = torch.from_numpy(three_back(2 * OLD, 3))[None]
@@ -91,14 +93,20 @@ def test_what_was_written_is_an_ordinary_checkpoint(place, moved):
 
 
 def test_it_can_be_extended_as_the_report_says(place, moved, tmp_path):
-    row = next(line for line in (place / "turned" / "milepost" / "report.md").read_text().splitlines() if "milepost extend" in line)
+    row = next(
+        line
+        for line in (place / "turned" / "milepost" / "report.md").read_text().splitlines()
+        if "milepost extend" in line
+    )
     assert f"--target-length {2 * OLD} --method ntk" in row
     done = extend(place / "turned", target_length=2 * OLD, method="ntk", out=tmp_path / "longer")
     assert done.ok and not any("not believed" in note for note in done.notes)
 
 
 def test_a_model_that_is_hardly_tuned_is_not_recovered(place, tmp_path):
-    done = migrate(place / "gpt2", to="rope", text=place / "long.npy", steps=2, out=tmp_path / "out", batch=2, rate=1e-5)
+    done = migrate(
+        place / "gpt2", to="rope", text=place / "long.npy", steps=2, out=tmp_path / "out", batch=2, rate=1e-5
+    )
     assert done.ok and done.recovered is False and done.share["high"] < 0.5
     assert "Not recovered: replacing" in (tmp_path / "out" / "milepost" / "report.md").read_text()
 
@@ -106,10 +114,20 @@ def test_a_model_that_is_hardly_tuned_is_not_recovered(place, tmp_path):
 def test_without_steps_only_the_positions_are_replaced(place, tmp_path):
     done = migrate(place / "gpt2", to="alibi", text=place / "long.npy", steps=0, out=tmp_path / "out")
     assert done.ok and done.share is None and done.tuned is None and done.recovered is None
-    assert set(done.inside) == {"before", "swapped"} and "Not tuned" in (tmp_path / "out" / "milepost" / "report.md").read_text()
-    assert any("bfloat16" in note and "sqrt(D)" in note for note in done.notes) and any("twice" in note for note in done.notes)
+    assert (
+        set(done.inside) == {"before", "swapped"}
+        and "Not tuned" in (tmp_path / "out" / "milepost" / "report.md").read_text()
+    )
+    assert any("bfloat16" in note and "sqrt(D)" in note for note in done.notes) and any(
+        "twice" in note for note in done.notes
+    )
     config = json.loads((tmp_path / "out" / "config.json").read_text())
-    assert (config["alibi"], config["parallel_attn"], config["bias"], config["multi_query"]) == (True, False, True, False)
+    assert (config["alibi"], config["parallel_attn"], config["bias"], config["multi_query"]) == (
+        True,
+        False,
+        True,
+        False,
+    )
 
 
 def test_noise_in_the_source_s_table_changes_no_bit_of_the_result(place, tmp_path):
@@ -126,7 +144,9 @@ def test_noise_in_the_source_s_table_changes_no_bit_of_the_result(place, tmp_pat
 
 
 def test_nope_ends_where_the_table_ended_and_says_so(place, tmp_path):
-    done = migrate(place / "gpt2", to="nope", text=place / "long.npy", steps=6, anneal=True, out=tmp_path / "out", **HOW)
+    done = migrate(
+        place / "gpt2", to="nope", text=place / "long.npy", steps=6, anneal=True, out=tmp_path / "out", **HOW
+    )
     table = load_file(tmp_path / "out" / "model.safetensors")["transformer.wpe.weight"]
     assert done.ok and table.shape == (OLD, 32) and not table.any()
     assert any(f"{OLD} tokens are the most" in note for note in done.notes) and done.past == ()
@@ -138,9 +158,14 @@ def test_a_longer_table_keeps_its_first_rows_through_tuning(place, tmp_path):
     written = next(row for row in done.methods if row["written"])
     assert done.ok and [row["method"] for row in done.methods] == ["tile", "interpolate", "stretch"]
     assert written["choosing"] == min(row["choosing"] for row in done.methods)
-    old, new = (load_file(folder / "model.safetensors")["transformer.wpe.weight"] for folder in (place / "gpt2", tmp_path / "out"))
+    old, new = (
+        load_file(folder / "model.safetensors")["transformer.wpe.weight"]
+        for folder in (place / "gpt2", tmp_path / "out")
+    )
     same = (new[: len(old)] == old).all(1)
-    assert new.shape == (2 * OLD, 32) and bool(same[: written["kept"]].all()) and not bool(same[written["kept"] :].any())
+    assert (
+        new.shape == (2 * OLD, 32) and bool(same[: written["kept"]].all()) and not bool(same[written["kept"] :].any())
+    )
     assert [row["served"] for row in done.past] == ["as it is"]
 
 
@@ -157,7 +182,9 @@ def test_a_source_in_half_precision_stays_so(place, tmp_path):
     model = transformers.AutoModelForCausalLM.from_pretrained(place / "gpt2", dtype=torch.bfloat16)
     model.save_pretrained(tmp_path / "model")
     done = migrate(tmp_path / "model", to="rope", text=place / "long.npy", steps=1, out=tmp_path / "out", batch=2)
-    assert done.ok and {one.dtype for one in load_file(tmp_path / "out" / "model.safetensors").values()} == {torch.bfloat16}
+    assert done.ok and {one.dtype for one in load_file(tmp_path / "out" / "model.safetensors").values()} == {
+        torch.bfloat16
+    }
 
 
 def test_a_lab_model_that_reads_bytes_gets_a_tokenizer(tmp_path):
@@ -188,10 +215,21 @@ migrate(sys.argv[1], out=sys.argv[2], text=sys.argv[3], tell=tell, **json.loads(
 def test_a_migration_that_is_killed_goes_on_and_ends_with_the_same_bits(place, tmp_path):
     how = {"to": "alibi", "steps": 10, "anneal": True, "batch": 4, "rate": 1e-3}
     before = files(place / "gpt2")
-    words = [sys.executable, "-c", KILLED, str(place / "gpt2"), str(tmp_path / "killed"), str(place / "short.npy"), "recovering: step 4", json.dumps(how)]
+    words = [
+        sys.executable,
+        "-c",
+        KILLED,
+        str(place / "gpt2"),
+        str(tmp_path / "killed"),
+        str(place / "short.npy"),
+        "recovering: step 4",
+        json.dumps(how),
+    ]
     ran = subprocess.run(words, capture_output=True, check=False, timeout=120)
     assert ran.returncode == -signal.SIGKILL, ran.stderr
-    assert not (tmp_path / "killed").exists() and (tmp_path / ".killed.tune").is_dir() and files(place / "gpt2") == before
+    assert (
+        not (tmp_path / "killed").exists() and (tmp_path / ".killed.tune").is_dir() and files(place / "gpt2") == before
+    )
     with pytest.raises(ConfigError, match="holds a migration that did not end"):
         migrate(place / "gpt2", out=tmp_path / "killed", text=place / "short.npy", **how)
     for other in ({"to": "rope"}, {"anneal": False}, {"rate": 1e-4}):
@@ -210,11 +248,27 @@ def test_two_processes_tune_together_what_one_tunes_alone(place, tmp_path):
     """Under `accelerate launch`: two of 2 windows a step are one of 4, and the first process alone swaps, proves and writes."""
     how = {"to": "rope", "steps": 6, "rate": 1e-3}
     alone = migrate(place / "gpt2", out=tmp_path / "alone", text=place / "short.npy", batch=4, **how)
-    words = ["-m", "milepost.cli", "migrate", str(place / "gpt2"), "--to", "rope", "--text", str(place / "short.npy"), "--steps", "6", "--rate", "0.001"]
+    words = [
+        "-m",
+        "milepost.cli",
+        "migrate",
+        str(place / "gpt2"),
+        "--to",
+        "rope",
+        "--text",
+        str(place / "short.npy"),
+        "--steps",
+        "6",
+        "--rate",
+        "0.001",
+    ]
     launch(*words, "--batch", "2", "--out", str(tmp_path / "both"))
     told = json.loads((tmp_path / "both" / "milepost" / "migration.json").read_text())
     assert told["ok"] and told["tuned"]["windows_a_step"] == alone.tuned["windows_a_step"] == 4
-    after, other = alone.inside["recovered"]["value"], migrate(place / "gpt2", out=tmp_path / "half", text=place / "short.npy", batch=2, **how)
+    after, other = (
+        alone.inside["recovered"]["value"],
+        migrate(place / "gpt2", out=tmp_path / "half", text=place / "short.npy", batch=2, **how),
+    )
     # the same mean over the same windows in another order of adding up, six steps of Adam: half of the windows alone end elsewhere
     assert told["inside"]["recovered"]["value"] == pytest.approx(after, rel=1e-4) != other.inside["recovered"]["value"]
     assert {path.name for path in tmp_path.iterdir()} == {"alone", "both", "half"}
@@ -229,11 +283,15 @@ def test_the_share_is_of_the_gap_and_has_its_sign():
     assert share is not None and share["value"] == pytest.approx(0.8) and 0.7 < share["low"] < 0.8 < share["high"] < 0.9
     worse = recovered(before, swapped, swapped + 5)
     assert worse is not None and worse["value"] == pytest.approx(-0.5)
-    assert recovered(before, before + np.array([1, -1, 1, -1, 1, -1]), after) is None  # no gap that could be told from chance
+    assert (
+        recovered(before, before + np.array([1, -1, 1, -1, 1, -1]), after) is None
+    )  # no gap that could be told from chance
     assert recovered(before, before - 5, after) is None and recovered(before[:1], swapped[:1], after[:1]) is None
 
 
-@pytest.mark.parametrize(("low", "high", "said"), [(0.91, 0.99, True), (0.9, 0.95, True), (0.5, 0.89, False), (0.85, 0.95, None)])
+@pytest.mark.parametrize(
+    ("low", "high", "said"), [(0.91, 0.99, True), (0.9, 0.95, True), (0.5, 0.89, False), (0.85, 0.95, None)]
+)
 def test_recovered_is_what_the_whole_interval_says(moved, low, high, said):
     assert replace(moved, share={"value": (low + high) / 2, "low": low, "high": high}).recovered is said
     assert replace(moved, share=None).recovered is None
@@ -243,7 +301,20 @@ def test_recovered_is_what_the_whole_interval_says(moved, low, high, said):
 
 
 def test_the_command_tells_its_verdict(place, tmp_path):
-    words = ["migrate", str(place / "gpt2"), "--to", "rope", "--text", str(place / "short.npy"), "--steps", "1", "--batch", "2", "--out", str(tmp_path / "out")]
+    words = [
+        "migrate",
+        str(place / "gpt2"),
+        "--to",
+        "rope",
+        "--text",
+        str(place / "short.npy"),
+        "--steps",
+        "1",
+        "--batch",
+        "2",
+        "--out",
+        str(tmp_path / "out"),
+    ]
     ran = CliRunner().invoke(app, words)
     assert ran.exit_code == 0, ran.output
     flat = " ".join(ran.stdout.split())
@@ -253,7 +324,11 @@ def test_the_command_tells_its_verdict(place, tmp_path):
 
 
 BAD: dict[str, tuple[str, dict[str, Any], str]] = {
-    "bloom": ("bloom", {"to": "rope"}, "a model of type bloom can't be moved: gpt2 and opt models and the lab's learned and sinusoidal ones can"),
+    "bloom": (
+        "bloom",
+        {"to": "rope"},
+        "a model of type bloom can't be moved: gpt2 and opt models and the lab's learned and sinusoidal ones can",
+    ),
     "llama to rope": ("llama", {"to": "rope"}, "a llama turns already, and can be moved to nope, not to rope"),
     "lab rope": ("rope", {"to": "alibi"}, "this lab model has rope: gpt2 and opt models"),
     "sinusoidal to a table": ("sinusoidal", {"to": "longer-table"}, "has no table and no end"),
@@ -264,7 +339,11 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "too little text": ("gpt2", {"text": "tiny.npy"}, "is too short: texts of 64 tokens want 2 windows apart"),
     "no such target": ("gpt2", {"to": "t5"}, "a model can be moved to rope, alibi, nope, longer-table; got 't5'"),
     "negative steps": ("gpt2", {"steps": -1}, "got -1 steps"),
-    "shorter table": ("gpt2", {"to": "longer-table", "length": OLD}, f"the table has {OLD} rows already: a longer one wants more (--length), got {OLD}"),
+    "shorter table": (
+        "gpt2",
+        {"to": "longer-table", "length": OLD},
+        f"the table has {OLD} rows already: a longer one wants more (--length), got {OLD}",
+    ),
     "long nope": ("gpt2", {"to": "nope", "length": 2 * OLD}, f"which ends at {OLD} tokens"),
     "long fade": ("gpt2", {"anneal": True, "length": 2 * OLD}, f"fades positions that end at {OLD} tokens"),
     "fading table": ("gpt2", {"to": "longer-table", "anneal": True}, "a longer table keeps the old"),
@@ -293,20 +372,28 @@ def bad_model(kind: str, place: Path, folder: Path) -> Path:
                                        sliding_window=8)
         ).save_pretrained(folder)  # fmt: skip
     elif kind == "350m":
-        build("opt", hidden_size=32, word_embed_proj_dim=16, do_layer_norm_before=False, max_position_embeddings=OLD).save_pretrained(folder)
+        build(
+            "opt", hidden_size=32, word_embed_proj_dim=16, do_layer_norm_before=False, max_position_embeddings=OLD
+        ).save_pretrained(folder)
     elif kind == "gguf":
         folder.mkdir()
         return folder / "model.gguf"
     elif kind in ("zero", "tied", "missing"):
         model = build("gpt2", n_embd=32, n_positions=OLD, vocab_size=OLD)
         with torch.no_grad():
-            model.transformer.wpe.weight.copy_(model.transformer.wte.weight if kind == "tied" else 0 * model.transformer.wpe.weight)
+            model.transformer.wpe.weight.copy_(
+                model.transformer.wte.weight if kind == "tied" else 0 * model.transformer.wpe.weight
+            )
         model.save_pretrained(folder)
         if kind == "missing":
             from safetensors.torch import save_file
 
             held = load_file(folder / "model.safetensors")
-            save_file({name: value for name, value in held.items() if "wpe" not in name}, folder / "model.safetensors", {"format": "pt"})
+            save_file(
+                {name: value for name, value in held.items() if "wpe" not in name},
+                folder / "model.safetensors",
+                {"format": "pt"},
+            )
     else:
         shutil.copytree(place / kind, folder)
     return folder

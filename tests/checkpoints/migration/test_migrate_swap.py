@@ -44,7 +44,11 @@ def run(model: Any, ids: torch.Tensor = IDS[:, :OLD], **more: Any) -> torch.Tens
 def test_both_proofs_pass_and_the_old_table_is_gone(models, name, to):
     origin = open_origin(models[name], to, "cpu")
     found = proofs(origin, swap(origin, to, OLD), to, OLD)
-    assert [(one.name, one.verdict) for one in found] == [("positions off", "PASS"), ("positions on", "PASS"), ("old table unused", "PASS")]
+    assert [(one.name, one.verdict) for one in found] == [
+        ("positions off", "PASS"),
+        ("positions on", "PASS"),
+        ("old table unused", "PASS"),
+    ]
     assert all(one.control > 100 * one.allowed for one in found[:2])
 
 
@@ -103,7 +107,12 @@ def _a_quarter(model: Any) -> None:
     rotary.inv_freq = rotary.inv_freq[:1]
 
 
-OFF = {"keys for values": _keys_for_values, "parallel residual": _parallel, "a bias lost": _no_bias, "another gelu": _other_gelu}
+OFF = {
+    "keys for values": _keys_for_values,
+    "parallel residual": _parallel,
+    "a bias lost": _no_bias,
+    "another gelu": _other_gelu,
+}
 ON = {"another base": _other_base, "a quarter turned": _a_quarter}
 
 
@@ -156,7 +165,9 @@ def test_the_reference_is_the_source_s_own_code(models):
 @pytest.mark.parametrize("heads", [2, 6, 12])
 def test_falcon_s_alibi_is_transformers_own(heads):
     length = 700
-    row = build_alibi_tensor(torch.ones(1, length, dtype=torch.long), heads, torch.float32).view(heads, length) / 16**0.5
+    row = (
+        build_alibi_tensor(torch.ones(1, length, dtype=torch.long), heads, torch.float32).view(heads, length) / 16**0.5
+    )
     ours = FalconALiBi(heads, 16).bias(torch.arange(heads)[:, None], torch.zeros(1, 1), torch.arange(length)[None])
     assert torch.equal(ours.float(), row.float())
     first = min(n for h in range(heads) for n in range(1, length) if row[h, n] == row[h, n - 1])
@@ -168,7 +179,17 @@ def test_falcon_s_alibi_is_transformers_own(heads):
 # -- fading ---------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "to"), [("gpt2", "rope"), ("gpt2", "alibi"), ("opt", "rope"), ("learned", "alibi"), ("sinusoidal", "rope"), ("gpt2", "nope")])
+@pytest.mark.parametrize(
+    ("name", "to"),
+    [
+        ("gpt2", "rope"),
+        ("gpt2", "alibi"),
+        ("opt", "rope"),
+        ("learned", "alibi"),
+        ("sinusoidal", "rope"),
+        ("gpt2", "nope"),
+    ],
+)
 def test_fading_begins_as_the_source_and_ends_as_the_target(models, name, to):
     origin = open_origin(models[name], to, "cpu")
     made = swap(origin, to, OLD).model
@@ -220,10 +241,15 @@ def test_a_longer_table_by_another_way(method, offset, length):
         at = np.linspace(0, len(old) - stay - 1, length - stay)
         rest = np.stack([np.interp(at, np.arange(len(old) - stay), old[stay:, c]) for c in range(3)], 1)
         want = np.concatenate([old[:stay], rest])
-    assert made.shape == (length + offset, 3) and made.dtype == table.dtype and torch.equal(made[:offset], table[:offset])
+    assert (
+        made.shape == (length + offset, 3) and made.dtype == table.dtype and torch.equal(made[:offset], table[:offset])
+    )
     assert np.abs(made[offset:].double().numpy() - want).max() < 1e-6
     same = kept(8, method)
-    assert torch.equal(made[: offset + same], table[: offset + same]) and same == {"tile": 8, "interpolate": 1, "stretch": 2}[method]
+    assert (
+        torch.equal(made[: offset + same], table[: offset + same])
+        and same == {"tile": 8, "interpolate": 1, "stretch": 2}[method]
+    )
     if method != "tile":
         assert torch.equal(made[-1], table[-1])
 
@@ -242,7 +268,9 @@ def test_a_longer_model_reads_with_its_new_rows(models, name, method):
     assert [one.verdict for one in proofs(origin, made, "longer-table", 2 * OLD)] == ["PASS", "PASS", "PASS"]
     assert torch.allclose(run(made.model), origin.loaded(IDS[:, :OLD]), rtol=0, atol=1e-4) == (method == "tile")
     wrong = made.table.clone()
-    wrong[OLD + 4] += torch.randn(wrong.shape[1], generator=torch.Generator().manual_seed(0))  # a row that no old text meets
+    wrong[OLD + 4] += torch.randn(
+        wrong.shape[1], generator=torch.Generator().manual_seed(0)
+    )  # a row that no old text meets
     off, on = prove(origin, made.model, "longer-table", wrong)
     assert (off.verdict, on.verdict) == ("PASS", "FAIL")
 
@@ -254,7 +282,9 @@ def test_it_loads_in_plain_transformers_with_exactly_its_own_tensors(models, tmp
         origin = open_origin(models[name], to, "cpu")
         made = swap(origin, to, OLD).model
         save(made, torch.float32, tmp_path / f"{name}-{to}")
-        loaded, told = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / f"{name}-{to}", output_loading_info=True)
+        loaded, told = transformers.AutoModelForCausalLM.from_pretrained(
+            tmp_path / f"{name}-{to}", output_loading_info=True
+        )
         assert not told["missing_keys"] and not told["unexpected_keys"]
         assert torch.equal(run(loaded.eval()), run(made))
         names = set(load_file(tmp_path / f"{name}-{to}" / "model.safetensors"))

@@ -82,7 +82,11 @@ def test_a_tune_that_is_killed_goes_on_and_ends_with_the_same_bits(model, book, 
 
     with pytest.raises(ConfigError, match="holds a tune that did not end: go on with it"):
         extend(model, out=tmp_path / "killed", text=book, **HOW)
-    for other, words in (({"rate": 1e-3}, "its tuning is"), ({"tune": STEPS + 1}, "its tuning is"), ({"target_length": 2 * L + 2}, "its factor is")):
+    for other, words in (
+        ({"rate": 1e-3}, "its tuning is"),
+        ({"tune": STEPS + 1}, "its tuning is"),
+        ({"target_length": 2 * L + 2}, "its factor is"),
+    ):
         with pytest.raises(ConfigError, match=f"is of another tune: {words}"):
             extend(model, out=tmp_path / "killed", text=book, resume=True, **{**HOW, **other})
 
@@ -93,7 +97,9 @@ def test_a_tune_that_is_killed_goes_on_and_ends_with_the_same_bits(model, book, 
     assert torch.get_num_threads() == torch_threads
     one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("killed", "whole"))
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-    assert [row["loss"] for row in resumed.tuned["loss"]] == [row["loss"] for row in whole.tuned["loss"]] and len(whole.tuned["loss"]) == STEPS
+    assert [row["loss"] for row in resumed.tuned["loss"]] == [row["loss"] for row in whole.tuned["loss"]] and len(
+        whole.tuned["loss"]
+    ) == STEPS
     assert {p.name for p in tmp_path.iterdir()} == {"killed", "whole"} and files(model) == before
 
 
@@ -103,13 +109,25 @@ def test_tuning_teaches_and_says_how(model, book, tmp_path):
     for row in done.losses:
         assert row["difference"]["high"] < -0.1, row
     assert done.ok and done.weights == "tuned" and untuned.weights == "copied"
-    assert json.loads((tmp_path / "tuned" / "config.json").read_text()) == json.loads((tmp_path / "untuned" / "config.json").read_text())
+    assert json.loads((tmp_path / "tuned" / "config.json").read_text()) == json.loads(
+        (tmp_path / "untuned" / "config.json").read_text()
+    )
     told = json.loads((tmp_path / "tuned" / "milepost.json").read_text())
     tuned = told["tuned"]
-    assert (tuned["steps"], tuned["length"], tuned["seed"], tuned["warm_up"], tuned["mixed_precision"]) == (30, 96, 3, 3, None)
+    assert (tuned["steps"], tuned["length"], tuned["seed"], tuned["warm_up"], tuned["mixed_precision"]) == (
+        30,
+        96,
+        3,
+        3,
+        None,
+    )
     assert tuned["text"]["sha256"] and tuned["text"]["source"] != tuned["measured_on"]["source"]
     assert tuned["windows"] == 6000 // 96 and tuned["times_read"] == pytest.approx(30 / (6000 // 96), abs=1e-3)
-    assert [row["length"] for row in told["losses"]] == [L, 2 * L] and told["losses"][0]["before"] and told["losses"][0]["after"]
+    assert (
+        [row["length"] for row in told["losses"]] == [L, 2 * L]
+        and told["losses"][0]["before"]
+        and told["losses"][0]["after"]
+    )
 
 
 def test_without_peft_all_weights_are_tuned_and_the_sidecar_says_so(model, book, tmp_path):
@@ -126,15 +144,23 @@ def test_the_text_that_is_tuned_on_is_not_the_text_that_is_measured_on(model, tm
     np.save(tmp_path / "halves.npy", np.concatenate([np.full(4000, 5), np.full(4000, 50)]))
     source = open_source(model, 2 * L)
     made = plan(source, 2 * L, "yarn")
-    found = Measured(source, made, tmp_path / "halves.npy", Tuning(3, 2 * L), False, "cpu", "float32", lambda text: None)
-    assert {int(token) for row in found.training for token in row["input_ids"]} == {5} and set(np.unique(found.windows)) == {50}
+    found = Measured(
+        source, made, tmp_path / "halves.npy", Tuning(3, 2 * L), False, "cpu", "float32", lambda text: None
+    )
+    assert {int(token) for row in found.training for token in row["input_ids"]} == {5} and set(
+        np.unique(found.windows)
+    ) == {50}
     assert all(row["input_ids"].shape == (2 * L,) for row in found.training) and len(found.training) == 4000 // (2 * L)
 
 
 def test_tuned_weights_have_the_source_s_precision_and_one_file(model, book, tmp_path):
     source = tmp_path / "model"
     shutil.copytree(model, source)
-    save_file({k: v.bfloat16() for k, v in load_file(source / "model.safetensors").items()}, source / "model.safetensors", {"format": "pt"})
+    save_file(
+        {k: v.bfloat16() for k, v in load_file(source / "model.safetensors").items()},
+        source / "model.safetensors",
+        {"format": "pt"},
+    )
     extend(source, out=tmp_path / "out", text=book, dtype="bfloat16", **{**HOW, "tune": 1})
     assert {tensor.dtype for tensor in load_file(tmp_path / "out" / "model.safetensors").values()} == {torch.bfloat16}
 
@@ -147,10 +173,27 @@ def test_a_sharded_source_leaves_no_index_behind(model, book, tmp_path):
 
 
 def test_the_command_tells_loss_and_time_left(model, book, tmp_path):
-    words = ["--target-length", "128", "--method", "yarn", "--text", str(book), "--tune", "2", "--rate", "0.001", "--resume", "--json"]
+    words = [
+        "--target-length",
+        "128",
+        "--method",
+        "yarn",
+        "--text",
+        str(book),
+        "--tune",
+        "2",
+        "--rate",
+        "0.001",
+        "--resume",
+        "--json",
+    ]
     ran = CliRunner().invoke(app, ["extend", str(model), "--out", str(tmp_path / "out"), *words])
     assert ran.exit_code == 0, ran.output
-    assert "tuning: step 2 of 2, loss " in ran.stderr and "s left" in ran.stderr and "there is no tune to go on with" in ran.stderr
+    assert (
+        "tuning: step 2 of 2, loss " in ran.stderr
+        and "s left" in ran.stderr
+        and "there is no tune to go on with" in ran.stderr
+    )
     assert json.loads(ran.stdout)["tuned"]["rate"] == 0.001
 
 

@@ -16,7 +16,14 @@ from milepost.encodings.rope import RoPE
 from milepost.lab import saved
 from milepost.layout import Layout
 
-GEMMA_2 = {"model_type": "gemma2", **tiny.SMALL, "head_dim": 16, "sliding_window": 32, "final_logit_softcapping": 3.0, "attn_logit_softcapping": 2.0}
+GEMMA_2 = {
+    "model_type": "gemma2",
+    **tiny.SMALL,
+    "head_dim": 16,
+    "sliding_window": 32,
+    "final_logit_softcapping": 3.0,
+    "attn_logit_softcapping": 2.0,
+}
 MISTRAL = {"model_type": "mistral", **tiny.SMALL, "sliding_window": 48}
 COHERE = {"model_type": "cohere", **tiny.SMALL, "logit_scale": 0.3}
 FAMILIES = {**tiny.HONEST, "gemma2": GEMMA_2, "mistral": MISTRAL, "cohere": COHERE}
@@ -55,7 +62,9 @@ def test_losses_are_those_of_transformers_own_forward(subject):
 def test_a_text_can_stand_at_other_positions(subject):
     ids = tokens(1, 60)
     with torch.no_grad():
-        logits = subject.model(input_ids=ids[:, :-1], position_ids=torch.arange(100, 159)[None], attention_mask=torch.ones(1, 59)).logits
+        logits = subject.model(
+            input_ids=ids[:, :-1], position_ids=torch.arange(100, 159)[None], attention_mask=torch.ones(1, 59)
+        ).logits
     own = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
     assert (subject.losses(ids, first=100)[0] - own).abs().max() < 1e-4
     moved = (subject.losses(ids, first=100) - subject.losses(ids)).abs().max()
@@ -76,7 +85,12 @@ def test_looks_give_the_weights_that_attention_really_has(subject):
     looks = list(subject.looks(ids))
     assert [one.layer for one in looks] == list(range(len(subject.inspection.layers)))
     eager = subject.family != "falcon"
-    with implementation(subject.model, "eager") if eager else implementation(subject.model, subject.model.config._attn_implementation), torch.no_grad():
+    with (
+        implementation(subject.model, "eager")
+        if eager
+        else implementation(subject.model, subject.model.config._attn_implementation),
+        torch.no_grad(),
+    ):
         theirs = subject.model(input_ids=ids, output_attentions=eager).attentions
     for one in looks:
         at = Layout.dense(ids.shape[1], window=one.window)
@@ -108,7 +122,10 @@ def ropes(subject):
 def test_a_model_turned_by_its_own_ropes_is_itself_and_by_others_is_not(subject):
     own = ropes(subject)
     assert proved(subject.model, subject.model.config.to_dict(), own) < 1e-2
-    other = {n: RoPE(enc.head_dim, enc.base * 1.5, enc.pairing, enc.rotary, enc.partial, enc.scaling) for n, enc in own.items()}
+    other = {
+        n: RoPE(enc.head_dim, enc.base * 1.5, enc.pairing, enc.rotary, enc.partial, enc.scaling)
+        for n, enc in own.items()
+    }
     with pytest.raises(ValueError, match="with its own ropes logits move by"):
         proved(subject.model, subject.model.config.to_dict(), other)
 
@@ -124,7 +141,9 @@ def test_turned_equals_a_model_built_with_that_scaling(subject, tmp_path):
     spec = replace(subject.spec, trained=64)
     for method in ("linear", "ntk", "yarn", "llama3", "dynamic"):
         made = spec.extended(512, method)
-        config = tiny.transformers.AutoConfig.for_model(**{**tiny.HONEST["llama"], **export(made, "transformers").config})
+        config = tiny.transformers.AutoConfig.for_model(
+            **{**tiny.HONEST["llama"], **export(made, "transformers").config}
+        )
         other = type(subject.model)(config).eval()
         other.load_state_dict(subject.model.state_dict())
         with torch.no_grad(), turned(subject.model, {n: made.layer(0).encoding() for n in range(2)}):
@@ -137,7 +156,10 @@ def test_turned_equals_a_model_built_with_that_scaling(subject, tmp_path):
 @pytest.mark.parametrize("subject", ["llama"], indirect=True)
 def test_turned_models_read_whole_texts_and_are_put_back_after_an_error(subject):
     ids, before = tokens(1, 20), subject(tokens(1, 20))
-    with pytest.raises(ValueError, match="whole texts, without a cache or padding"), turned(subject.model, ropes(subject)):
+    with (
+        pytest.raises(ValueError, match="whole texts, without a cache or padding"),
+        turned(subject.model, ropes(subject)),
+    ):
         subject.continued(ids, 3)
     assert torch.equal(subject(ids), before)
 
@@ -161,7 +183,9 @@ def test_what_is_no_causal_language_model_is_refused(tmp_path):
     tiny.build("t5").save_pretrained(tmp_path / "t5")
     with pytest.raises(ValueError, match="is a T5ForConditionalGeneration, and this needs a causal language model"):
         load(tmp_path / "t5")
-    config = tiny.transformers.BertConfig(vocab_size=64, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+    config = tiny.transformers.BertConfig(
+        vocab_size=64, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
+    )
     tiny.transformers.BertForMaskedLM(config).save_pretrained(tmp_path / "bert")
     with pytest.raises(ValueError, match="is a BertForMaskedLM"):
         load(tmp_path / "bert")
@@ -179,7 +203,9 @@ def text(*sizes, begin=None):
 
 def test_windows_never_overlap_and_are_spread_over_the_text():
     windows, groups = text(100, 50, 7).windows(9, 100)
-    assert windows.shape == (15, 10) and len(set(windows.flatten().tolist())) == 150 and groups.tolist() == list(range(15))
+    assert (
+        windows.shape == (15, 10) and len(set(windows.flatten().tolist())) == 150 and groups.tolist() == list(range(15))
+    )
     few, _ = text(100, 50, 7).windows(9, 3)
     assert few[:, 0].tolist() == [0, 50, 1000]
     begun, _ = text(100, begin=7).windows(9, 100)
@@ -191,7 +217,9 @@ def test_many_files_are_the_groups_of_a_bootstrap():
 
 
 def test_a_text_too_short_says_how_long_it_must_be():
-    with pytest.raises(ValueError, match=r"texts of 40 tokens want 2 windows apart, 82 tokens.* have 57 tokens in all, room for 1"):
+    with pytest.raises(
+        ValueError, match=r"texts of 40 tokens want 2 windows apart, 82 tokens.* have 57 tokens in all, room for 1"
+    ):
         text(50, 7).windows(40, 8)
 
 

@@ -26,22 +26,36 @@ TOKENS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 3}
 
 def bloom(heads: int = 6, width: int = 16, **more: Any) -> Any:
     more = {"attention_dropout": 0.0, "hidden_dropout": 0.0, **more}
-    return transformers.BloomForCausalLM(transformers.BloomConfig(vocab_size=V, hidden_size=width * heads, n_layer=2, n_head=heads, **TOKENS, **more))
+    return transformers.BloomForCausalLM(
+        transformers.BloomConfig(vocab_size=V, hidden_size=width * heads, n_layer=2, n_head=heads, **TOKENS, **more)
+    )
 
 
 def mpt(heads: int = 6, width: int = 16, **more: Any) -> Any:
-    config = transformers.MptConfig(vocab_size=V, d_model=width * heads, n_layers=2, n_heads=heads, **{"max_seq_len": 2048, **TOKENS, **more})
+    config = transformers.MptConfig(
+        vocab_size=V, d_model=width * heads, n_layers=2, n_heads=heads, **{"max_seq_len": 2048, **TOKENS, **more}
+    )
     return transformers.MptForCausalLM(config)
 
 
 def falcon(heads: int = 6, width: int = 16, **more: Any) -> Any:
     more = {"alibi": True, "num_hidden_layers": 2, **TOKENS, **more}
-    return transformers.FalconForCausalLM(transformers.FalconConfig(vocab_size=V, hidden_size=width * heads, num_attention_heads=heads, **more))
+    return transformers.FalconForCausalLM(
+        transformers.FalconConfig(vocab_size=V, hidden_size=width * heads, num_attention_heads=heads, **more)
+    )
 
 
 def t5(heads: int = 6, width: int = 16, family: str = "T5", head: str = "ForConditionalGeneration", **more: Any) -> Any:
     config = getattr(transformers, f"{family}Config")(
-        vocab_size=V, d_model=48, d_kv=width, d_ff=64, num_layers=2, num_heads=heads, decoder_start_token_id=3, **TOKENS, **{"dropout_rate": 0.0, **more}
+        vocab_size=V,
+        d_model=48,
+        d_kv=width,
+        d_ff=64,
+        num_layers=2,
+        num_heads=heads,
+        decoder_start_token_id=3,
+        **TOKENS,
+        **{"dropout_rate": 0.0, **more},
     )
     return getattr(transformers, f"{family}{head}")(config)
 
@@ -58,7 +72,9 @@ MODELS: dict[str, Callable[..., Any]] = {
     "falcon, eager": lambda **more: falcon(multi_query=False, attn_implementation="eager", **more),
     "t5": t5,
     "t5, eager": lambda **more: t5(attn_implementation="eager", **more),
-    "t5, other buckets": lambda **more: t5(relative_attention_num_buckets=14, relative_attention_max_distance=50, **more),
+    "t5, other buckets": lambda **more: t5(
+        relative_attention_num_buckets=14, relative_attention_max_distance=50, **more
+    ),
     "mt5": lambda **more: t5(family="MT5", **more),
 }
 ONE_EACH = ["bloom", "mpt", "falcon-rw", "falcon, multi-query", "t5", "mt5"]
@@ -81,7 +97,9 @@ def seq2seq(model: Any) -> bool:
 
 def inputs(model: Any, length: int, batch: int = 2) -> dict[str, Tensor]:
     ids = torch.randint(4, V, (batch, length), generator=torch.Generator().manual_seed(2))
-    return {"input_ids": ids, "decoder_input_ids": ids.flip(1)[:, : length - 5]} if seq2seq(model) else {"input_ids": ids}
+    return (
+        {"input_ids": ids, "decoder_input_ids": ids.flip(1)[:, : length - 5]} if seq2seq(model) else {"input_ids": ids}
+    )
 
 
 def logits(model: Any, length: int, **more: Any) -> Tensor:
@@ -135,7 +153,9 @@ def test_falcons_bfloat16_steps_are_kept_to_the_last_bit(dtype):
 
 
 @pytest.mark.parametrize("family", ["T5", "MT5"])
-@pytest.mark.parametrize("head", ["Model", "EncoderModel", "ForTokenClassification", "ForSequenceClassification", "ForQuestionAnswering"])
+@pytest.mark.parametrize(
+    "head", ["Model", "EncoderModel", "ForTokenClassification", "ForSequenceClassification", "ForQuestionAnswering"]
+)
 def test_the_other_heads_of_t5(family, head):
     MODELS["other"] = lambda **more: t5(family=family, head=head, **more)
     try:
@@ -232,7 +252,9 @@ def test_a_text_that_goes_on_in_pieces_with_left_padding(name):
         whole = model(**given, **{where: mask}).logits
         past, found = None, []
         for a, e in [(0, 20), (20, 41), (41, 42), (42, 60)]:
-            step = model(**{**given, word: given[word][:, a:e], where: mask[:, :e]}, past_key_values=past, use_cache=True)
+            step = model(
+                **{**given, word: given[word][:, a:e], where: mask[:, :e]}, past_key_values=past, use_cache=True
+            )
             past = step.past_key_values
             found.append(step.logits)
     assert gap(torch.cat(found, 1)[mask.bool()], whole[mask.bool()]) < 1e-5
@@ -244,7 +266,9 @@ def test_a_text_that_goes_on_in_pieces_with_left_padding(name):
 def gradients(model: Any, length: int, mask: Tensor | None) -> dict[str, Tensor]:
     model.train().zero_grad()
     ids = inputs(model, length)["input_ids"]
-    labels = ids if mask is None or seq2seq(model) else ids.masked_fill(mask.cumsum(-1) < 2, -100)  # padding says nothing of the first token
+    labels = (
+        ids if mask is None or seq2seq(model) else ids.masked_fill(mask.cumsum(-1) < 2, -100)
+    )  # padding says nothing of the first token
     more = {} if mask is None else {"attention_mask": mask}
     model(input_ids=ids, labels=labels, use_cache=False, **more).loss.backward()
     return {word: p.grad.clone() for word, p in model.named_parameters()}
@@ -382,7 +406,9 @@ def test_the_inner_model_can_go_back_alone_and_it_takes_the_outer_along():
 
 
 @pytest.mark.parametrize("name", ["bloom", "t5"])
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["deepcopy", "pickle"])
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["deepcopy", "pickle"]
+)
 def test_copies_stand_alone(name, copied):
     model = made(name)
     before = logits(model, 33)
@@ -434,7 +460,10 @@ def test_t5_given_another_implementation_by_hand_runs_it():
 
 def test_other_families_are_refused_by_name():
     config = transformers.GPT2Config(vocab_size=V, n_embd=32, n_layer=1, n_head=2)
-    with pytest.raises(ValueError, match=r"knows BLOOM, MPT, Falcon .with ALiBi., T5 and mT5 of transformers, got GPT2Model of model type 'gpt2'"):
+    with pytest.raises(
+        ValueError,
+        match=r"knows BLOOM, MPT, Falcon .with ALiBi., T5 and mT5 of transformers, got GPT2Model of model type 'gpt2'",
+    ):
         use_engine(transformers.GPT2Model(config))
     with pytest.raises(ValueError, match="got Linear"):
         use_engine(torch.nn.Linear(2, 2))
@@ -491,7 +520,9 @@ def test_bloom_given_another_implementation_by_hand_says_so():
 
 def test_mpt_past_its_biases():
     model = use_engine(made("mpt", max_seq_len=32))
-    with pytest.raises(ValueError, match=r"config.max_seq_len = 32 tokens, got 33; set model.config.max_seq_len higher"):
+    with pytest.raises(
+        ValueError, match=r"config.max_seq_len = 32 tokens, got 33; set model.config.max_seq_len higher"
+    ):
         logits(model, 33)
     model.config.max_seq_len = 64
     assert logits(model, 33).isfinite().all()

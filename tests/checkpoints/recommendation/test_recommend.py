@@ -23,7 +23,20 @@ from milepost.rope import export
 from milepost.rope.config.files import load as load_config
 
 TARGET = 4 * TRAINED
-METHODS = {"none", "base", "linear", "ntk", "ntk_by_parts", "dynamic", "yarn", "llama3", "self-extend", "rerope", "dual-chunk", "streaming"}
+METHODS = {
+    "none",
+    "base",
+    "linear",
+    "ntk",
+    "ntk_by_parts",
+    "dynamic",
+    "yarn",
+    "llama3",
+    "self-extend",
+    "rerope",
+    "dual-chunk",
+    "streaming",
+}
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +76,9 @@ def test_numbers_are_those_of_a_written_folder_in_plain_transformers(method, row
         lost[length] = float(F.cross_entropy(logits.flatten(0, 1), ids[:, -TRAINED // 2 :].flatten()))
     shown = {one["length"]: one["loss"] for one in rows[method]["loss_by_length"]}
     plain = {one["length"]: one["loss"] for one in rows["none"]["loss_by_length"]}
-    assert shown[TARGET] == pytest.approx(lost[TARGET], abs=1e-4) and shown[TRAINED] == pytest.approx(lost[TRAINED], abs=1e-4)
+    assert shown[TARGET] == pytest.approx(lost[TARGET], abs=1e-4) and shown[TRAINED] == pytest.approx(
+        lost[TRAINED], abs=1e-4
+    )
     assert rows[method]["gain"]["value"] == pytest.approx(plain[TARGET] - shown[TARGET], abs=1e-9)
     assert rows[method]["cost"]["value"] == pytest.approx(shown[TRAINED] - plain[TRAINED], abs=1e-9)
     assert rows[method]["gap"]["value"] == pytest.approx(shown[TARGET] - plain[TRAINED], abs=1e-9)
@@ -75,19 +90,33 @@ def test_what_is_known_of_short_trained_ropes_is_found(found, rows):
     assert all(rows[name]["gain"]["low"] > 0 for name in ("yarn", "self-extend", "rerope"))
     assert abs(rows["dynamic"]["cost"]["value"]) < 1e-6 < 0.01 < rows["linear"]["cost"]["low"]
     assert found.top != "none" and rows[found.top]["equal"] and rows[found.top]["whole"]
-    assert found.best in ("yarn", "llama3", "ntk", "dynamic", "base", "ntk_by_parts") and found.factor >= TARGET / TRAINED
-    assert set(found.exports) == {"transformers", "vllm", "sglang", "llama.cpp"} and '"rope_type"' in found.exports["transformers"]["text"]
+    assert (
+        found.best in ("yarn", "llama3", "ntk", "dynamic", "base", "ntk_by_parts") and found.factor >= TARGET / TRAINED
+    )
+    assert (
+        set(found.exports) == {"transformers", "vllm", "sglang", "llama.cpp"}
+        and '"rope_type"' in found.exports["transformers"]["text"]
+    )
     assert found.verdict[0].startswith("Set ")
 
 
 def test_streaming_loses_little_and_is_never_the_answer_because_it_forgets(found, rows):
-    assert rows["streaming"]["gain"]["low"] > 0 and not rows["streaming"]["whole"] and not rows["streaming"]["reaches"] and found.top != "streaming"
+    assert (
+        rows["streaming"]["gain"]["low"] > 0
+        and not rows["streaming"]["whole"]
+        and not rows["streaming"]["reaches"]
+        and found.top != "streaming"
+    )
 
 
 def test_a_lab_model_and_its_checkpoint_get_the_same_numbers(found, trained_rope, some_text):
     lab = recommend(trained_rope, target_length=TARGET, text=some_text, windows=16)
-    for ours, theirs in zip(sorted(lab.rows, key=lambda r: r["method"]), sorted(found.rows, key=lambda r: r["method"]), strict=True):
-        assert ours["method"] == theirs["method"] and ours["gain"]["value"] == pytest.approx(theirs["gain"]["value"], abs=1e-3)
+    for ours, theirs in zip(
+        sorted(lab.rows, key=lambda r: r["method"]), sorted(found.rows, key=lambda r: r["method"]), strict=True
+    ):
+        assert ours["method"] == theirs["method"] and ours["gain"]["value"] == pytest.approx(
+            theirs["gain"]["value"], abs=1e-3
+        )
     assert lab.best == found.best and "scaling=" in lab.exports["milepost"]["text"]
 
 
@@ -106,7 +135,13 @@ def test_when_nothing_works_it_says_so(others, top, trained_neox, some_text, mon
 
     def lost(bench, one, windows, length):
         noise = np.random.default_rng(0).normal(0, 0.01, (len(windows), bench.targets))
-        return noise + (1.0 + (one.method not in ("none", "dynamic")) if length == TRAINED else 3.0 if one.method == "none" else others)
+        return noise + (
+            1.0 + (one.method not in ("none", "dynamic"))
+            if length == TRAINED
+            else 3.0
+            if one.method == "none"
+            else others
+        )
 
     monkeypatch.setattr(Bench, "_lost", lost)
     done = recommend(trained_neox, target_length=TARGET, text=some_text, windows=8)
@@ -138,7 +173,9 @@ def test_losses_that_are_no_numbers_rank_last_and_are_never_chosen(trained_neox,
     bench = Bench(subject, TRAINED, TARGET, read_text(some_text, subject), 8, lambda what, share: None)
     bench.expect(1, 1)
     found = [one for one in candidates(subject.spec, TRAINED, TARGET, 2) if one.method == "ntk"]
-    bench._lost = lambda one, windows, length: np.full((len(windows), bench.targets), np.nan if one.factor == 4.0 else 2.0)
+    bench._lost = lambda one, windows, length: np.full(
+        (len(windows), bench.targets), np.nan if one.factor == 4.0 else 2.0
+    )
     chosen, tried = bench.choose(found)
     assert chosen[0].factor == 6.0 and tried[0]["loss"] is None
 
@@ -153,7 +190,11 @@ def lab_model(folder, encoding):
 
 def test_alibi_has_nothing_to_set_and_is_measured_all_the_same(tmp_path, some_text):
     done = recommend(lab_model(tmp_path / "alibi", "alibi"), target_length=TARGET, text=some_text)
-    assert [row["method"] for row in done.rows] == ["none"] and done.best is None and "ALiBi has nothing to set" in done.notes[0]
+    assert (
+        [row["method"] for row in done.rows] == ["none"]
+        and done.best is None
+        and "ALiBi has nothing to set" in done.notes[0]
+    )
     assert "There is nothing to set for this kind of positions" in done.verdict[0]
 
 
@@ -166,7 +207,9 @@ def test_a_learned_table_ends_and_what_can_be_done_is_said(tmp_path, some_text):
 # -- the command ---------------------------------------------------------------------------------------------------------------
 
 
-def test_the_command_writes_a_report_and_its_exit_code_says_whether_the_target_is_reached(found, trained_neox, some_text, tmp_path):
+def test_the_command_writes_a_report_and_its_exit_code_says_whether_the_target_is_reached(
+    found, trained_neox, some_text, tmp_path
+):
     asked = [
         "recommend",
         str(trained_neox),
@@ -184,7 +227,9 @@ def test_the_command_writes_a_report_and_its_exit_code_says_whether_the_target_i
     assert ran.exit_code == (0 if found.works else 1), ran.output
     data = json.loads(ran.stdout)
     assert data == json.loads((tmp_path / "out/recommendation.json").read_text()) and data["best"] == found.best
-    assert {row["method"] for row in data["rows"]} == METHODS and data["provenance"]["protocol"]["text"]["tokens"] > 100_000
+    assert {row["method"] for row in data["rows"]} == METHODS and data["provenance"]["protocol"]["text"][
+        "tokens"
+    ] > 100_000
     words = (tmp_path / "out/report.md").read_text()
     assert all(f"| {method}" in words for method in METHODS) and found.verdict[0] in words
     again = CliRunner().invoke(app, asked)

@@ -21,8 +21,23 @@ transformers = importlib.import_module("transformers")
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
-IMAGE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_channels": 1, "patch_size": 2, "image_size": 8, "initializer_range": 0.3}
-TEXT = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16, "max_position_embeddings": 32}
+IMAGE = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_channels": 1,
+    "patch_size": 2,
+    "image_size": 8,
+    "initializer_range": 0.3,
+}
+TEXT = {
+    "vocab_size": 40,
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "max_position_embeddings": 32,
+}
 VIT = {**IMAGE, "intermediate_size": 16}
 
 
@@ -89,7 +104,9 @@ def test_a_grid_that_is_no_square_is_written_and_read_back(name, tmp_path):
     pixels = torch.randn(1, 1, 6, 12)
     assert torch.equal(new(pixels)[0], old(pixels, interpolate_pos_encoding=True)[0])
     prefix = 1 if name == "ViTModel" else 2
-    again = resize(tmp_path / "wide", grid=(6, 3), out=tmp_path / "tall")  # from 3 x 6, which transformers itself can't read
+    again = resize(
+        tmp_path / "wide", grid=(6, 3), out=tmp_path / "tall"
+    )  # from 3 x 6, which transformers itself can't read
     assert again.ok and again.checks[2]["passed"] is None and again.source == (3, 6)
     third = getattr(transformers, name).from_pretrained(tmp_path / "tall")
     want = resize_table(new.embeddings.position_embeddings, source=(3, 6), target=(6, 3), prefix=prefix)
@@ -98,7 +115,9 @@ def test_a_grid_that_is_no_square_is_written_and_read_back(name, tmp_path):
 
 def test_dinov2_of_another_shape_is_refused_for_transformers_would_misread_it(tmp_path):
     source = save(tmp_path / "old", "Dinov2Model", FAMILIES["Dinov2Model"]())
-    with pytest.raises(Refused, match="reads the table of dinov2 as a square, and resamples it by itself for an image of 4 x 9 patches"):
+    with pytest.raises(
+        Refused, match="reads the table of dinov2 as a square, and resamples it by itself for an image of 4 x 9 patches"
+    ):
         resize(source, grid=(4, 9), out=tmp_path / "new")
     config = json.loads((source / "config.json").read_text())
     odd = tmp_path / "odd"  # trained on 2 x 8: its grid is in the config, and a square may be made of it
@@ -107,20 +126,32 @@ def test_dinov2_of_another_shape_is_refused_for_transformers_would_misread_it(tm
     save_file(load_file(source / "model.safetensors"), odd / "model.safetensors", metadata={"format": "pt"})
     done = resize(odd, grid=(4, 4), out=tmp_path / "square")
     table = load_file(source / "model.safetensors")[done.table]
-    assert torch.equal(load_file(tmp_path / "square" / "model.safetensors")[done.table], resize_table(table, source=(2, 8), target=(4, 4), prefix=1))
-    assert done.ok and done.checks[2]["passed"] is None and not torch.equal(table, load_file(tmp_path / "square" / "model.safetensors")[done.table])
+    assert torch.equal(
+        load_file(tmp_path / "square" / "model.safetensors")[done.table],
+        resize_table(table, source=(2, 8), target=(4, 4), prefix=1),
+    )
+    assert (
+        done.ok
+        and done.checks[2]["passed"] is None
+        and not torch.equal(table, load_file(tmp_path / "square" / "model.safetensors")[done.table])
+    )
 
 
 @pytest.mark.parametrize("how", [{"mode": "bilinear"}, {"antialias": True}])
 def test_another_way_of_resampling_is_used_and_said(how, vit, tmp_path):
     done = resize(vit, grid=(3, 3), out=tmp_path / "new", **how)
     table = load_file(vit / "model.safetensors")[done.table]
-    assert torch.equal(load_file(tmp_path / "new" / "model.safetensors")[done.table], resize_table(table, source=(4, 4), target=(3, 3), prefix=1, **how))
+    assert torch.equal(
+        load_file(tmp_path / "new" / "model.safetensors")[done.table],
+        resize_table(table, source=(4, 4), target=(3, 3), prefix=1, **how),
+    )
     assert done.ok and done.checks[2]["passed"] is None and ("bilinear" in done.how or ", antialiased" in done.how)
 
 
 def test_all_other_weights_keep_their_bits_and_sizes_of_processors_follow(vit, tmp_path):
-    (vit / "preprocessor_config.json").write_text(json.dumps({"size": {"height": 8, "width": 8}, "crop_size": {"height": 6, "width": 6}}))
+    (vit / "preprocessor_config.json").write_text(
+        json.dumps({"size": {"height": 8, "width": 8}, "crop_size": {"height": 6, "width": 6}})
+    )
     (vit / "pytorch_model.bin").write_bytes(b"no")
     done = resize(vit, grid=(5, 7), out=tmp_path / "new")
     old, new = (load_file(folder / "model.safetensors") for folder in (vit, tmp_path / "new"))
@@ -128,9 +159,14 @@ def test_all_other_weights_keep_their_bits_and_sizes_of_processors_follow(vit, t
     assert new[done.table].shape == (1, 36, 16) and torch.equal(new[done.table][:, 0], old[done.table][:, 0])
     said = json.loads((tmp_path / "new" / "preprocessor_config.json").read_text())
     assert said == {"size": {"height": 10, "width": 14}, "crop_size": {"height": 6, "width": 6}}
-    assert any("crop_size was" in note and "left so" in note for note in done.notes) and "pytorch_model.bin" in done.left_out
+    assert (
+        any("crop_size was" in note and "left so" in note for note in done.notes)
+        and "pytorch_model.bin" in done.left_out
+    )
     told = json.loads((tmp_path / "new" / "milepost.json").read_text())["resized"]
-    assert told["target"] == [5, 7] and "alike" not in told, "the picture's numbers have one home: milepost/resized.json"
+    assert told["target"] == [5, 7] and "alike" not in told, (
+        "the picture's numbers have one home: milepost/resized.json"
+    )
     assert done.changed == {"image_size": [8, [10, 14]]}
 
 
@@ -141,7 +177,9 @@ def test_half_precision_stays_half_and_is_resampled_in_float32(dtype, vit, tmp_p
     done = resize(vit, grid=(6, 6), out=tmp_path / "new")
     made = load_file(tmp_path / "new" / "model.safetensors")[done.table]
     assert done.ok and made.dtype == dtype
-    assert torch.equal(made, resize_table(tensors[done.table].float(), source=(4, 4), target=(6, 6), prefix=1).to(dtype))
+    assert torch.equal(
+        made, resize_table(tensors[done.table].float(), source=(4, 4), target=(6, 6), prefix=1).to(dtype)
+    )
 
 
 def test_sharded_weights_stay_sharded(tmp_path):
@@ -158,7 +196,12 @@ BERTS = {
     "BertModel": (lambda: transformers.BertConfig(**TEXT), 0),
     "RobertaForMaskedLM": (lambda: transformers.RobertaConfig(**{**TEXT, "max_position_embeddings": 34}), 2),
     "ElectraModel": (lambda: transformers.ElectraConfig(**TEXT, embedding_size=16), 0),
-    "DistilBertModel": (lambda: transformers.DistilBertConfig(vocab_size=40, dim=16, n_layers=1, n_heads=2, hidden_dim=16, max_position_embeddings=32), 0),
+    "DistilBertModel": (
+        lambda: transformers.DistilBertConfig(
+            vocab_size=40, dim=16, n_layers=1, n_heads=2, hidden_dim=16, max_position_embeddings=32
+        ),
+        0,
+    ),
 }
 
 
@@ -178,7 +221,10 @@ def test_a_text_table_is_stretched_and_reads_longer_texts(name, tmp_path):
         want = old[prefix + low] * (1 - (at - low)) + old[prefix + min(low + 1, 31)] * (at - low)
         assert (new[prefix + p] - want).abs().max() < 1e-5
     model = getattr(transformers, name).from_pretrained(tmp_path / "new")
-    assert model.config.max_position_embeddings == prefix + 48 and torch.isfinite(model(torch.randint(5, 40, (1, 48)))[0]).all()
+    assert (
+        model.config.max_position_embeddings == prefix + 48
+        and torch.isfinite(model(torch.randint(5, 40, (1, 48)))[0]).all()
+    )
     assert json.loads((tmp_path / "new" / "tokenizer_config.json").read_text())["model_max_length"] == 48
     assert "measure, and tune" in done.notes[-1]
 
@@ -199,14 +245,18 @@ def test_the_command_prints_json_alone_or_a_table(vit, tmp_path):
     done = run(vit, "--grid", "6x6", "--out", tmp_path / "one", "--json")
     assert done.exit_code == 0, done.output
     data = json.loads(done.stdout)
-    assert data["ok"] and data["target"] == [6, 6] and data["source"] == [4, 4] and data["provenance"]["versions"]["torch"]
+    assert (
+        data["ok"] and data["target"] == [6, 6] and data["source"] == [4, 4] and data["provenance"]["versions"]["torch"]
+    )
     done = run(vit, "--grid", "6 X 3", "--out", tmp_path / "two")
     assert done.exit_code == 0 and "PASS" in done.stdout and "table of 4 x 4 for 6 x 3" in " ".join(done.stdout.split())
 
 
 def test_help_has_an_example():
     done = run("--help")
-    assert done.exit_code == 0 and "milepost resize path/to/vit --grid 24x24 --out vit-384" in " ".join(done.stdout.split())
+    assert done.exit_code == 0 and "milepost resize path/to/vit --grid 24x24 --out vit-384" in " ".join(
+        done.stdout.split()
+    )
 
 
 @pytest.mark.parametrize(
@@ -237,17 +287,49 @@ def change_tensors(folder: Path, change) -> None:
 
 TABLE = "vit.embeddings.position_embeddings"
 SPOILT = {
-    "the config is of another grid": (lambda f: change_config(f, image_size=12), 2, "6 x 6 cells and 1 rows before them make 37, and vit.embeddings"),
-    "the sides are exchanged for others": (lambda f: change_config(f, image_size=[4, 18]), 2, "2 x 9 cells and 1 rows before them make 19"),
-    "no image size": (lambda f: change_config(f, image_size=None), 2, "image_size in config.json must be a number of pixels, or two"),
-    "no table": (lambda f: change_tensors(f, lambda t: {k: v for k, v in t.items() if k != TABLE}), 2, "must have one table of positions"),
-    "two tables": (lambda f: change_tensors(f, lambda t: t | {"other.embeddings.position_embeddings": t[TABLE].clone()}), 2, "got 2: "),
+    "the config is of another grid": (
+        lambda f: change_config(f, image_size=12),
+        2,
+        "6 x 6 cells and 1 rows before them make 37, and vit.embeddings",
+    ),
+    "the sides are exchanged for others": (
+        lambda f: change_config(f, image_size=[4, 18]),
+        2,
+        "2 x 9 cells and 1 rows before them make 19",
+    ),
+    "no image size": (
+        lambda f: change_config(f, image_size=None),
+        2,
+        "image_size in config.json must be a number of pixels, or two",
+    ),
+    "no table": (
+        lambda f: change_tensors(f, lambda t: {k: v for k, v in t.items() if k != TABLE}),
+        2,
+        "must have one table of positions",
+    ),
+    "two tables": (
+        lambda f: change_tensors(f, lambda t: t | {"other.embeddings.position_embeddings": t[TABLE].clone()}),
+        2,
+        "got 2: ",
+    ),
     "quantised": (lambda f: change_config(f, quantization_config={"quant_method": "awq"}), 2, "the model is quantised"),
-    "a table of integers": (lambda f: change_tensors(f, lambda t: t | {TABLE: t[TABLE].to(torch.int8)}), 2, "stored as I8, which is quantised"),
-    "another family": (lambda f: change_config(f, model_type="llama"), 1, "has no table of a grid that resize knows: it knows vit, deit"),
+    "a table of integers": (
+        lambda f: change_tensors(f, lambda t: t | {TABLE: t[TABLE].to(torch.int8)}),
+        2,
+        "stored as I8, which is quantised",
+    ),
+    "another family": (
+        lambda f: change_config(f, model_type="llama"),
+        1,
+        "has no table of a grid that resize knows: it knows vit, deit",
+    ),
     "a text model": (lambda f: change_config(f, model_type="bert"), 1, "this model takes --length"),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), 2, "has no weights"),
-    "cut short": (lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:-100]), 2, "cut short"),
+    "cut short": (
+        lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:-100]),
+        2,
+        "cut short",
+    ),
     "no config": (lambda f: (f / "config.json").unlink(), 2, "has no config.json"),
     "not finite": (lambda f: change_tensors(f, lambda t: t | {TABLE: t[TABLE] * float("nan")}), 2, "not finite"),
 }
@@ -268,7 +350,11 @@ def test_what_is_there_already_is_never_written_to(vit, tmp_path):
     full = tmp_path / "full"
     full.mkdir()
     (full / "mine.txt").write_text("mine")
-    for out, said in ((full, "is there already, and not an empty folder"), (vit, "is the source folder"), (vit / "inside", "or inside of it")):
+    for out, said in (
+        (full, "is there already, and not an empty folder"),
+        (vit, "is the source folder"),
+        (vit / "inside", "or inside of it"),
+    ):
         done = run(vit, "--grid", "5x5", "--out", out)
         assert done.exit_code == 2 and said in done.stderr
     assert (full / "mine.txt").read_text() == "mine"

@@ -46,11 +46,25 @@ def test_an_honest_model_passes_and_every_check_could_have_failed(name):
     verdicts = {c.name: c.verdict for c in done.checks}
     must = {"cached", "left-padded", "history", "reload"}
     if name in BIAS:
-        must |= {f"bias, {when}, {kind}" for when in ("reading", "saying") for kind in (("sdpa",) if "falcon" in name else ("eager",))}
+        must |= {
+            f"bias, {when}, {kind}"
+            for when in ("reading", "saying")
+            for kind in (("sdpa",) if "falcon" in name else ("eager",))
+        }
     elif name in TABLE:
         must |= {"positions under padding", "packed", "past the end"}
     else:
-        must |= {"layers", "rotary size", "pairing", "frequencies", "temperature", "positions", "precision", "positions under padding", "packed"}
+        must |= {
+            "layers",
+            "rotary size",
+            "pairing",
+            "frequencies",
+            "temperature",
+            "positions",
+            "precision",
+            "positions under padding",
+            "packed",
+        }
     assert {n for n in must if verdicts.get(n) != "PASS"} == set()
     for c in done.checks:
         if c.verdict == "PASS" and c.control is not None:
@@ -96,7 +110,10 @@ def test_a_model_without_queries_proves_nothing():
         torch.nn.init.zeros_(layer.self_attn.k_proj.weight)
     done = verify(model)
     assert done["frequencies"].verdict == "BLIND" and "zero in every channel" in done["frequencies"].sentence
-    assert done["cached"].verdict == done["left-padded"].verdict == "BLIND" and "nothing is proved" in done["cached"].sentence
+    assert (
+        done["cached"].verdict == done["left-padded"].verdict == "BLIND"
+        and "nothing is proved" in done["cached"].sentence
+    )
 
 
 def test_a_t5_without_a_bias_proves_nothing():
@@ -141,7 +158,9 @@ def test_rounding_of_a_model_too_large_for_float64_is_near_the_same(monkeypatch)
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "modernbert"])
 def test_a_model_that_does_not_generate_is_read_padded(kind):
-    sizes = {k: v for k, v in HONEST["llama"].items() if k not in ("model_type", "rope_parameters", "num_key_value_heads")}
+    sizes = {
+        k: v for k, v in HONEST["llama"].items() if k not in ("model_type", "rope_parameters", "num_key_value_heads")
+    }
     config = transformers.AutoConfig.for_model(kind, **sizes)
     torch.manual_seed(0)
     done = verify(transformers.AutoModelForMaskedLM.from_config(config).eval())
@@ -158,7 +177,11 @@ def test_the_result_is_plain_data_and_a_page_in_a_notebook():
     with pytest.raises(dataclasses.FrozenInstanceError):
         done.model = "x"  # type: ignore[misc]
     data = json.loads(json.dumps(done.to_json(), allow_nan=False))
-    assert data["ok"] and data["failed"] == [] and {"name", "verdict", "sentence", "measured", "allowed", "control", "unit"} <= set(data["checks"][0])
+    assert (
+        data["ok"]
+        and data["failed"] == []
+        and {"name", "verdict", "sentence", "measured", "allowed", "control", "unit"} <= set(data["checks"][0])
+    )
     assert "frequencies" in done._repr_html_() and done._repr_html_().startswith("<table>")
     with pytest.raises(KeyError, match="there is no check 'colour'"):
         done["colour"]
@@ -179,7 +202,12 @@ def test_the_command_writes_pages_and_exits_0(tmp_path):
 
 
 def test_the_command_exits_1_on_a_failure_with_a_table(tmp_path):
-    folder = saved("llama", tmp_path / "model", rope_parameters={"rope_type": "dynamic", "rope_theta": 50000.0, "factor": 2.0}, max_position_embeddings=128)
+    folder = saved(
+        "llama",
+        tmp_path / "model",
+        rope_parameters={"rope_type": "dynamic", "rope_theta": 50000.0, "factor": 2.0},
+        max_position_embeddings=128,
+    )
     ran = runner.invoke(app, ["verify", str(folder)], env={"COLUMNS": "200"})
     assert ran.exit_code == 1
     assert "cached past trained" in ran.stdout and "FAIL" in ran.stdout and "2 failed" in ran.stdout
@@ -205,7 +233,11 @@ def cut(folder: Path) -> None:
 
 def packed(folder: Path) -> None:
     path = folder / "model.safetensors"
-    save_file(load_file(path) | {"model.layers.0.self_attn.q_proj.qweight": torch.zeros(4, 4, dtype=torch.int32)}, path, {"format": "pt"})
+    save_file(
+        load_file(path) | {"model.layers.0.self_attn.q_proj.qweight": torch.zeros(4, 4, dtype=torch.int32)},
+        path,
+        {"format": "pt"},
+    )
 
 
 def header(folder: Path) -> None:
@@ -231,15 +263,32 @@ BAD = {
     "header too long": (header, "is not a whole safetensors file"),
     "pickle": (pickled, "pytorch_model.bin"),
     "a layer missing": (fewer, "is it the whole model?"),
-    "GPTQ config": (lambda f: change(f, quantization_config={"quant_method": "gptq", "bits": 4}), "quantised (quantization_config: gptq)"),
-    "AWQ config": (lambda f: change(f, quantization_config={"quant_method": "awq", "bits": 4}), "quantised (quantization_config: awq)"),
-    "bitsandbytes": (lambda f: change(f, quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True}), "quantised"),
+    "GPTQ config": (
+        lambda f: change(f, quantization_config={"quant_method": "gptq", "bits": 4}),
+        "quantised (quantization_config: gptq)",
+    ),
+    "AWQ config": (
+        lambda f: change(f, quantization_config={"quant_method": "awq", "bits": 4}),
+        "quantised (quantization_config: awq)",
+    ),
+    "bitsandbytes": (
+        lambda f: change(f, quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True}),
+        "quantised",
+    ),
     "quantised tensors": (packed, "quantised tensors"),
     "remote code": (
-        lambda f: change(f, model_type="own", architectures=["OwnForCausalLM"], auto_map={"AutoModelForCausalLM": "modeling_own.OwnForCausalLM"}),
+        lambda f: change(
+            f,
+            model_type="own",
+            architectures=["OwnForCausalLM"],
+            auto_map={"AutoModelForCausalLM": "modeling_own.OwnForCausalLM"},
+        ),
         "asks for code of its own",
     ),
-    "unknown type": (lambda f: change(f, model_type="own", architectures=["OwnForCausalLM"]), "transformers has no model of type"),
+    "unknown type": (
+        lambda f: change(f, model_type="own", architectures=["OwnForCausalLM"]),
+        "transformers has no model of type",
+    ),
 }
 
 

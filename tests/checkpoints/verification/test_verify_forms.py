@@ -34,8 +34,13 @@ def test_a_scaling_that_transformers_passes_over_in_a_gguf_file_is_found(llama, 
     """5.22 reads rope.freq_base of a file, and none of its rope.scaling keys; it says nothing."""
     file = write_llama(llama, tmp_path / "model.gguf", ("yarn", 4.0, 128))
     done = verify(file)
-    assert done.failed == ("file",) and "transformers does not do what the file says: frequency of pair" in done["file"].sentence
-    with pytest.raises(ValueError, match="can't be measured in transformers: transformers does not do what the file says"):
+    assert (
+        done.failed == ("file",)
+        and "transformers does not do what the file says: frequency of pair" in done["file"].sentence
+    )
+    with pytest.raises(
+        ValueError, match="can't be measured in transformers: transformers does not do what the file says"
+    ):
         load(file)
     assert CliRunner().invoke(app, ["verify", str(file), "--json"]).exit_code == 1
 
@@ -48,7 +53,17 @@ def test_a_cut_gguf_file_is_one_sentence(llama, tmp_path):
         assert ran.exit_code == 2 and "milepost: " in ran.output and "Traceback" not in ran.output, ran.output
 
 
-ENCODINGS = ("nope", "sinusoidal", "learned", "alibi", "t5", "rope", "shaw", "rope + alibi", "rope(scaling=dynamic(trained=32))")
+ENCODINGS = (
+    "nope",
+    "sinusoidal",
+    "learned",
+    "alibi",
+    "t5",
+    "rope",
+    "shaw",
+    "rope + alibi",
+    "rope(scaling=dynamic(trained=32))",
+)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -66,24 +81,40 @@ def test_an_honest_lab_model_passes(encoding, tmp_path):
 
 
 def test_planted_faults_of_a_lab_model_are_found(tmp_path, monkeypatch):
-    folder = saved.save(Decoder(Shape(256, 2, 32, 2, 32), "rope").start(0), tmp_path / "model", seed=0, steps=0, data="text")
+    folder = saved.save(
+        Decoder(Shape(256, 2, 32, 2, 32), "rope").start(0), tmp_path / "model", seed=0, steps=0, data="text"
+    )
     with monkeypatch.context() as patch:  # a cache that forgets its first key
         own = KVCache.decode
-        patch.setattr(KVCache, "decode", lambda self, q, k, v: own(self, q, k * (len(self) > 0 or k.shape[2] > 1) * 0.5, v))
+        patch.setattr(
+            KVCache, "decode", lambda self, q, k, v: own(self, q, k * (len(self) > 0 or k.shape[2] > 1) * 0.5, v)
+        )
         assert verify(folder)["cached"].verdict == "FAIL"
     with monkeypatch.context() as patch:  # positions that count padding
         run = Block.forward
 
         def counting(self, x, at, *more):
-            return run(self, x, at.told(torch.arange(at.length).expand(at.pos.shape)), *more) if bool((at.segment < 0).any()) else run(self, x, at, *more)
+            return (
+                run(self, x, at.told(torch.arange(at.length).expand(at.pos.shape)), *more)
+                if bool((at.segment < 0).any())
+                else run(self, x, at, *more)
+            )
 
         patch.setattr(Block, "forward", counting)
         done = verify(folder)
         assert done.ok  # a rotation sees differences alone, which padding does not change
-    table = saved.save(Decoder(Shape(256, 2, 32, 2, 40), "learned").start(0), tmp_path / "table", seed=0, steps=0, data="text")
+    table = saved.save(
+        Decoder(Shape(256, 2, 32, 2, 40), "learned").start(0), tmp_path / "table", seed=0, steps=0, data="text"
+    )
     with monkeypatch.context() as patch:
         embedded = Decoder._embedded
-        patch.setattr(Decoder, "_embedded", lambda self, ids, at, *more: embedded(self, ids, at.told(torch.arange(at.length).expand(at.pos.shape)), *more))
+        patch.setattr(
+            Decoder,
+            "_embedded",
+            lambda self, ids, at, *more: embedded(
+                self, ids, at.told(torch.arange(at.length).expand(at.pos.shape)), *more
+            ),
+        )
         done = verify(table)
         assert {"padded", "packed"} <= set(done.failed)
 

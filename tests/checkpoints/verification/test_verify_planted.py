@@ -45,7 +45,9 @@ def around(owner: Any, name: str, change: Callable[..., Any], monkeypatch: pytes
 def test_config_changed_after_load():
     model = build("llama")
     model.config.rope_parameters = {"rope_type": "linear", "rope_theta": 50000.0, "factor": 4.0}
-    done = found(model, "frequencies", "without the config's scaling: was the config changed after the model was built?")
+    done = found(
+        model, "frequencies", "without the config's scaling: was the config changed after the model was built?"
+    )
     assert "reload" in done.failed  # from its files, the scaling is applied
     other = build("llama")
     other.config.rope_parameters = {"rope_type": "default", "rope_theta": 1e6}
@@ -82,7 +84,9 @@ def test_positions_wrapped_at_a_tables_end(name, monkeypatch):
     model = build(name)
     end = model.config.max_position_embeddings
     around(rotary(model), "forward", lambda own, x, position_ids: own(x, position_ids % end), monkeypatch)
-    done = found(model, "positions", f"position {end} is turned as position 0: positions are wrapped at {end}, a table's end")
+    done = found(
+        model, "positions", f"position {end} is turned as position 0: positions are wrapped at {end}, a table's end"
+    )
     assert done["frequencies"].verdict == "PASS"
 
 
@@ -161,7 +165,12 @@ def test_alibi_dropped_at_decode(name, attention, monkeypatch):
 def test_mpt_bias_dropped_at_decode(monkeypatch):
     model = build("mpt")
     for block in model.transformer.blocks:
-        around(block.attn, "forward", lambda own, x, position_bias, **kw: own(x, position_bias * (x.shape[1] > 1), **kw), monkeypatch)
+        around(
+            block.attn,
+            "forward",
+            lambda own, x, position_bias, **kw: own(x, position_bias * (x.shape[1] > 1), **kw),
+            monkeypatch,
+        )
     found(model, "bias, saying, eager", "there is no bias")
 
 
@@ -175,7 +184,9 @@ def test_t5_bias_dropped_at_decode_under_one_implementation(implementation, monk
 
     around(model.decoder.block[0].layer[0].SelfAttention, "compute_bias", without, monkeypatch)
     done = found(model, f"bias, saying, {implementation}", "there is no bias")
-    assert [c.name for c in done.checks if c.verdict == "FAIL" and "bias" in c.name] == [f"bias, saying, {implementation}"]
+    assert [c.name for c in done.checks if c.verdict == "FAIL" and "bias" in c.name] == [
+        f"bias, saying, {implementation}"
+    ]
 
 
 def test_positions_doubled(monkeypatch):
@@ -245,7 +256,10 @@ def test_pairing_swapped(name, monkeypatch):
 
 @pytest.mark.parametrize("share", [0.5, 0.125])
 def test_partial_rotary_size_wrong(share):
-    model, other = build("gpt_neox"), build("gpt_neox", **rope("default", rope_theta=10000.0, partial_rotary_factor=share))
+    model, other = (
+        build("gpt_neox"),
+        build("gpt_neox", **rope("default", rope_theta=10000.0, partial_rotary_factor=share)),
+    )
     rotary(model).inv_freq = rotary(other).inv_freq.clone()
     found(model, "rotary size", f"turns {int(16 * share)} channels of a head of 16; the config asks for 4")
 
@@ -258,7 +272,11 @@ def test_uninitialised_frequencies_after_a_lazy_load(left):
     model = model.to_empty(device="cpu").eval()
     model.load_state_dict(whole.state_dict())  # which has no frequencies: they are no part of a checkpoint
     table = rotary(model).inv_freq
-    table.copy_(torch.rand(table.shape, generator=torch.Generator().manual_seed(1)) * 3 if left == "noise" else torch.full(table.shape, left))
+    table.copy_(
+        torch.rand(table.shape, generator=torch.Generator().manual_seed(1)) * 3
+        if left == "noise"
+        else torch.full(table.shape, left)
+    )
     found(model, "frequencies", "never initialised")
 
 
@@ -308,7 +326,11 @@ def test_falcon_with_eager_attention_has_its_bias_twice():
 
 def test_a_model_is_left_as_it_was():
     model = build("llama", **DYNAMIC).train()
-    before = {name: b.clone() for name, b in model.named_buffers()}, {k: v.clone() for k, v in model.state_dict().items()}, rotary(model).max_seq_len_cached
+    before = (
+        {name: b.clone() for name, b in model.named_buffers()},
+        {k: v.clone() for k, v in model.state_dict().items()},
+        rotary(model).max_seq_len_cached,
+    )
     own = code(model).apply_rotary_pos_emb
     verify(model)
     assert model.training and code(model).apply_rotary_pos_emb is own

@@ -13,7 +13,19 @@ from milepost.lab.space.encoder import Encoder, Shape
 from milepost.positions import grid
 
 SHAPE = Shape((3, 5), 4, 7, layers=2, width=16, heads=2)
-BASIC = ["nope", "learned", "grid", 'grid(how="sum")', "sinusoidal_nd", "axial(base=100.0)", "mixed", "alibi_2d", "swin", "rope", "grid + axial"]
+BASIC = [
+    "nope",
+    "learned",
+    "grid",
+    'grid(how="sum")',
+    "sinusoidal_nd",
+    "axial(base=100.0)",
+    "mixed",
+    "alibi_2d",
+    "swin",
+    "rope",
+    "grid + axial",
+]
 EXACT = 1e-12
 """float64, sums of some hundred numbers of size 1."""
 TOLD = {}
@@ -38,7 +50,13 @@ def made(spec, shape=SHAPE):
 
 
 def tokens(shape=SHAPE, batch=2, seed=0):
-    return torch.randn(batch, math.prod(shape.sides), shape.channels, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(
+        batch,
+        math.prod(shape.sides),
+        shape.channels,
+        dtype=torch.float64,
+        generator=torch.Generator().manual_seed(seed),
+    )
 
 
 def test_a_place_is_a_row_and_a_column_and_tokens_come_row_by_row():
@@ -89,7 +107,9 @@ def test_learned_and_grid_are_one_model_at_the_trained_grid_and_two_elsewhere():
         y = tokens(small)
         a, b = one.on_grid(2, 4), two.on_grid(2, 4)
         assert (a(y) - b(y)).abs().max() > 1e-3
-        assert torch.allclose(a.embedded(y, a.layouts(y)[0]) - a.tokens(y), one.encodings[0].table[:8], atol=EXACT)  # its first rows, as they come
+        assert torch.allclose(
+            a.embedded(y, a.layouts(y)[0]) - a.tokens(y), one.encodings[0].table[:8], atol=EXACT
+        )  # its first rows, as they come
 
 
 # -- other grids --------------------------------------------------------------------------------------------------------------
@@ -116,7 +136,9 @@ def test_tables_of_rows_and_of_columns_are_resized_each_along_itself():
 
 def test_the_part_of_a_sum_that_is_a_table_is_resized():
     other = made("grid + axial").on_grid(6, 10)
-    assert [type(part).__name__ for part in other.encodings[0].parts] == ["Grid", "Axial"] and other.encodings[0].parts[0].sides == (6, 10)
+    assert [type(part).__name__ for part in other.encodings[0].parts] == ["Grid", "Axial"] and other.encodings[0].parts[
+        0
+    ].sides == (6, 10)
 
 
 @pytest.mark.parametrize("spec", BASIC)

@@ -16,7 +16,13 @@ from milepost.lab.space.sizes import read_sizes, trained_size
 def test_every_profile_is_a_plan(profile):
     plan = make(profile)
     side = plan.size[0] // plan.patch
-    assert plan.shape.sides == (side, side) and [plan.grid(size)[0] / side for size in plan.sizes] == [0.5, 0.75, 1.0, 1.5, 2.0]
+    assert plan.shape.sides == (side, side) and [plan.grid(size)[0] / side for size in plan.sizes] == [
+        0.5,
+        0.75,
+        1.0,
+        1.5,
+        2.0,
+    ]
     assert len(plan.trials()) == len({trial.key for trial in plan.trials()}) == len(plan.seeds) * len(plan.encodings)
     assert from_json(json.loads(json.dumps(plan.to_json()))) == plan
     assert plan.trial(plan.trials()[-1].key) == plan.trials()[-1]
@@ -32,8 +38,20 @@ def test_the_quick_profile_has_what_was_promised():
 def test_sizes_are_times_or_pixels():
     assert read_sizes("2x,0.5x, 1x", (16, 16), 2) == ((8, 8), (16, 16), (32, 32))
     assert read_sizes("8,24", (16, 24), 2) == ((8, 12), (24, 36))
-    assert read_sizes("", (16, 20), 2) == ((8, 10), (16, 20), (24, 30), (32, 40))  # three quarters of 10 columns are no whole patches
-    for text, said in (("0.75x", "6 x 7.5 patches"), ("15", "7.5 x 9.375 patches"), ("0x", "0 x 0"), ("99x", "792 x 990"), ("nanx", "nan"), ("infx", "inf")):
+    assert read_sizes("", (16, 20), 2) == (
+        (8, 10),
+        (16, 20),
+        (24, 30),
+        (32, 40),
+    )  # three quarters of 10 columns are no whole patches
+    for text, said in (
+        ("0.75x", "6 x 7.5 patches"),
+        ("15", "7.5 x 9.375 patches"),
+        ("0x", "0 x 0"),
+        ("99x", "792 x 990"),
+        ("nanx", "nan"),
+        ("infx", "inf"),
+    ):
         with pytest.raises(ValueError, match=f"size '{text}' of the trained 16 x 20 pixels would be {said}"):
             read_sizes(text, (16, 20), 2)
     with pytest.raises(ValueError, match="got 'large'"):
@@ -76,6 +94,11 @@ def test_a_folder_of_images_that_are_not_square(tmp_path, monkeypatch):
     fill(tmp_path / "pets", size=(9, 15))
     monkeypatch.chdir(tmp_path)
     plan = make("tiny", folder="pets")
-    assert plan.folder == str(tmp_path / "pets") and plan.size == (8, 12) and plan.shape.sides == (4, 6) and plan.shape.classes == 2
+    assert (
+        plan.folder == str(tmp_path / "pets")
+        and plan.size == (8, 12)
+        and plan.shape.sides == (4, 6)
+        and plan.shape.classes == 2
+    )
     assert [plan.grid(size) for size in plan.sizes] == [(2, 3), (4, 6), (6, 9), (8, 12)]
     assert np.isclose(plan.sizes[-1][1] / plan.sizes[-1][0], 1.5)

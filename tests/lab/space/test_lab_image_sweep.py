@@ -63,7 +63,13 @@ def test_order_is_learned_where_it_is_told_and_kept_where_it_carries(run):
     assert results["failed"] == results["missing"] == [] and plan.size == (8, 12)
     blind, axial = by_size(found(results, "nope")), by_size(found(results, "axial(base=100.0)"))
     row = found(results, "axial(base=100.0)")["accuracy_by_size"][1]
-    assert row["size"] == [8, 12] and row["grid"] == [4, 6] and row["times"] == 1 and row["low"] < row["accuracy"] <= row["high"] and row["images"] == 30
+    assert (
+        row["size"] == [8, 12]
+        and row["grid"] == [4, 6]
+        and row["times"] == 1
+        and row["low"] < row["accuracy"] <= row["high"]
+        and row["images"] == 30
+    )
     assert axial[8, 12] > 0.85 and axial[8, 12] > blind[8, 12]
 
 
@@ -84,16 +90,31 @@ def test_right_answers_add_up_and_are_compared_image_by_image(run):
                 assert row["accuracy"] == right.count("1") / len(right)
                 first = one["right_by_size"]["8x12"]
                 assert row["change"] == pytest.approx(right.count("1") / 30 - first.count("1") / 30)
-    assert {one["against"] for one in results["comparisons"]} == {"nope, none", "learned, none", "axial(base=100.0), none"}
-    gain = next(one for one in results["comparisons"] if one["encoding"] == "axial(base=100.0)" and one["against"] == "nope, none" and one["size"] == [8, 12])
+    assert {one["against"] for one in results["comparisons"]} == {
+        "nope, none",
+        "learned, none",
+        "axial(base=100.0), none",
+    }
+    gain = next(
+        one
+        for one in results["comparisons"]
+        if one["encoding"] == "axial(base=100.0)" and one["against"] == "nope, none" and one["size"] == [8, 12]
+    )
     assert gain["difference"] > 0 and gain["low"] < gain["difference"] < gain["high"]
 
 
 def test_results_say_how_they_were_made(run):
     plan, results, out = run
     protocol = results["provenance"]["protocol"]
-    assert results["schema"] == 1 and protocol["plan"]["modality"] == "image" and protocol["plan"]["digest"] == protocol["images"]["sha256"]
-    assert {"scikit-learn", "pillow"} <= set(results["provenance"]["versions"]) and protocol["images"]["classes"] == ["above", "below"]
+    assert (
+        results["schema"] == 1
+        and protocol["plan"]["modality"] == "image"
+        and protocol["plan"]["digest"] == protocol["images"]["sha256"]
+    )
+    assert {"scikit-learn", "pillow"} <= set(results["provenance"]["versions"]) and protocol["images"]["classes"] == [
+        "above",
+        "below",
+    ]
     assert json.loads((out / "results.json").read_text()) == results
     assert plan.steps == protocol["plan"]["steps"] == 150
 
@@ -105,8 +126,13 @@ def test_maps_are_of_the_trained_model(run):
     table = saved.load_encoder(out / "trials" / found(results, "grid")["folder"]).encodings[0].table.detach().double()
     assert held["grid"] == [4, 6] and len(held["patches"]) == 24 and held["patches"][7] == [1, 1]
     cosine = torch.nn.functional.cosine_similarity(table[7], table)
-    assert held["maps"][0]["what"] == "cosine of codes" and held["maps"][0]["values"][7] == pytest.approx(cosine.tolist(), abs=1e-3)
-    assert sum(held["maps"][-1]["values"][7]) == pytest.approx(1, abs=0.01) and held["maps"][-1]["what"] == measure.ATTENTION
+    assert held["maps"][0]["what"] == "cosine of codes" and held["maps"][0]["values"][7] == pytest.approx(
+        cosine.tolist(), abs=1e-3
+    )
+    assert (
+        sum(held["maps"][-1]["values"][7]) == pytest.approx(1, abs=0.01)
+        and held["maps"][-1]["what"] == measure.ATTENTION
+    )
     assert {one["what"] for one in found(results, "nope")["similarity"]["maps"]} == {measure.NOTHING, measure.ATTENTION}
     assert plan.shape.sides == (4, 6)
 
@@ -132,14 +158,21 @@ def test_its_numbers_are_those_of_the_saved_model_and_places_told_wrongly_are_se
 def test_linear_tells_places_on_the_trained_grid():
     plan = small(("axial(base=100.0)",))
     pos = measure.told(plan, (8, 2), "linear")  # trained on 4 x 4
-    assert sorted(set(pos[0, 0].tolist())) == [-0.25, 0.25, 0.75, 1.25, 1.75, 2.25, 2.75, 3.25] and sorted(set(pos[1, 0].tolist())) == [0.5, 2.5]
+    assert sorted(set(pos[0, 0].tolist())) == [-0.25, 0.25, 0.75, 1.25, 1.75, 2.25, 2.75, 3.25] and sorted(
+        set(pos[1, 0].tolist())
+    ) == [0.5, 2.5]
     assert torch.equal(measure.told(plan, (4, 4), "linear"), grid(4, 4).double())
     assert torch.equal(measure.told(plan, (8, 2), "none"), grid(8, 2))
 
 
 def test_linear_is_for_places_that_may_lie_between():
     shape, specs = small(("nope",)).shape, ("nope", "learned", "grid", "sinusoidal_nd", "axial", "mixed", "alibi_2d")
-    assert {spec for spec in specs if measure.applies("linear", Encoder(shape, spec))} == {"sinusoidal_nd", "axial", "mixed", "alibi_2d"}
+    assert {spec for spec in specs if measure.applies("linear", Encoder(shape, spec))} == {
+        "sinusoidal_nd",
+        "axial",
+        "mixed",
+        "alibi_2d",
+    }
 
 
 def test_paired_differences():

@@ -54,7 +54,12 @@ def test_without_scikit_learn_there_is_a_sentence(monkeypatch):
 
 def test_a_folder_has_a_class_for_each_sub_folder(folder):
     data = read(folder)
-    assert data.classes == ("cat", "dog") and data.size == (6, 10) and data.channels == 1 and len(data.train) + len(data.test) == 24
+    assert (
+        data.classes == ("cat", "dog")
+        and data.size == (6, 10)
+        and data.channels == 1
+        and len(data.train) + len(data.test) == 24
+    )
     about = data.describe()
     assert about["source"] == "pets" and about["size"] == [6, 10] and about["train_images"] == len(data.train)
 
@@ -124,11 +129,17 @@ def spoil_deep(folder):
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (spoil_mixed, r"one size, height x width: cat/00\.png is 6 x 10 and dog/wide\.png is 6 x 12; resize or crop them"),
+        (
+            spoil_mixed,
+            r"one size, height x width: cat/00\.png is 6 x 10 and dog/wide\.png is 6 x 12; resize or crop them",
+        ),
         (spoil_broken, r"dog/03\.png can't be read as an image"),
         (spoil_animated, r"moving\.gif holds 2 frames, and an image is one"),
         (spoil_deep, r"deep\.tif has pixels of mode I.*8 bits a channel"),
-        (lambda folder: save(folder / "dog" / "half.png", np.full((6, 10, 4), 128)), r"half\.png is transparent in places"),
+        (
+            lambda folder: save(folder / "dog" / "half.png", np.full((6, 10, 4), 128)),
+            r"half\.png is transparent in places",
+        ),
         (lambda folder: (folder / "dog" / "list.txt").write_text("cats"), r"list\.txt is no image"),
         (lambda folder: (folder / "dog" / "fake.png").write_text("cats"), r"fake\.png can't be read as an image"),
         (lambda folder: (folder / "cow").mkdir(), "class cow has 0 different images, and at least 2 are needed"),
@@ -195,7 +206,9 @@ def test_another_size_is_the_same_image():
     assert torch.equal(views.sized(image, (8, 16)), torch.from_numpy(image))
     for size in ((4, 8), (12, 24), (16, 32)):
         done = views.sized(image, size)
-        assert tuple(done.shape[2:]) == size and float((done - done[:, :, :1]).abs().max()) < 1e-6  # brightness goes across, not down
+        assert (
+            tuple(done.shape[2:]) == size and float((done - done[:, :, :1]).abs().max()) < 1e-6
+        )  # brightness goes across, not down
         middles = (np.arange(size[1]) + 0.5) / size[1] * 16 - 0.5
         inner = slice(size[1] // 4, -size[1] // 4)
         assert np.abs(done[0, 0, 0].numpy() - np.interp(middles, np.arange(16), across))[inner].max() < 1e-3
@@ -205,7 +218,9 @@ def test_no_pixel_is_passed_over_where_an_image_shrinks():
     image = np.zeros((1, 1, 8, 8), dtype=np.float32)
     image[..., 0, 0] = 1
     shrunk = views.sized(image, (2, 2))[0, 0]
-    assert float(shrunk[0, 0]) > 0.03 and float(shrunk[0, 0]) == float(shrunk.max())  # points 4 pixels apart would not see it
+    assert float(shrunk[0, 0]) > 0.03 and float(shrunk[0, 0]) == float(
+        shrunk.max()
+    )  # points 4 pixels apart would not see it
 
 
 def test_views_are_by_chance_and_the_same_for_the_same_chance():

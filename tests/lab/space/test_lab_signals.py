@@ -56,8 +56,12 @@ def test_every_label_is_as_frequent_and_every_seed_another_text():
     for signals in KINDS.values():
         found, wanted = signals.make(4000, (1,))
         counts = np.bincount(wanted, minlength=signals.classes)
-        assert abs(counts - 4000 / signals.classes).max() < 5 * (4000 / signals.classes) ** 0.5  # five standard deviations of a Poisson count
-        assert np.array_equal(signals.make(4000, (1,))[0], found) and not np.array_equal(signals.make(4000, (2,))[0], found)
+        assert (
+            abs(counts - 4000 / signals.classes).max() < 5 * (4000 / signals.classes) ** 0.5
+        )  # five standard deviations of a Poisson count
+        assert np.array_equal(signals.make(4000, (1,))[0], found) and not np.array_equal(
+            signals.make(4000, (2,))[0], found
+        )
         assert len(set(signals.sides)) > 1 and len(signals.digest) == 64
 
 
@@ -143,7 +147,9 @@ def test_axes_taken_for_each_other_are_seen(video):
     found, wanted = signals.make(512, (99,))
     with torch.no_grad():
         pos = grid(*signals.sides)
-        told, swapped = (signals.bits(video(torch.from_numpy(found), where).argmax(-1).numpy()) for where in (pos, pos[[2, 1, 0]]))
+        told, swapped = (
+            signals.bits(video(torch.from_numpy(found), where).argmax(-1).numpy()) for where in (pos, pos[[2, 1, 0]])
+        )
     right = (told == signals.bits(wanted)).mean(0)
     wrong = (swapped == signals.bits(wanted)).mean(0)
     assert right.min() > 0.6 and (right - wrong)[[0, 2]].min() > 0.1

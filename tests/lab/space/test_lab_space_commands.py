@@ -11,7 +11,9 @@ from milepost.report import lab_any
 
 
 def run(*words):
-    return CliRunner().invoke(app, [str(word) for word in words], env={"NO_COLOR": "1", "COLUMNS": "200", "TERM": "dumb"})
+    return CliRunner().invoke(
+        app, [str(word) for word in words], env={"NO_COLOR": "1", "COLUMNS": "200", "TERM": "dumb"}
+    )
 
 
 def lab(modality, *words):
@@ -22,7 +24,12 @@ def test_a_tiny_run_on_digits_ends_with_a_table_an_answer_and_a_report(tmp_path)
     out = tmp_path / "run"
     done = lab("image", "--encodings", "learned,axial(base=100.0)", "--lengths", "1x,16", "--seeds", "3,", "--out", out)
     assert done.exit_code == 0, done.output
-    assert "8 x 8 (1x)" in done.stdout and "16 x 16 (2x)" in done.stdout and "table ends" in done.stdout and "At the trained 8 x 8 pixels" in done.stdout
+    assert (
+        "8 x 8 (1x)" in done.stdout
+        and "16 x 16 (2x)" in done.stdout
+        and "table ends" in done.stdout
+        and "At the trained 8 x 8 pixels" in done.stdout
+    )
     assert f"open {out / 'report.html'}" in done.stderr
     results = lab_any.load(out)
     assert [(one["encoding"], one["strategy"], one["seed"]) for one in results["runs"]] == [
@@ -32,11 +39,27 @@ def test_a_tiny_run_on_digits_ends_with_a_table_an_answer_and_a_report(tmp_path)
     ]
     (out / "report.html").unlink()
     again = run("report", out, "--json")
-    assert again.exit_code == 0 and json.loads(again.stdout) == [str(out / "report.html"), str(out / "report.md")] and (out / "report.html").exists()
+    assert (
+        again.exit_code == 0
+        and json.loads(again.stdout) == [str(out / "report.html"), str(out / "report.md")]
+        and (out / "report.html").exists()
+    )
     for words in (("compare", out), ("choose", "--runs", out)):
         refused = run(*words)
         assert refused.exit_code == 2 and "another modality than text (image)" in refused.stderr
-    resumed = lab("image", "--encodings", "learned,axial(base=100.0)", "--lengths", "1x,16", "--seeds", "3,", "--out", out, "--resume", "--json")
+    resumed = lab(
+        "image",
+        "--encodings",
+        "learned,axial(base=100.0)",
+        "--lengths",
+        "1x,16",
+        "--seeds",
+        "3,",
+        "--out",
+        out,
+        "--resume",
+        "--json",
+    )
     assert resumed.exit_code == 0 and json.loads(resumed.stdout)["runs"] == results["runs"]
     other = lab("video", "--out", out, "--resume")
     assert other.exit_code == 2 and "holds results of another plan" in other.stderr

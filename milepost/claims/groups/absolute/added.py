@@ -28,7 +28,9 @@ def concat_found() -> Found:
     one = Decoder(SHAPE, f'sinusoidal(width={APPENDED}, how="concat")').start(0).double().eval()
     other = Decoder(SHAPE, "learned").start(1).double().eval()
     words = SHAPE.width - APPENDED
-    table = one.encodings[0].embed(torch.zeros(1, SHAPE.length, words, dtype=torch.float64), torch.arange(SHAPE.length))[0]
+    table = one.encodings[0].embed(
+        torch.zeros(1, SHAPE.length, words, dtype=torch.float64), torch.arange(SHAPE.length)
+    )[0]
     weights = {name: value for name, value in one.state_dict().items() if ".enc." not in name}
     weights["tokens.weight"] = F.pad(one.tokens.weight, (0, APPENDED))
     ids = torch.randint(SHAPE.vocabulary, (4, SHAPE.length), generator=torch.Generator().manual_seed(1))
@@ -69,10 +71,17 @@ def orthogonal_found() -> Found:
 
 def trained_angles_found(lab: Lab) -> Found:
     """Words and places of trained models with a learned table."""
-    each = [angles(model.tokens.weight.detach().double(), model.encodings[0].table.detach().double()) for model in lab.models(TABLES, "learned")]  # type: ignore[operator]
+    each = [
+        angles(model.tokens.weight.detach().double(), model.encodings[0].table.detach().double())
+        for model in lab.models(TABLES, "learned")
+    ]  # type: ignore[operator]
     number = both([one for one, _ in each], None, None, "all words and places")
     note = f"between the spaces of words and places of trained models the smallest angle has cosine {max(space for _, space in each):.2g}"
-    return Found({"trained": number}, (points("Mean cosine of a word and a place, trained", "cosine", {"learned": number}, 0.1),), (note,))
+    return Found(
+        {"trained": number},
+        (points("Mean cosine of a word and a place, trained", "cosine", {"learned": number}, 0.1),),
+        (note,),
+    )
 
 
 def ends_found() -> Found:
@@ -130,7 +139,12 @@ CLAIMS = (
         (
             core("vectors", "at most", 0.1, "the mean cosine of a word with a code, without its sign,"),
             limit("spaces", "at most", 0.1, "the cosine of the smallest angle between the two spaces"),
-            limit("trained", "at most", 0.1, "the mean cosine of a word with a place in trained models with a learned table, without its sign,"),
+            limit(
+                "trained",
+                "at most",
+                0.1,
+                "the mean cosine of a word with a place in trained models with a learned table, without its sign,",
+            ),
         ),
         exact=orthogonal_found,
         trained=trained_angles_found,

@@ -28,7 +28,13 @@ def first_found(lab: Lab) -> Found:
     def behind(need: Need, name: str) -> Callable[[], Number]:
         return lambda: gap(lab.runs(need, "sinusoidal"), lab.runs(need, name), home)
 
-    numbers = collected({"integer": behind(FIRST, "integer"), "binary": behind(FIRST, "binary"), "normalised": behind(DIVIDED, NORMALISED)})
+    numbers = collected(
+        {
+            "integer": behind(FIRST, "integer"),
+            "binary": behind(FIRST, "binary"),
+            "normalised": behind(DIVIDED, NORMALISED),
+        }
+    )
     shown = {name: mean_loss(lab.runs(FIRST, name), home) for name in FIRST.encodings}
     notes = () if "normalised" in numbers else ("normalised integers were not trained",)
     return Found(numbers, (points("Loss at the trained length", "nats a token", shown),), (*notes, *lab.source(FIRST)))
@@ -38,7 +44,9 @@ def both_found(lab: Lab) -> Found:
     """Appended against added, at equal width, and at equal width and parameters."""
     added, appended = lab.runs(BOTH, "sinusoidal"), lab.runs(BOTH, CONCATENATED)
     home = added[0]["trained_length"]
-    note = f"parameters: {added[0]['parameters']} added, {appended[0]['parameters']} appended (words have fewer channels)"
+    note = (
+        f"parameters: {added[0]['parameters']} added, {appended[0]['parameters']} appended (words have fewer channels)"
+    )
     shown = {"added": mean_loss(added, home), "appended, a quarter": mean_loss(appended, home)}
     numbers, notes = {"behind": gap(added, appended, home)}, [note, *lab.source(BOTH)]
     numbers |= collected({"equal": lambda: gap(lab.runs(EQUAL, "sinusoidal"), lab.runs(EQUAL, NARROW), home)})

@@ -41,7 +41,11 @@ def integer_found() -> Found:
             kept.append(float(F.cosine_similarity(some[pairs[0]], some[pairs[1]], dim=-1).mean()))
     spacing = []
     for length in lengths:
-        code = Integer(over="length").at(length).embed(torch.zeros(1, length, 1, dtype=torch.float64), torch.arange(length))[0, :, 0]
+        code = (
+            Integer(over="length")
+            .at(length)
+            .embed(torch.zeros(1, length, 1, dtype=torch.float64), torch.arange(length))[0, :, 0]
+        )
         spacing.append(float((code[1:] - code[:-1]).mean()))
     figure = Figure(
         "lines", "How alike different words become when their place is added to every channel", "position + 1", "mean cosine of different words",
@@ -59,7 +63,9 @@ def binary_found() -> Found:
     for name, enc in (("binary", Binary(BITS)), ("sinusoidal", Sinusoidal(WIDTH))):
         code = enc.embed(torch.zeros(1, 64, enc.width or 0, dtype=torch.float64), pos)[0]
         lines[name] = (code[1:] - code[:-1]).norm(dim=-1).tolist()
-    figure = Figure("lines", "Distance from a position's code to the next one's", "position", "distance", pos[:-1].tolist(), lines)
+    figure = Figure(
+        "lines", "Distance from a position's code to the next one's", "position", "distance", pos[:-1].tolist(), lines
+    )
     return Found({name: most / least for name, (least, most) in numbers.items()}, (figure,))
 
 

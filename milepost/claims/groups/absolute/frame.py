@@ -46,7 +46,10 @@ def frame_found(lab: Lab) -> Found:
     """Each encoding, and how far the table is ahead."""
     home, found = lab.home("frame"), {}
     for encoding in ENCODINGS:
-        values = [kept(home, f"{encoding}-{seed}", partial(right, encoding, seed, STEPS[lab.profile])).value for seed in lab.seeds]
+        values = [
+            kept(home, f"{encoding}-{seed}", partial(right, encoding, seed, STEPS[lab.profile])).value
+            for seed in lab.seeds
+        ]
         found[encoding] = shares(values, TESTED * len(values), "rows")
     table = found["learned"]
     ahead = {

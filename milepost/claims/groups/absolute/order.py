@@ -120,7 +120,9 @@ CLAIMS = (
         (
             core("one", "at most", ROUNDING, "the change of the last output in one layer"),
             limit("deeper", "at most", ROUNDING, "the largest change of the last output in two to six layers"),
-            limit("probe", "at most", CARRIED, "the R² with which a probe reads the place off a trained model's states"),
+            limit(
+                "probe", "at most", CARRIED, "the R² with which a probe reads the place off a trained model's states"
+            ),
         ),
         exact=causal_bag_found,
         trained=nope_found,
@@ -148,8 +150,18 @@ CLAIMS = (
         (
             core("padding", "at most", ROUNDING, "the largest change that padding makes"),
             core("twice", "at most", ROUNDING, "the largest change from saying the text twice, without a mask,"),
-            core("mask one", "at most", ROUNDING, "the change of the last output by shuffling, under a causal mask in one layer,"),
-            limit("mask", "at most", ROUNDING, "the change of the last output by shuffling, under a causal mask in two layers,"),
+            core(
+                "mask one",
+                "at most",
+                ROUNDING,
+                "the change of the last output by shuffling, under a causal mask in one layer,",
+            ),
+            limit(
+                "mask",
+                "at most",
+                ROUNDING,
+                "the change of the last output by shuffling, under a causal mask in two layers,",
+            ),
         ),
         exact=length_found,
     ),

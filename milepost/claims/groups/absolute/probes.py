@@ -40,7 +40,9 @@ def probed(states: Tensor, ridge: float = 1e-3) -> Number:
     places = torch.arange(x.shape[1], dtype=torch.float64).expand(x.shape[:2])
     fit_x, fit_y = x[::2].flatten(0, 1), places[::2].flatten()
     size = fit_x.T @ fit_x
-    weights = torch.linalg.solve(size + ridge * size.diagonal().mean() * torch.eye(len(size), dtype=torch.float64), fit_x.T @ fit_y)
+    weights = torch.linalg.solve(
+        size + ridge * size.diagonal().mean() * torch.eye(len(size), dtype=torch.float64), fit_x.T @ fit_y
+    )
     error = ((x[1::2] @ weights - places[1::2]) ** 2).mean(1).numpy()  # one for each text
     spread = float(places[0].var(unbiased=False))
     one = mean((1 - error / spread)[:, None], np.arange(len(error)))
@@ -52,7 +54,11 @@ class Recurrent(nn.Module):
 
     def __init__(self, width: int = 96):
         super().__init__()
-        self.tokens, self.cell, self.head = nn.Embedding(256, width), nn.GRU(width, width, batch_first=True), nn.Linear(width, 256)
+        self.tokens, self.cell, self.head = (
+            nn.Embedding(256, width),
+            nn.GRU(width, width, batch_first=True),
+            nn.Linear(width, 256),
+        )
 
     def states(self, ids: Tensor) -> Tensor:
         """B L C."""
@@ -73,11 +79,19 @@ def untrained_found() -> Found:
             torch.manual_seed(start)
             cells.append(nn.GRU(WIDTH, WIDTH, batch_first=True).double()(x)[0])
             stacks.append(Stack(2, seed=start)(x, causal=True))
-    found = {"GRU": _over_seeds([probed(one) for one in cells]), "Transformer, 2 layers": _over_seeds([probed(one) for one in stacks]), "words": probed(x)}
+    found = {
+        "GRU": _over_seeds([probed(one) for one in cells]),
+        "Transformer, 2 layers": _over_seeds([probed(one) for one in stacks]),
+        "words": probed(x),
+    }
     near = _over_seeds([probed(one[:, :FIRST]) for one in cells])
     beside = found["Transformer, 2 layers"].value
     note = f"of the first {FIRST} places alone a probe of untrained GRUs has R² {near.value:.2g}, and of {PLACES} one of untrained Transformers {beside:.2g}"
-    return Found({"untrained": found["GRU"]}, (points(f"R² of a probe for the place, {PLACES} places, untrained", "R²", found, CARRIED),), (note,))
+    return Found(
+        {"untrained": found["GRU"]},
+        (points(f"R² of a probe for the place, {PLACES} places, untrained", "R²", found, CARRIED),),
+        (note,),
+    )
 
 
 def trained_found(lab: Lab) -> Found:
@@ -103,7 +117,9 @@ def trained_found(lab: Lab) -> Found:
 
         found.append(kept(lab.home("gru"), f"seed-{seed}", one))
     values = {"GRU, trained": _over_seeds(found), "nope, trained": _nope(models, ids)}
-    return Found({"trained": values["GRU, trained"]}, (points("R² of a probe for the place, trained", "R²", values, CARRIED),))
+    return Found(
+        {"trained": values["GRU, trained"]}, (points("R² of a probe for the place, trained", "R²", values, CARRIED),)
+    )
 
 
 def _nope(models: list[Decoder], ids: Tensor) -> Number:
@@ -121,7 +137,9 @@ def _nope(models: list[Decoder], ids: Tensor) -> Number:
 
 def _over_seeds(each: list[Number]) -> Number:
     """The mean, with the widest of the seeds' intervals over texts."""
-    return both([one.value for one in each], min(one.sides[0] for one in each), max(one.sides[1] for one in each), each[0].over)
+    return both(
+        [one.value for one in each], min(one.sides[0] for one in each), max(one.sides[1] for one in each), each[0].over
+    )
 
 
 def nope_found(lab: Lab) -> Found:
@@ -129,7 +147,10 @@ def nope_found(lab: Lab) -> Found:
     plan = lab.plans["text"]
     ids = torch.from_numpy(Texts.of(plan, plan.read()).windows[:, : plan.shape.length])
     number = _nope(lab.models(NOPE, "nope"), ids)
-    return Found({"probe": number}, (points("R² of a probe for the place, trained without positions", "R²", {"nope": number}, CARRIED),))
+    return Found(
+        {"probe": number},
+        (points("R² of a probe for the place, trained without positions", "R²", {"nope": number}, CARRIED),),
+    )
 
 
 CLAIMS = (

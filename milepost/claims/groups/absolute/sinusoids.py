@@ -34,7 +34,9 @@ def nearest(frequencies: Tensor, farthest: int = FAR) -> tuple[float, int, Tenso
     best, where, octaves = float("inf"), 0, torch.full((farthest.bit_length(),), float("inf"), dtype=torch.float64)
     for first in range(1, farthest + 1, AT_ONCE):
         k = torch.arange(first, min(first + AT_ONCE, farthest + 1))
-        half = (cos_sin(k, frequencies / 2, torch.float64)[1] ** 2).sum(-1)  # 1 - cos a = 2 sin²(a/2), exact for small a
+        half = (cos_sin(k, frequencies / 2, torch.float64)[1] ** 2).sum(
+            -1
+        )  # 1 - cos a = 2 sin²(a/2), exact for small a
         apart = 2 * half.sqrt()
         octave = torch.log2(k.double()).floor().long()
         octaves.scatter_reduce_(0, octave, apart, "amin")
@@ -70,7 +72,9 @@ def linear_found() -> Found:
     here = enc.code(pos)
 
     def moved(k: int) -> Tensor:
-        cos, sin = cos_sin(torch.tensor([-k]), enc.frequencies, torch.float64)  # (sin, cos) turns the other way than (cos, sin)
+        cos, sin = cos_sin(
+            torch.tensor([-k]), enc.frequencies, torch.float64
+        )  # (sin, cos) turns the other way than (cos, sin)
         return rotate(here[None, None], cos, sin, WIDTH, "interleaved")[0, 0]
 
     errors = [largest(moved(k) - enc.code(pos + k)) for k in OFFSETS]
@@ -117,7 +121,15 @@ def wavelengths_found() -> Found:
         first = max(first, abs(waves[0] / (2 * math.pi) - 1))
         last = max(last, abs(waves[-1] / (10000 * 2 * math.pi) - 1))
         lines[f"width {width}"] = [waves[round(n * (len(waves) - 1) / 31)] for n in range(32)]
-    figure = Figure("lines", "Wavelengths, first pair to last", "pair, as a share", "tokens", [n / 31 for n in range(32)], lines, log_y=True)
+    figure = Figure(
+        "lines",
+        "Wavelengths, first pair to last",
+        "pair, as a share",
+        "tokens",
+        [n / 31 for n in range(32)],
+        lines,
+        log_y=True,
+    )
     shares = ", ".join(f"{geometric(w).wavelengths[-1] / (2 * math.pi):.0f} at width {w}" for w in widths)
     note = f"the last wavelength over 2π is 10000^(1 - 2/d): {shares}"
     return Found({"uneven": uneven, "first": first, "last": last}, (figure,), (note,))
@@ -132,7 +144,12 @@ CLAIMS = (
         f"The nearest two of all codes of width {WIDTH} up to position 1,048,575 (every offset tried, in float64); the codes made again in another "
         "order; the largest number in any.",
         (
-            core("nearest", "at least", _bfloat16(), "the distance of the nearest two codes, which bfloat16 could merge below that,"),
+            core(
+                "nearest",
+                "at least",
+                _bfloat16(),
+                "the distance of the nearest two codes, which bfloat16 could merge below that,",
+            ),
             core("again", "at most", 0.0, "the difference when codes are made again"),
             core("most", "at most", 1.0, "the largest number in a code"),
         ),

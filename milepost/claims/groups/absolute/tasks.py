@@ -40,9 +40,13 @@ def asked(lab: Lab, needs: tuple[Need, Need]) -> Found:
     """A task without positions in one layer and in several, and with positions."""
     one, deep = needs
     found = {"nope, one layer": _at_home(lab, one, "nope")}
-    found |= {f"{name}, {lab.plans[deep.sweep].shape.layers} layers": _at_home(lab, deep, name) for name in deep.encodings}
+    found |= {
+        f"{name}, {lab.plans[deep.sweep].shape.layers} layers": _at_home(lab, deep, name) for name in deep.encodings
+    }
     names = ["one layer", *deep.encodings]
-    return Found(dict(zip(names, found.values(), strict=True)), (points(f"{one.data}: right answers", "share", found, HALF),))
+    return Found(
+        dict(zip(names, found.values(), strict=True)), (points(f"{one.data}: right answers", "share", found, HALF),)
+    )
 
 
 def previous_found(lab: Lab) -> Found:
@@ -63,7 +67,9 @@ def nearest_found(lab: Lab) -> Found:
 def index_found(lab: Lab) -> Found:
     """What stands at index k: absolute against relative schemes, by the better of each."""
     found = {name: _at_home(lab, INDEX, name) for name in INDEX.encodings}
-    absolute, relative = ({name: found[name] for name in names} for names in (("learned", "sinusoidal"), ("rope", "alibi")))
+    absolute, relative = (
+        {name: found[name] for name in names} for names in (("learned", "sinusoidal"), ("rope", "alibi"))
+    )
     a, r = (most(group.values()) for group in (absolute, relative))
     ahead = Number(a.value - r.value, a.sides[0] - r.sides[1], a.sides[1] - r.sides[0], a.over)
     return Found({"ahead": ahead, "best": most((a, r))}, (points("index: right answers", "share", found, HALF),))
@@ -79,8 +85,12 @@ CLAIMS = (
         "and with rope.",
         (
             control("rope", "at least", LEARNED, "the share of right answers with rope"),
-            core("one layer", "at most", BETTER_THAN_A_COIN, "the share of right answers without positions in one layer"),
-            limit("nope", "at most", BETTER_THAN_A_COIN, "the share of right answers without positions in several layers"),
+            core(
+                "one layer", "at most", BETTER_THAN_A_COIN, "the share of right answers without positions in one layer"
+            ),
+            limit(
+                "nope", "at most", BETTER_THAN_A_COIN, "the share of right answers without positions in several layers"
+            ),
         ),
         trained=who_found,
         needs=WHO,
@@ -121,7 +131,12 @@ CLAIMS = (
         "Small models are trained to say what stands at index k of a short text: learned tables and sinusoids against rope and alibi, the better of each.",
         (
             control("best", "at least", HALF, "the share of right answers of the best of all"),
-            core("ahead", "at least", 0.0, "the share of right answers by which the better absolute scheme is ahead of the better relative one"),
+            core(
+                "ahead",
+                "at least",
+                0.0,
+                "the share of right answers by which the better absolute scheme is ahead of the better relative one",
+            ),
         ),
         trained=index_found,
         needs=(INDEX,),

@@ -29,8 +29,14 @@ def choose_found(lab: Lab) -> Found:
             "short": lambda: gap(runs["learned"], runs["rope"], home),
         }
     )
-    at_home = points("Loss at the trained length", "nats a token", {name: mean_loss(some, home) for name, some in runs.items()})
-    return Found(numbers, (by_length("Loss of the same tokens", {**runs, "rope, self-extend": stretched}), at_home), lab.source(TABLE))
+    at_home = points(
+        "Loss at the trained length", "nats a token", {name: mean_loss(some, home) for name, some in runs.items()}
+    )
+    return Found(
+        numbers,
+        (by_length("Loss of the same tokens", {**runs, "rope, self-extend": stretched}), at_home),
+        lab.source(TABLE),
+    )
 
 
 CLAIMS = (
@@ -41,7 +47,9 @@ CLAIMS = (
         "001 §6, 002",
         "Small models of each, at the trained length and at 8 times it, on the same tokens; rope also stretched without training (self-extend).",
         (
-            core("far, rope", "at least", 0.0, "what rope loses more than alibi at 8 times the trained length, in nats,"),
+            core(
+                "far, rope", "at least", 0.0, "what rope loses more than alibi at 8 times the trained length, in nats,"
+            ),
             core("far, sinusoidal", "at least", 0.0, "what sinusoidal codes lose more than alibi there"),
             limit("home", "at least", 0.0, "what alibi loses more than rope at the trained length"),
             limit("short", "at least", 0.0, "what rope loses more than a learned table at the trained length"),
@@ -59,7 +67,12 @@ CLAIMS = (
         f"most 1/{TENTH} of its tokens: the share of the loss, lost by replacing, that comes back on test text; and the loss of the same tokens at twice "
         "the old length, rope by the better of interpolation and NTK, alibi as it is.",
         (
-            core("rope", "at least", ENOUGH, "the share of the loss, lost by replacing the table with rope, that tuning recovers"),
+            core(
+                "rope",
+                "at least",
+                ENOUGH,
+                "the share of the loss, lost by replacing the table with rope, that tuning recovers",
+            ),
             core("alibi", "at least", ENOUGH, "the same share with alibi"),
             limit("far, rope", "at most", HURTS, "the rise of the loss at twice the old length with rope, as a share,"),
             limit("far, alibi", "at most", HURTS, "the same rise with alibi"),

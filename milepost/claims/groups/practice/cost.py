@@ -44,7 +44,9 @@ def _growth(small: list[float], large: list[float]) -> Number:
     """The ratio of peaks, from the least to the most that they allow."""
     if min(small) <= 0:
         raise NotMeasured("a peak of memory is too small to be seen on this system")
-    return Number(median(large) / median(small), min(large) / max(small), max(large) / min(small), f"{len(small)} rounds")
+    return Number(
+        median(large) / median(small), min(large) / max(small), max(large) / min(small), f"{len(small)} rounds"
+    )
 
 
 def _given(n: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -74,7 +76,12 @@ def memory_found() -> Found:
         run, given = milepost(alibi, n, "cpu"), _given(n)
         peaks.append(_peak(lambda run=run, given=given: run(*given)))  # type: ignore[misc]
     found["bias, with the engine"] = _growth(*peaks)
-    numbers = {"addition": found["addition"], "rotation": found["rotation"], "bias": found["bias, as a matrix"], "engine": found["bias, with the engine"]}
+    numbers = {
+        "addition": found["addition"],
+        "rotation": found["rotation"],
+        "bias": found["bias, as a matrix"],
+        "engine": found["bias, with the engine"],
+    }
     return Found(numbers, (points("Peak memory when the text doubles", "times", found, 3.0),))
 
 
@@ -83,7 +90,11 @@ def ratios() -> dict[str, list[float]]:
     q, k, v = _given(TIMED)
     x, pos = torch.zeros(1, TIMED, WIDE), torch.arange(TIMED)
     alibi, rope, added = encoding("alibi", HEADS, SIZE), encoding("rope", HEADS, SIZE), Sinusoidal(WIDE)
-    plain, engine, turning = materialised(alibi, TIMED, "cpu"), milepost(alibi, TIMED, "cpu"), milepost(rope, TIMED, "cpu")
+    plain, engine, turning = (
+        materialised(alibi, TIMED, "cpu"),
+        milepost(alibi, TIMED, "cpu"),
+        milepost(rope, TIMED, "cpu"),
+    )
     runs: dict[str, Callable[[], Any]] = {
         "none": lambda: baseline(q, k, v),
         "addition": lambda: (added.embed(x, pos), baseline(q, k, v)),
@@ -99,7 +110,11 @@ def ratios() -> dict[str, list[float]]:
                 run()
                 if turn:
                     seconds[name].append(time.perf_counter() - start)
-    return {name: [a / b for a, b in zip(mine, seconds["none"], strict=True)] for name, mine in seconds.items() if name != "none"}
+    return {
+        name: [a / b for a, b in zip(mine, seconds["none"], strict=True)]
+        for name, mine in seconds.items()
+        if name != "none"
+    }
 
 
 def _over_rounds(values: list[float]) -> Number:
@@ -115,9 +130,18 @@ def _less(a: list[float], b: list[float]) -> Number:
 def latency_found() -> Found:
     """Times in one run, as ratios to no position."""
     found = ratios()
-    bias, turned, added, engine = (found[name] for name in ("bias, as a matrix", "rotation", "addition", "bias, with the engine"))
+    bias, turned, added, engine = (
+        found[name] for name in ("bias, as a matrix", "rotation", "addition", "bias, with the engine")
+    )
     numbers = {"bias": _less(bias, turned), "rotation": _less(turned, added), "engine": _over_rounds(engine)}
-    return Found(numbers, (points(f"Time over no position, {TIMED} tokens", "times", {n: _over_rounds(v) for n, v in found.items()}, 1.0),))
+    return Found(
+        numbers,
+        (
+            points(
+                f"Time over no position, {TIMED} tokens", "times", {n: _over_rounds(v) for n, v in found.items()}, 1.0
+            ),
+        ),
+    )
 
 
 def cheapest_found() -> Found:
@@ -130,7 +154,15 @@ def cheapest_found() -> Found:
     )  # fmt: skip
     numbers = {"time": _less(found["bias, as a matrix"], found["rotation"]), "memory": more}
     note = f"with the engine alibi takes {_over_rounds(found['bias, with the engine'])} times no position, rotation {_over_rounds(found['rotation'])}"
-    return Found(numbers, (points(f"Time over no position, {TIMED} tokens", "times", {n: _over_rounds(v) for n, v in found.items()}, 1.0),), (note,))
+    return Found(
+        numbers,
+        (
+            points(
+                f"Time over no position, {TIMED} tokens", "times", {n: _over_rounds(v) for n, v in found.items()}, 1.0
+            ),
+        ),
+        (note,),
+    )
 
 
 CLAIMS = (

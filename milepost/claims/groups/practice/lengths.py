@@ -39,7 +39,11 @@ def by_length(title: str, lines: dict[str, list[Run]]) -> Figure:
     """Mean loss over seeds against length."""
     known = sorted({int(n) for runs in lines.values() for run in runs for n in run["loss_by_window"]})
     drawn = {
-        name: [float(losses(runs, n).mean()) if all(str(n) in run["loss_by_window"] for run in runs) else None for n in known] for name, runs in lines.items()
+        name: [
+            float(losses(runs, n).mean()) if all(str(n) in run["loss_by_window"] for run in runs) else None
+            for n in known
+        ]
+        for name, runs in lines.items()
     }
     return Figure("lines", title, "tokens of context", "loss, nats a token", known, drawn, log_x=True)
 
@@ -50,7 +54,13 @@ def rises(runs: list[Run]) -> dict[str, Number]:
     return {f"{times} times": rise(runs, times * trained, trained) for times in (2, 8)}
 
 
-def farther(lab: Lab, models: Sequence[Decoder], times: int, windows: int, served: Callable[[Decoder], Decoder] = lambda model: model) -> Number:
+def farther(
+    lab: Lab,
+    models: Sequence[Decoder],
+    times: int,
+    windows: int,
+    served: Callable[[Decoder], Decoder] = lambda model: model,
+) -> Number:
     """The rise of the loss at so many times the trained length, farther than the sweep tests; ``served`` sets a model for that length."""
     plan, home = lab.plans["text"], lab.plans["text"].shape.length
     text = corpus.read(plan.text, plan.tokenizer, longest=times * home, trained=home)
@@ -58,7 +68,9 @@ def farther(lab: Lab, models: Sequence[Decoder], times: int, windows: int, serve
     by_model = []
     for model in models:
         before = same_targets(model, texts.windows, home, plan.targets).mean(1)
-        by_model.append((same_targets(served(model), texts.windows, times * home, plan.targets).mean(1) - before) / before.mean())
+        by_model.append(
+            (same_targets(served(model), texts.windows, times * home, plan.targets).mean(1) - before) / before.mean()
+        )
     lost = np.array(by_model)
     one = mean(lost.mean(0)[:, None], texts.files)
     return both([float(v) for v in lost.mean(1)], one.low, one.high, f"{len(set(texts.files.tolist()))} files")
@@ -73,7 +85,9 @@ def any_length_found() -> Found:
 def sinusoidal_found(lab: Lab) -> Found:
     """The length sweep of sinusoidal codes."""
     runs = lab.runs(SIN, "sinusoidal")
-    numbers = rises(runs) | collected({"16 times": lambda: farther(lab, lab.models(SIN_ITSELF, "sinusoidal"), 16, lab.plans["text"].windows)})
+    numbers = rises(runs) | collected(
+        {"16 times": lambda: farther(lab, lab.models(SIN_ITSELF, "sinusoidal"), 16, lab.plans["text"].windows)}
+    )
     return Found(numbers, (by_length("Loss of the same tokens", {"sinusoidal": runs}),), lab.source(SIN))
 
 
@@ -94,16 +108,25 @@ def in_range_found(lab: Lab) -> Found:
             logits: Tensor = model(ids, Layout.dense(ids.shape[1], window=trained))
             return logits
 
-        for name, reader, length in (("home", model, trained), ("whole", model, 8 * trained), ("window", windowed, 8 * trained)):
+        for name, reader, length in (
+            ("home", model, trained),
+            ("whole", model, 8 * trained),
+            ("window", windowed, 8 * trained),
+        ):
             lost[name].append(same_targets(reader, texts.windows, length, plan.targets).mean(1))
     home = float(np.mean(lost["home"]))
     numbers = {}
     for name in ("whole", "window"):
         change = (np.array(lost[name]) - np.array(lost["home"])) / home
         one = mean(change.mean(0)[:, None], texts.files)
-        numbers[name] = both([float(v) for v in change.mean(1)], one.low, one.high, f"{len(set(texts.files.tolist()))} files")
+        numbers[name] = both(
+            [float(v) for v in change.mean(1)], one.low, one.high, f"{len(set(texts.files.tolist()))} files"
+        )
     shown = {"whole text": numbers["whole"], "window of the trained length": numbers["window"]}
-    return Found(numbers, (points("Loss at 8 times the trained length, against the trained length", "rise, as a share", shown, HURTS),))
+    return Found(
+        numbers,
+        (points("Loss at 8 times the trained length, against the trained length", "rise, as a share", shown, HURTS),),
+    )
 
 
 def far_random_found(lab: Lab) -> Found:
@@ -120,7 +143,9 @@ def far_random_found(lab: Lab) -> Found:
             for q, k, enc in model.looks(windows):
                 plain_q, plain_k = (enc.turn(x.double(), -pos) for x in (q, k))  # type: ignore[operator]
 
-                def at(distance: int, last: Tensor = plain_q[..., -1:, :], k: Tensor = plain_k, enc: torch.nn.Module = enc) -> Tensor:
+                def at(
+                    distance: int, last: Tensor = plain_q[..., -1:, :], k: Tensor = plain_k, enc: torch.nn.Module = enc
+                ) -> Tensor:
                     turned: Tensor = enc.turn(k, torch.full((1, k.shape[2]), -distance))  # type: ignore[operator]
                     return (last * turned).sum(-1)
 
@@ -131,7 +156,12 @@ def far_random_found(lab: Lab) -> Found:
     one = mean(ratios.mean(0)[:, None], np.arange(ratios.shape[1]))
     ratio = both([float(v) for v in ratios.mean(1)], one.low, one.high, f"{ratios.shape[1]} texts")
     note = f"distances {first} and {second} against {inside} and {inside + apart}, for models trained at {trained}"
-    figure = points("How far two distances part a key's scores, past the trained length over inside", "ratio", {f"{first} and {second}": ratio}, 0.5)
+    figure = points(
+        "How far two distances part a key's scores, past the trained length over inside",
+        "ratio",
+        {f"{first} and {second}": ratio},
+        0.5,
+    )
     return Found({"told apart": ratio}, (figure,), (note,))
 
 
@@ -173,7 +203,12 @@ CLAIMS = (
         "Small models trained with rope read 8 times the trained length, whole and through a sliding window of the trained length.",
         (
             control("whole", "at least", HURTS, "the rise of the loss at 8 times without a window, as a share,"),
-            core("window", "at most", HURTS, "the rise of the loss at 8 times with a window of the trained length, as a share,"),
+            core(
+                "window",
+                "at most",
+                HURTS,
+                "the rise of the loss at 8 times with a window of the trained length, as a share,",
+            ),
         ),
         trained=in_range_found,
         needs=(ROPE_ITSELF,),

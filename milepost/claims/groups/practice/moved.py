@@ -61,10 +61,15 @@ def moved_found(lab: Lab) -> Found:
         {to: [fmean(one["inside"][stage]["value"] for one in told) for stage in STAGES] for to, told in done.items()},
     )  # fmt: skip
     shown = points("Loss at twice the old length, against the old length", "rise, as a share", rises, HURTS)
-    tokens = {to: told[0]["tuned"]["steps"] * told[0]["tuned"]["batch"] * told[0]["tuned"]["length"] for to, told in done.items()}
+    tokens = {
+        to: told[0]["tuned"]["steps"] * told[0]["tuned"]["batch"] * told[0]["tuned"]["length"]
+        for to, told in done.items()
+    }
     note = f"tuned with {max(tokens.values()):,} tokens at a rate of {RATE:g}; trained with {plan.steps * plan.rows * plan.shape.length:,}"
     lost = [f"replacing with {to} lost nothing that could be told from chance" for to in SERVED if to not in shares]
-    return Found({**shares, **{f"far, {to}": one for to, one in far.items()}}, (stages, shown), (note, *_losses(done), *lost))
+    return Found(
+        {**shares, **{f"far, {to}": one for to, one in far.items()}}, (stages, shown), (note, *_losses(done), *lost)
+    )
 
 
 def share(told: Sequence[Told]) -> Number:
@@ -120,7 +125,11 @@ def _book(path: Path, plan: Plan) -> Path:
     count = min(len(unseen), len(text.train), wanted) // PIECE
     if count < 1:
         raise NotMeasured(f"the test text has {len(unseen)} tokens, and at least {PIECE} are wanted")
-    made = [row[at : at + PIECE] for row in (text.train, unseen) for at in np.linspace(0, len(row) - PIECE, count).astype(int)]
+    made = [
+        row[at : at + PIECE]
+        for row in (text.train, unseen)
+        for at in np.linspace(0, len(row) - PIECE, count).astype(int)
+    ]
     held = io.BytesIO()
     np.save(held, np.concatenate(made).astype(np.int64))
     return write(path, held.getvalue())
@@ -131,5 +140,7 @@ def _losses(done: dict[str, list[Told]]) -> list[str]:
     found = []
     for to, told in done.items():
         before, swapped, after = (fmean(one["inside"][stage]["value"] for one in told) for stage in STAGES)
-        found.append(f"to {to}: {before:.4f} nats a token before, {swapped:.4f} after the swap, {after:.4f} after tuning")
+        found.append(
+            f"to {to}: {before:.4f} nats a token before, {swapped:.4f} after the swap, {after:.4f} after tuning"
+        )
     return found

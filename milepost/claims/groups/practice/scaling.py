@@ -49,7 +49,11 @@ def on_small(method: str) -> Callable[[Lab], Found]:
 
     def found(lab: Lab) -> Found:
         both_lines = {"none": lab.runs(ROPE, "rope"), method: lab.runs(ROPE, "rope", method)}
-        return Found(gains(lab, method), (by_length("Loss of the same tokens, set for each length", both_lines),), lab.source(ROPE))
+        return Found(
+            gains(lab, method),
+            (by_length("Loss of the same tokens, set for each length", both_lines),),
+            lab.source(ROPE),
+        )
 
     return found
 
@@ -82,8 +86,18 @@ def kept_found() -> Found:
 def _spectra() -> Figure:
     """What each scaling leaves of every pair's frequency."""
     plain, scalings = geometric(SIZE), {"linear": Linear(FACTOR), "ntk": NTK(FACTOR), "yarn": YaRN(FACTOR, 2048)}
-    lines = {name: [b / a for a, b in zip(plain.frequencies, one(plain).frequencies, strict=True)] for name, one in scalings.items()}
-    return Figure("lines", f"What is left of each pair's frequency, {FACTOR} times (yarn: trained at 2048)", "pair", "share", list(range(SIZE // 2)), lines)
+    lines = {
+        name: [b / a for a, b in zip(plain.frequencies, one(plain).frequencies, strict=True)]
+        for name, one in scalings.items()
+    }
+    return Figure(
+        "lines",
+        f"What is left of each pair's frequency, {FACTOR} times (yarn: trained at 2048)",
+        "pair",
+        "share",
+        list(range(SIZE // 2)),
+        lines,
+    )
 
 
 def temperature_found(lab: Lab) -> Found:
@@ -97,8 +111,13 @@ def temperature_found(lab: Lab) -> Found:
         for model in lab.models(ROPE_ITSELF, "rope"):
             warm = YaRN(FACTOR, trained)
             rope = RoPE(plan.shape.head_dim)
-            readers = [model.with_encoding(repr(RoPE(rope.head_dim or 0, scaling=one))) for one in (warm, replace(warm, attention_factor=1.0))]
-            with_it, without = (same_targets(reader.eval(), texts.windows, FACTOR * trained, plan.targets).mean(1) for reader in readers)
+            readers = [
+                model.with_encoding(repr(RoPE(rope.head_dim or 0, scaling=one)))
+                for one in (warm, replace(warm, attention_factor=1.0))
+            ]
+            with_it, without = (
+                same_targets(reader.eval(), texts.windows, FACTOR * trained, plan.targets).mean(1) for reader in readers
+            )
             by_model.append(without - with_it)
         lost = np.array(by_model)
         one = mean(lost.mean(0)[:, None], texts.files)
@@ -111,21 +130,30 @@ def temperature_found(lab: Lab) -> Found:
 def real_temperature_found(real: Real) -> Found:
     """The same on a checkpoint."""
     plain = on_real("yarn")(real)
-    return Found({**plain.numbers, "real temperature": real.gain("yarn", against="yarn, no temperature")}, plain.figures, plain.notes)
+    return Found(
+        {**plain.numbers, "real temperature": real.gain("yarn", against="yarn, no temperature")},
+        plain.figures,
+        plain.notes,
+    )
 
 
 def trade_found(lab: Lab) -> Found:
     """What short texts pay for each method."""
     costs = {method: gains(lab, method)["cost"] for method in PLAIN}
     return Found(
-        {"cost": least(costs.values())}, (points("What texts of the trained length pay, set for 8 times", "share of the loss", costs, 0.0),), lab.source(ROPE)
+        {"cost": least(costs.values())},
+        (points("What texts of the trained length pay, set for 8 times", "share of the loss", costs, 0.0),),
+        lab.source(ROPE),
     )
 
 
 def real_trade_found(real: Real) -> Found:
     """The same on a checkpoint."""
     costs = {method: real.cost(method) for method in PLAIN}
-    return Found({"real cost": least(costs.values())}, (points(f"What texts of the trained length pay, {real.subject.name}", "share of the loss", costs, 0.0),))
+    return Found(
+        {"real cost": least(costs.values())},
+        (points(f"What texts of the trained length pay, {real.subject.name}", "share of the loss", costs, 0.0),),
+    )
 
 
 def _both_ranges(words: str) -> tuple[Clause, ...]:
@@ -181,7 +209,12 @@ CLAIMS = (
         "Small models with rope and a checkpoint under YaRN, with its temperature and without, not trained again.",
         (
             *_both_ranges("yarn"),
-            limit("temperature", "at least", 0.0, "what the temperature gains at the longer length in small models, in nats,"),
+            limit(
+                "temperature",
+                "at least",
+                0.0,
+                "what the temperature gains at the longer length in small models, in nats,",
+            ),
             limit("real temperature", "at least", 0.0, "what the temperature gains on the checkpoint, in nats,"),
         ),
         trained=temperature_found,

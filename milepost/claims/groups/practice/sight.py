@@ -47,9 +47,14 @@ def sight_found(lab: Lab) -> Found:
     plan, runs = lab.pictures(), {name: lab.runs(SIGHT, name) for name in SIGHT.encodings}
     home, others = plan.size, {"half": plan.sizes[0], "twice": plan.sizes[-1]}
     found = {name: {home: _right(some, home)} for name, some in runs.items()}
-    resampled, stretched = _resampled(plan, lab.folders(SIGHT, ROW), list(others.values())), {name: lab.runs(SIGHT, name, "linear") for name in FORMULAS}
+    resampled, stretched = (
+        _resampled(plan, lab.folders(SIGHT, ROW), list(others.values())),
+        {name: lab.runs(SIGHT, name, "linear") for name in FORMULAS},
+    )
     for size in others.values():
-        found[ROW][size] = better(resampled[size], _right(runs[ROW], size) if _reads(runs[ROW], size) else resampled[size])
+        found[ROW][size] = better(
+            resampled[size], _right(runs[ROW], size) if _reads(runs[ROW], size) else resampled[size]
+        )
         found[GRID][size] = _right(runs[GRID], size)
         for name in FORMULAS:
             found[name][size] = better(_right(runs[name], size), _right(stretched[name], size))
@@ -74,7 +79,9 @@ def sight_found(lab: Lab) -> Found:
 def ahead(table: Right, other: Right) -> Number:
     """How much more often ``other`` is right than ``table``, seed by seed and image by image."""
     if table.shape != other.shape:
-        raise NotMeasured(f"the two were not tested on the same images and from the same seeds: {table.shape} and {other.shape}")
+        raise NotMeasured(
+            f"the two were not tested on the same images and from the same seeds: {table.shape} and {other.shape}"
+        )
     return _over_images(other - table, LEAD)
 
 
@@ -95,7 +102,9 @@ def in_one_row(model: Encoder, sides: tuple[int, int]) -> Encoder:
     return made.eval()
 
 
-def _resampled(plan: ImagePlan, folders: Sequence[Path], sizes: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Right]:
+def _resampled(
+    plan: ImagePlan, folders: Sequence[Path], sizes: Sequence[tuple[int, int]]
+) -> dict[tuple[int, int], Right]:
     """What the models of these folders answer at other sizes with their tables resampled."""
     data: Images = plan.read()
     found: dict[tuple[int, int], list[np.ndarray]] = {size: [] for size in sizes}
@@ -126,5 +135,11 @@ def _over_images(values: Right, ends: tuple[float, float]) -> Number:
 
 def _ends(runs: list[Run]) -> tuple[str, ...]:
     """At which sizes a 1-D table ends."""
-    ended = [" x ".join(map(str, row["size"])) for row in runs[0]["accuracy_by_size"] if row.get("note") == "table ends"]
-    return (f"as it is, the 1-D table ends before the last patch of images of {' and '.join(ended)} pixels",) if ended else ()
+    ended = [
+        " x ".join(map(str, row["size"])) for row in runs[0]["accuracy_by_size"] if row.get("note") == "table ends"
+    ]
+    return (
+        (f"as it is, the 1-D table ends before the last patch of images of {' and '.join(ended)} pixels",)
+        if ended
+        else ()
+    )

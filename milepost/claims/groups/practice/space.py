@@ -26,7 +26,9 @@ def axes_found() -> Found:
         n = pos.shape[-1]
         q, k = (drawn(1, 1, n, HEAD, seed=seed) / HEAD**0.5 for seed in (1, 2))
 
-        def scores(at: torch.Tensor, to: torch.Tensor, enc: Axial = enc, q: torch.Tensor = q, k: torch.Tensor = k) -> torch.Tensor:
+        def scores(
+            at: torch.Tensor, to: torch.Tensor, enc: Axial = enc, q: torch.Tensor = q, k: torch.Tensor = k
+        ) -> torch.Tensor:
             return enc.query(q, at) @ enc.key(k, to).transpose(-1, -2)
 
         here, worst, least = scores(pos, pos), 0.0, float("inf")
@@ -55,7 +57,9 @@ CLAIMS = (
         "the keys alone.",
         (
             control("alone", "at least", 1e-3, "the smallest change when keys move along one axis"),
-            core("together", "at most", HEAD * budget(FAR), "the largest change of a score when all move along one axis"),
+            core(
+                "together", "at most", HEAD * budget(FAR), "the largest change of a score when all move along one axis"
+            ),
         ),
         exact=axes_found,
     ),
@@ -69,9 +73,19 @@ CLAIMS = (
         "grid). Where there are two ways, the one that is right more often counts.",
         (
             control("learned", "at least", 0.5, "the share of right answers of the 1-D table at the trained size"),
-            core("half", "at least", 0.0, "the share of images by which the 2-D table is ahead of the 1-D one at half the size"),
+            core(
+                "half",
+                "at least",
+                0.0,
+                "the share of images by which the 2-D table is ahead of the 1-D one at half the size",
+            ),
             core("twice", "at least", 0.0, "the same lead at twice the size"),
-            limit("home, least", "at least", 0.0, "the least lead of 2-D sinusoids, axial and mixed rope over the 1-D table at the trained size"),
+            limit(
+                "home, least",
+                "at least",
+                0.0,
+                "the least lead of 2-D sinusoids, axial and mixed rope over the 1-D table at the trained size",
+            ),
             limit("half, least", "at least", 0.0, "the same least lead at half the size"),
             limit("twice, least", "at least", 0.0, "the same least lead at twice the size"),
         ),

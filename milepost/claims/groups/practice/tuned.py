@@ -24,13 +24,20 @@ def training_found(lab: Lab) -> Found:
     """YaRN without training and with a little, at 2 to 16 times the trained length."""
     none, zero, tuned = (lab.runs(TUNED, "rope", name) for name in ("none", "yarn", "yarn tuned"))
     home = none[0]["trained_length"]
-    numbers = {f"{name}, {n} times": _against(none, some, n * home, home) for name, some in (("zero", zero), ("tuned", tuned)) for n in (2, 4, 8, 16)}
+    numbers = {
+        f"{name}, {n} times": _against(none, some, n * home, home)
+        for name, some in (("zero", zero), ("tuned", tuned))
+        for n in (2, 4, 8, 16)
+    }
     return Found(numbers, (by_length("Loss of the same tokens", {"none": none, "yarn": zero, "yarn, tuned": tuned}),))
 
 
 def _against(none: list[Run], some: list[Run], length: int, home: int) -> Number:
     """How much more is lost at a length than by the model as it is at home, as a share."""
-    moved = [{**run, "loss_by_window": {**run["loss_by_window"], str(home): plain["loss_by_window"][str(home)]}} for plain, run in zip(none, some, strict=True)]
+    moved = [
+        {**run, "loss_by_window": {**run["loss_by_window"], str(home): plain["loss_by_window"][str(home)]}}
+        for plain, run in zip(none, some, strict=True)
+    ]
     return rise(moved, length, home)
 
 
@@ -68,7 +75,12 @@ CLAIMS = (
         "Small models with rope under YaRN at 2, 4, 8 and 16 times the trained length, without training and after a little at 16 times. A "
         "checkpoint at twice its trained length, without training.",
         (
-            core("real zero, 2 times", "at least", HURTS, "the rise of a checkpoint's loss at 2 times without training, as a share,"),
+            core(
+                "real zero, 2 times",
+                "at least",
+                HURTS,
+                "the rise of a checkpoint's loss at 2 times without training, as a share,",
+            ),
             core("zero, 2 times", "at least", HURTS, "the rise of the loss at 2 times without training, as a share,"),
             core("tuned, 4 times", "at most", HURTS, "the rise of the loss at 4 times after training, as a share,"),
             core("tuned, 8 times", "at least", HURTS, "the rise of the loss at 8 times after training, as a share,"),
@@ -85,7 +97,12 @@ CLAIMS = (
         "Small models with rope under NTK-aware scaling: without training at 64 times the trained length, and after a little training at 16 times. A "
         "checkpoint at twice its trained length, without training.",
         (
-            core("real zero, 2 times", "at most", HURTS, "the rise of a checkpoint's loss at 2 times without training, as a share,"),
+            core(
+                "real zero, 2 times",
+                "at most",
+                HURTS,
+                "the rise of a checkpoint's loss at 2 times without training, as a share,",
+            ),
             core("zero", "at most", HURTS, "the rise of the loss at 64 times without training, as a share,"),
             core("tuned", "at most", HURTS, "the rise of the loss at 16 times after training, as a share,"),
         ),

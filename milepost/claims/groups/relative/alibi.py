@@ -63,7 +63,11 @@ def infinite_found() -> Found:
         "lines", "Logarithm of the weight, most far-sighted of 8 heads", "distance", "ln(weight / weight at 0)", distances,
         {"alibi": bias.tolist()}, log_x=True, mark=-SMALLEST,
     )  # fmt: skip
-    return Found({"left": float(bias[-1])}, (figure,), (f"equal keys get a weight that float32 still holds up to distance {reach:.0f}",))
+    return Found(
+        {"left": float(bias[-1])},
+        (figure,),
+        (f"equal keys get a weight that float32 still holds up to distance {reach:.0f}",),
+    )
 
 
 CLAIMS = (
@@ -106,7 +110,12 @@ CLAIMS = (
         "recall a value are asked at 8 times the trained length for a pair at the beginning of the text.",
         (
             core("left", "at least", -SMALLEST, "the logarithm of that weight, which float32 can't hold below that,"),
-            core("far recall", "at least", 0.5, "the share of right answers from the beginning of 8 times the trained length"),
+            core(
+                "far recall",
+                "at least",
+                0.5,
+                "the share of right answers from the beginning of 8 times the trained length",
+            ),
         ),
         exact=infinite_found,
         trained=far_recall_found,

@@ -31,7 +31,10 @@ def cost_found(lab: Lab) -> Found:
     for name in RECALL.encodings:
         runs = lab.runs(RECALL, name)
         length = runs[0]["trained_length"]
-        found |= {f"{name}, {word}": accuracy(runs, "recall", length, depth) for word, depth in (("far", BEGINNING), ("near", END))}
+        found |= {
+            f"{name}, {word}": accuracy(runs, "recall", length, depth)
+            for word, depth in (("far", BEGINNING), ("near", END))
+        }
     rope, alibi = found["rope, far"], found["alibi, far"]
     behind = Number(rope.value - alibi.value, rope.sides[0] - alibi.sides[1], rope.sides[1] - alibi.sides[0], rope.over)
     numbers = {"rope near": found["rope, near"], "alibi near": found["alibi, near"], "behind": behind}
@@ -59,9 +62,14 @@ def distribution_found(lab: Lab) -> Found:
     shares = []
     for run in lab.runs(ALIBI, "alibi"):
         for head in run["attention"][-1]["heads"]:
-            shares.append(sum(share for start, share in zip(head["edges"], head["distance"], strict=False) if start >= near))
+            shares.append(
+                sum(share for start, share in zip(head["edges"], head["distance"], strict=False) if start >= near)
+            )
     heads = [f"{head['layer']}, {head['head']}" for head in lab.runs(ALIBI, "alibi")[0]["attention"][0]["heads"]]
-    lines = {f"{n} tokens": [float(np.mean([o[k][h] for o in found])) for h in range(len(heads))] for k, n in enumerate((near, far))}
+    lines = {
+        f"{n} tokens": [float(np.mean([o[k][h] for o in found])) for h in range(len(heads))]
+        for k, n in enumerate((near, far))
+    }
     figure = Figure("points", "Entropy of attention, by layer and head", "layer, head", "nats", heads, lines)
     most = f"from {min(shares):.1%} to {max(shares):.1%}"
     note = f"at {far} tokens heads give {most} of their attention to keys more than {near} tokens back, which training had not"
@@ -78,7 +86,9 @@ def far_recall_found(lab: Lab) -> Found:
         "near, 8 times": accuracy(runs, "recall", 8 * length, END),
         "far, 8 times": accuracy(runs, "recall", 8 * length, BEGINNING),
     }
-    return Found({"far recall": found["far, 8 times"]}, (points("recall with alibi: right answers", "share", found, 0.5),))
+    return Found(
+        {"far recall": found["far, 8 times"]}, (points("recall with alibi: right answers", "share", found, 0.5),)
+    )
 
 
 CLAIMS = (

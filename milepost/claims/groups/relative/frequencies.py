@@ -32,7 +32,15 @@ def base_found() -> Found:
     fastest = [max(s.frequencies) for s in spectra]
     figures = (
         Figure("lines", "Longest wavelength", "base", "tokens", BASES, {"longest": longest}, log_x=True, log_y=True),
-        Figure("lines", "Turn from one token to the next", "base", "radians", BASES, {"mean of pairs": step, "fastest pair": fastest}, log_x=True),
+        Figure(
+            "lines",
+            "Turn from one token to the next",
+            "base",
+            "radians",
+            BASES,
+            {"mean of pairs": step, "fastest pair": fastest},
+            log_x=True,
+        ),
     )
     ratios = {
         "longest": min(b / a for a, b in pairwise(longest)), "step": max(b / a for a, b in pairwise(step)), "fastest": max(b / a for a, b in pairwise(fastest)),
@@ -45,7 +53,10 @@ def bases_found(lab: Lab) -> Found:
     runs = {name: lab.runs(TRIED, name) for name in TRIED.encodings}
     small, _, large = runs.values()
     home = small[0]["trained_length"]
-    return Found({"far": gap(small, large, 8 * home), "home": gap(small, large, home)}, (by_length("Loss of the same tokens", runs),))
+    return Found(
+        {"far": gap(small, large, 8 * home), "home": gap(small, large, home)},
+        (by_length("Loss of the same tokens", runs),),
+    )
 
 
 def wrap_found() -> Found:
@@ -90,7 +101,12 @@ CLAIMS = (
             core("longest", "at least", 1.01, "the smallest growth of the longest wavelength"),
             core("step", "at most", 0.99, "the largest growth of the mean turn between neighbours"),
             limit("fastest", "at most", 0.99, "the largest growth of the fastest pair's turn between neighbours"),
-            limit("far", "at most", 0.0, "what the largest base loses more than the smallest at 8 times the trained length, in nats,"),
+            limit(
+                "far",
+                "at most",
+                0.0,
+                "what the largest base loses more than the smallest at 8 times the trained length, in nats,",
+            ),
             limit("home", "at least", 0.0, "what it loses more at the trained length"),
         ),
         exact=base_found,

@@ -25,7 +25,10 @@ def shared_found(lab: Lab) -> Found:
     for own, shared in FAMILIES.items():
         a, b = lab.runs(SHARED, own), lab.runs(SHARED, shared)
         each[own] = gap(a, b, a[0]["trained_length"])
-    return Found({"most": most(each.values()), "least": least(each.values())}, (points("What sharing over heads costs", "nats a token", each, 0.0),))
+    return Found(
+        {"most": most(each.values()), "least": least(each.values())},
+        (points("What sharing over heads costs", "nats a token", each, 0.0),),
+    )
 
 
 def kinds_found(lab: Lab) -> Found:
@@ -34,11 +37,18 @@ def kinds_found(lab: Lab) -> Found:
     plain = min(run["parameters"] for some in runs.values() for run in some)
     rise = {name: rises(some)["8 times"] for name, some in runs.items()}
     bucket, smooth = (least(rise[name] for name in names) for names in (BUCKETS, SMOOTH))
-    ahead = Number(bucket.value - smooth.value, bucket.sides[0] - smooth.sides[1], bucket.sides[1] - smooth.sides[0], bucket.over)
+    ahead = Number(
+        bucket.value - smooth.value, bucket.sides[0] - smooth.sides[1], bucket.sides[1] - smooth.sides[0], bucket.over
+    )
     sizes = {name: some[0]["parameters"] for name, some in runs.items()}
-    note = "parameters of whole models beyond the smallest: " + ", ".join(f"{name} {size - plain}" for name, size in sizes.items())
+    note = "parameters of whole models beyond the smallest: " + ", ".join(
+        f"{name} {size - plain}" for name, size in sizes.items()
+    )
     fewer = float(min(sizes[name] for name in SMOOTH) - min(sizes[name] for name in BUCKETS))
-    figures = (points("Rise of the loss at 8 times the trained length", "share", rise, HURTS), by_length("Loss of the same tokens", runs))
+    figures = (
+        points("Rise of the loss at 8 times the trained length", "share", rise, HURTS),
+        by_length("Loss of the same tokens", runs),
+    )
     return Found({"ahead": ahead, "fewer": fewer}, figures, (note,))
 
 
@@ -71,7 +81,12 @@ CLAIMS = (
         "Small models with t5 and shaw against kerple and fire: parameters, and the rise of the loss at 8 times the trained length, the better of each kind.",
         (
             core("fewer", "at most", 0.0, "the parameters of the smaller function less those of the smaller table"),
-            core("ahead", "at least", 0.0, "the rise of the loss of the better table less that of the better function, as shares,"),
+            core(
+                "ahead",
+                "at least",
+                0.0,
+                "the rise of the loss of the better table less that of the better function, as shares,",
+            ),
         ),
         trained=kinds_found,
         needs=(KINDS,),

@@ -47,7 +47,11 @@ def falls_found(lab: Lab) -> Found:
     falls = np.array([fall(scores, len(NEAR)) for scores in by_model])  # seeds x heads
     number = shares([float(v) for v in (falls > 0).mean(1)], falls.size, "heads")
     steepest, flattest = int(falls[0].argmax()), int(falls[0].argmin())
-    lines = {"mean of all": by_model[0].mean(0), "head that falls most": by_model[0][steepest], "head that falls least": by_model[0][flattest]}
+    lines = {
+        "mean of all": by_model[0].mean(0),
+        "head that falls most": by_model[0][steepest],
+        "head that falls least": by_model[0][flattest],
+    }
     figure = Figure(
         "lines", "Mean scores of trained heads by distance, first seed", "distance", "score / sqrt(D)", [*NEAR, *far],
         {name: [float(v) for v in line] for name, line in lines.items()}, log_x=True,
@@ -76,7 +80,10 @@ def fall(scores: Numbers, near: int) -> Numbers:
 
 def bands_found(lab: Lab) -> Found:
     """How many octaves trained heads cover, by their number."""
-    covered = {n: np.array([_octaves(model, _windows(lab, model.shape.length)) for model in lab.models(need, "alibi")]) for n, need in BANDS.items()}
+    covered = {
+        n: np.array([_octaves(model, _windows(lab, model.shape.length)) for model in lab.models(need, "alibi")])
+        for n, need in BANDS.items()
+    }
     numbers = {n: _over_texts(values) for n, values in covered.items()}
     most, least = max(BANDS), min(BANDS)
     figure = Figure(
@@ -84,7 +91,11 @@ def bands_found(lab: Lab) -> Found:
         {"trained": [one.value for one in numbers.values()]}, {"trained": [one.sides[0] for one in numbers.values()]},
         {"trained": [one.sides[1] for one in numbers.values()]}, log_x=True,
     )  # fmt: skip
-    lost = [f"{n} heads {mean_loss(runs, runs[0]['trained_length']).value:.4f}" for n, need in BANDS.items() if (runs := lab.runs(need, "alibi"))]
+    lost = [
+        f"{n} heads {mean_loss(runs, runs[0]['trained_length']).value:.4f}"
+        for n, need in BANDS.items()
+        if (runs := lab.runs(need, "alibi"))
+    ]
     note = f"loss at the trained length, nats a token: {', '.join(lost)}"
     return Found({"trained": _over_texts(covered[most] - covered[least])}, (figure,), (note,))
 
@@ -95,7 +106,9 @@ def _octaves(model: Decoder, windows: Tensor) -> list[float]:
     for window in windows:
         with torch.no_grad():
             looks = model.looks(window[None])
-        found.append(octaves([head for layer, (q, k, enc) in enumerate(looks) for head in statistics(q, k, enc, layer)]))
+        found.append(
+            octaves([head for layer, (q, k, enc) in enumerate(looks) for head in statistics(q, k, enc, layer)])
+        )
     return found
 
 

@@ -27,7 +27,9 @@ class Stopped(Scaling):
     last: int
 
     def __call__(self, plain: Spectrum) -> Spectrum:
-        return replace(plain, frequencies=tuple(0.0 if self.first <= i < self.last else w for i, w in enumerate(plain.frequencies)))
+        return replace(
+            plain, frequencies=tuple(0.0 if self.first <= i < self.last else w for i, w in enumerate(plain.frequencies))
+        )
 
 
 def answers(models: list[Decoder], task: str, stop: tuple[float, float] | None) -> Number:
@@ -72,8 +74,18 @@ CLAIMS = (
         (
             control("near learned", "at least", 0.9, "the share of right near answers as trained"),
             control("far learned", "at least", 0.9, "the share of right far answers as trained"),
-            core("near", "at least", 0.0, "the share of near answers that stopping fast pairs costs more than stopping slow ones"),
-            core("far", "at least", 0.0, "the share of far answers that stopping slow pairs costs more than stopping fast ones"),
+            core(
+                "near",
+                "at least",
+                0.0,
+                "the share of near answers that stopping fast pairs costs more than stopping slow ones",
+            ),
+            core(
+                "far",
+                "at least",
+                0.0,
+                "the share of far answers that stopping slow pairs costs more than stopping fast ones",
+            ),
         ),
         trained=scales_found,
         needs=(NEAR, FAR),

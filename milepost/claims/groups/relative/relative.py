@@ -50,13 +50,19 @@ def shift_found() -> Found:
     moved = [name for name, change in relative.items() if change > budget(FAR)]
     still = [name for name, change in absolute.items() if change <= 1e-6]
     names = [*relative, *absolute]
-    drawn = {kind: [max(mine[n], 1e-17) if n in mine else None for n in names] for kind, mine in found.items()}  # a logarithm of 0 can't be drawn
+    drawn = {
+        kind: [max(mine[n], 1e-17) if n in mine else None for n in names] for kind, mine in found.items()
+    }  # a logarithm of 0 can't be drawn
     figure = Figure(
         "points", "Change of outputs when all positions move", "", "largest change", names, drawn, log_y=True, mark=budget(FAR),
     )  # fmt: skip
     notes = [f"relative, and yet moved: {', '.join(moved)}"] if moved else []
     notes += [f"absolute, and not moved: {', '.join(still)}"] if still else []
-    numbers = {"typical": median(relative.values()), "relative": max(relative.values()), "absolute": min(absolute.values())}
+    numbers = {
+        "typical": median(relative.values()),
+        "relative": max(relative.values()),
+        "absolute": min(absolute.values()),
+    }
     return Found(numbers, (figure,), tuple(notes))
 
 
@@ -70,7 +76,10 @@ def t5_found() -> Found:
     figure = Figure(
         "lines", "Bucket by distance", "distance", "bucket", shown, {"t5": enc.bucket(torch.tensor(shown)).tolist()}, log_x=True, mark=float(enc.buckets - 1),
     )  # fmt: skip
-    return Found({"far": float(len(set(far.tolist()))), "near": float(len(set(bucket[distance < enc.max_distance].tolist())))}, (figure,))
+    return Found(
+        {"far": float(len(set(far.tolist()))), "near": float(len(set(bucket[distance < enc.max_distance].tolist())))},
+        (figure,),
+    )
 
 
 CLAIMS = (

@@ -50,14 +50,24 @@ def pairs_found() -> Found:
     neighbours, halves = RoPE(HEAD, pairing="interleaved"), RoPE(HEAD)
     place = 1000
     noted = split_as_in_the_notes(q, place * halves.inv_freq)
-    off = {"adjacent pairs": largest(noted - turned(q, place, neighbours)), "halves": largest(noted - turned(q, place, halves))}
+    off = {
+        "adjacent pairs": largest(noted - turned(q, place, neighbours)),
+        "halves": largest(noted - turned(q, place, halves)),
+    }
     to = permutation(HEAD, to="interleaved")
     off["halves, channels reordered"] = largest(noted[:, to] - turned(q[:, to], place, neighbours))
     at = torch.tensor([place])
     mixed = (halves.query(q[None, :, None], at)[0, :, 0] * turned(k, place, neighbours)).sum(-1)
     off["query by halves, key by neighbours: scores"] = largest(mixed - (q * k).sum(-1))
     figure = Figure(
-        "points", "The notes' code against", "", "largest difference", list(off), {"difference": list(off.values())}, log_y=True, mark=budget(place)
+        "points",
+        "The notes' code against",
+        "",
+        "largest difference",
+        list(off),
+        {"difference": list(off.values())},
+        log_y=True,
+        mark=budget(place),
     )
     notes = (
         f"from the rotation of channel i with i + d/2 it differs by {off['halves']:.2g}; with its channels reordered, from that of adjacent ones by "
@@ -127,8 +137,18 @@ CLAIMS = (
         "with itself moved by up to 917,503, and the signs of its weights are looked at.",
         (
             control("plain", "at most", 0.0, "the share of weights below zero without rotation"),
-            core("moved", "at most", 64 * budget(FAR), "the largest change of the numerator when all positions move, as a share,"),
-            limit("negative", "at most", 0.0, "the share of weights below zero with rotation, which no denominator of positive numbers norms,"),
+            core(
+                "moved",
+                "at most",
+                64 * budget(FAR),
+                "the largest change of the numerator when all positions move, as a share,",
+            ),
+            limit(
+                "negative",
+                "at most",
+                0.0,
+                "the share of weights below zero with rotation, which no denominator of positive numbers norms,",
+            ),
         ),
         exact=linear_attention_found,
     ),

@@ -76,7 +76,15 @@ def norm_found() -> Found:
     places = [0, 1, 255, 4096, *PLACES, FAR]
     changes = [largest(turned(q, p).norm(dim=-1) - 1) for p in places]
     moved = min(largest(turned(q, p) - q) for p in places[1:])
-    figure = Figure("lines", "Norms after rotation", "place + 1", "largest change of a norm of 1", [p + 1 for p in places], {"rope": changes}, log_x=True)
+    figure = Figure(
+        "lines",
+        "Norms after rotation",
+        "place + 1",
+        "largest change of a norm of 1",
+        [p + 1 for p in places],
+        {"rope": changes},
+        log_x=True,
+    )
     return Found({"change": max(changes), "moved": moved}, (figure,))
 
 
@@ -171,7 +179,14 @@ CLAIMS = (
         "旋转只取决于绝对距离 |j - i|。",
         "002 §二",
         "Scores of 32 random q and k of norm 1 with the key before and as far after the query, in float64.",
-        (core("change", "at most", budget(131071), "the largest change of a score when the key stands as far on the other side"),),
+        (
+            core(
+                "change",
+                "at most",
+                budget(131071),
+                "the largest change of a score when the key stands as far on the other side",
+            ),
+        ),
         exact=absolute_found,
     ),
 )
