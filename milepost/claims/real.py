@@ -23,7 +23,7 @@ from milepost.claims.rule import Number
 from milepost.measure.intervals import mean
 from milepost.measure.losses import same_targets
 from milepost.measure.results import write_json
-from milepost.rope.spec import Rope, RopeSpec
+from milepost.rope.spec import LayerRope, RopeSpec
 from milepost.scaling.yarn import YaRN
 
 TIMES, WINDOWS = 2, 4
@@ -128,7 +128,7 @@ class Real:
         return self._mean((self.losses(method, self.target) - plain) / plain.mean())
 
 
-def _cold(rope: Rope | None) -> Rope | None:
+def _cold(rope: LayerRope | None) -> LayerRope | None:
     """The same without a temperature."""
     if rope is None or not isinstance(rope.scaling, YaRN):
         return rope

@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from milepost.rope.config.keys import ConfigError, short
-from milepost.rope.spec import Rope, RopeSpec
+from milepost.rope.spec import LayerRope, RopeSpec
 
 if TYPE_CHECKING:
     from milepost.rope.engines.written import Written
 
-__all__ = ["ENGINES", "ConfigError", "Rope", "RopeSpec", "as_read_by", "export", "read"]
+__all__ = ["ENGINES", "ConfigError", "LayerRope", "RopeSpec", "as_read_by", "export", "read"]
 
 ENGINES: dict[str, str] = {
     "transformers": "transformers",

@@ -17,7 +17,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from milepost.rope import Rope, RopeSpec
+from milepost.rope import LayerRope, RopeSpec
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def analyse(spec: RopeSpec, target: int | None = None) -> list[Analysis]:
     return [_of(kind, rope, spec, length) for kind, rope in spec.ropes().items()]
 
 
-def _of(kind: str, rope: Rope, spec: RopeSpec, target: int) -> Analysis:
+def _of(kind: str, rope: LayerRope, spec: RopeSpec, target: int) -> Analysis:
     trained = spec.trained or rope.trained or 1
     before, after = rope.plain(), rope.spectrum(target)
     slack = 1e-9  # of rounding: what a scaling brings back exactly to the trained range is in it

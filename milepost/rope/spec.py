@@ -4,7 +4,7 @@
     spec.layer(5).encoding()                          # the RoPE of layer 5, ready to use
     spec.extended(131072, "yarn")                     # the same model for a longer context
 
-Models differ by kind of layer (full and sliding attention, layers without rotation), so a spec has a `Rope` for each kind.
+Models differ by kind of layer (full and sliding attention, layers without rotation), so a spec has a `LayerRope` for each kind.
 Three lengths are kept apart:
 
     trained   what the model was trained for, before any scaling
@@ -32,7 +32,7 @@ METHODS = ("base", "linear", "ntk", "ntk_by_parts", "dynamic", "yarn", "llama3")
 
 
 @dataclass(frozen=True)
-class Rope:
+class LayerRope:
     """The rotation of one kind of layer: ``rotary`` of ``head_dim`` channels.
 
     ``softmax`` is what the model multiplies its softmax scale by, besides the scaling's temperature (DeepSeek). ``sections`` are
@@ -117,7 +117,7 @@ class RopeSpec:
     ``sources`` says where each value came from, ``notes`` what its reader should know.
     """
 
-    kinds: tuple[tuple[str, Rope | None], ...]
+    kinds: tuple[tuple[str, LayerRope | None], ...]
     layers: tuple[str, ...] = ()
     trained: int | None = None
     served: int | None = None
@@ -163,17 +163,17 @@ class RopeSpec:
         """How it looks in a notebook."""
         return str(importlib.import_module("milepost.notebook").spec(self))
 
-    def ropes(self) -> dict[str, Rope]:
+    def ropes(self) -> dict[str, LayerRope]:
         """The kinds that rotate."""
         return {name: rope for name, rope in self.kinds if rope is not None}
 
     @property
-    def main(self) -> Rope:
+    def main(self) -> LayerRope:
         """The rope of the layers that see farthest: full attention where there are kinds."""
         ropes = self.ropes()
         return ropes.get("full_attention") or next(iter(ropes.values()))
 
-    def layer(self, number: int) -> Rope | None:
+    def layer(self, number: int) -> LayerRope | None:
         """The rope of one layer; None where it does not rotate."""
         kinds = dict(self.kinds)
         if not self.layers:
@@ -216,7 +216,7 @@ class RopeSpec:
         )
 
 
-def _stretched(rope: Rope, trained: int, length: int, method: str) -> Rope:
+def _stretched(rope: LayerRope, trained: int, length: int, method: str) -> LayerRope:
     from milepost.scaling.dynamic import Dynamic
     from milepost.scaling.larger_base import LargerBase
     from milepost.scaling.linear import Linear

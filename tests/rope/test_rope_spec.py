@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from milepost import RopeSpec
-from milepost.rope import Rope
+from milepost.rope import LayerRope
 from milepost.rope.engines.parity import differences
 from milepost.scaling.linear import Linear
 from milepost.scaling.ntk import NTK
@@ -129,11 +129,11 @@ def test_a_spec_is_a_value_and_plain_data():
 )
 def test_a_rope_refuses_sizes_that_do_not_fit(given, words):
     with pytest.raises(ValueError, match=words):
-        Rope(**{"head_dim": 64, "base": 1e4, "rotary": 64, **given})
+        LayerRope(**{"head_dim": 64, "base": 1e4, "rotary": 64, **given})
 
 
 def test_a_spec_refuses_kinds_that_are_not_there():
-    rope = Rope(64, 1e4, 64)
+    rope = LayerRope(64, 1e4, 64)
     with pytest.raises(ValueError, match="at least one kind of layer that rotates"):
         RopeSpec((("all", None),))
     with pytest.raises(ValueError, match="the kinds are"):
@@ -142,7 +142,7 @@ def test_a_spec_refuses_kinds_that_are_not_there():
 
 def made(scaling=None, **more):
     return RopeSpec(
-        (("all", Rope(**{"head_dim": 64, "base": 1e4, "rotary": 64, "scaling": scaling, **more})),),
+        (("all", LayerRope(**{"head_dim": 64, "base": 1e4, "rotary": 64, "scaling": scaling, **more})),),
         ("all",) * 2,
         4096,
         4096,

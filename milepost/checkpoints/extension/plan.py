@@ -21,7 +21,7 @@ from milepost.rope.analysis import analyse
 from milepost.rope.config.keys import ConfigError
 from milepost.rope.engines import transformers as dialect
 from milepost.rope.engines.written import Refused
-from milepost.rope.spec import METHODS, Rope, RopeSpec
+from milepost.rope.spec import METHODS, LayerRope, RopeSpec
 from milepost.scaling.larger_base import LargerBase
 from milepost.scaling.linear import Linear
 from milepost.scaling.longrope import LongRoPE
@@ -145,7 +145,7 @@ def _stretched(plain: RopeSpec, factor: float, method: str, target: int) -> tupl
     return replace(made, kinds=lists), [note] if lists != made.kinds else []
 
 
-def _as_longrope(rope: Rope, trained: int, factor: float) -> Rope:
+def _as_longrope(rope: LayerRope, trained: int, factor: float) -> LayerRope:
     """The same frequencies and temperature, as a factor for each pair. A larger base needs no rope type at all."""
     if rope.scaling is None or isinstance(rope.scaling, LargerBase | NTK):
         return rope

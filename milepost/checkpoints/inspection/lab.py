@@ -19,7 +19,7 @@ from milepost.checkpoints.inspection.rope import FULL
 from milepost.checkpoints.inspection.rope import layer as rope_layer
 from milepost.encodings import NAMES, SPACE
 from milepost.encodings.catalogue import page
-from milepost.rope import Rope, RopeSpec
+from milepost.rope import LayerRope, RopeSpec
 from milepost.rope.config.keys import ConfigError, Keys, short
 
 PLACES = {"embed": EMBEDDING, "query": ROTATED, "key": ROTATED, "bias": LOGITS, "rescore": CONTENT, "output": CONTENT}
@@ -107,7 +107,7 @@ def _table(call: Call, length: int, width: int, tensors: Mapping[str, Held]) -> 
     return Table(usable + offset, usable, offset, width, held[0].name if len(held) == 1 else None, source="encodings")
 
 
-def _layer(number: int, calls: list[Call], rope: Rope | None, heads: int, length: int) -> Layer:
+def _layer(number: int, calls: list[Call], rope: LayerRope | None, heads: int, length: int) -> Layer:
     """The terms of one layer in one row; what only embeds is no part of it."""
     inside = [
         call
@@ -130,7 +130,7 @@ def _layer(number: int, calls: list[Call], rope: Rope | None, heads: int, length
     return made
 
 
-def _spec(ropes: list[Rope | None], trained: int) -> RopeSpec | None:
+def _spec(ropes: list[LayerRope | None], trained: int) -> RopeSpec | None:
     """One kind where all layers turn alike, else a kind for each rotation."""
     different = list(dict.fromkeys(ropes))
     if not any(different):
@@ -149,7 +149,7 @@ def _spec(ropes: list[Rope | None], trained: int) -> RopeSpec | None:
     )
 
 
-def _rope(call: Call, head_dim: int) -> Rope:
+def _rope(call: Call, head_dim: int) -> LayerRope:
     given = dict(call.given)
     if given.get("partial", "prefix") != "prefix":
         raise ConfigError(
@@ -160,7 +160,7 @@ def _rope(call: Call, head_dim: int) -> Rope:
     rotary = given.get("rotary")
     try:
         made = None if stretch is None else _scaling(stretch)
-        return Rope(
+        return LayerRope(
             size,
             float(given.get("base", 10000.0)),
             size if rotary is None else int(rotary),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from milepost.checkpoints.inspection.parts import ROTATED, Layer, Length, Positions
-from milepost.rope import Rope, RopeSpec
+from milepost.rope import LayerRope, RopeSpec
 from milepost.rope.config.keys import Keys
 from milepost.rope.config.layer_kinds import DO_NOT
 
@@ -46,7 +46,7 @@ def _source(spec: RopeSpec, name: str) -> str:
     return next(filter(None, said), "")
 
 
-def layer(number: int, kind: str, rope: Rope | None, window: int | None, length: int | None) -> Layer:
+def layer(number: int, kind: str, rope: LayerRope | None, window: int | None, length: int | None) -> Layer:
     """One layer; its temperature is for a text of ``length`` tokens, where that matters."""
     if rope is None:
         return Layer(

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from milepost.rope.config.keys import ConfigError, short
-from milepost.rope.spec import Rope, RopeSpec
+from milepost.rope.spec import LayerRope, RopeSpec
 from milepost.rotation import Pairing, permutation
 
 FLOATS = ("F64", "F32", "F16", "BF16")
@@ -181,7 +181,7 @@ def plan(config: Any, spec: RopeSpec, tensors: Mapping[str, Held]) -> dict[str, 
     return found
 
 
-def layers(config: Any, spec: RopeSpec) -> list[Rope | None]:
+def layers(config: Any, spec: RopeSpec) -> list[LayerRope | None]:
     """The rope of each layer; None where it does not rotate."""
     count: int = config.num_hidden_layers
     if spec.layers and len(spec.layers) != count:
@@ -206,7 +206,7 @@ def _check_plain(name: str, held: Held, rest: str, module: str) -> None:
 
 
 def _turn(
-    name: str, held: Held, rest: str, letters: str | None, norm: str | None, heads: Mapping[str, str], rope: Rope
+    name: str, held: Held, rest: str, letters: str | None, norm: str | None, heads: Mapping[str, str], rope: LayerRope
 ) -> Turn:
     """How one tensor moves, its shape checked."""
     if letters is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from milepost.rope.spec import Rope, RopeSpec
+from milepost.rope.spec import LayerRope, RopeSpec
 from milepost.spectrum import geometric
 
 
@@ -25,7 +25,7 @@ class Live:
         return other.shape == self.w.shape and bool(((self.w - other).abs() * self.low <= 2 * self.may).all())
 
 
-def why_frequencies(live: Live, rope: Rope, spec: RopeSpec, length: int) -> str:
+def why_frequencies(live: Live, rope: LayerRope, spec: RopeSpec, length: int) -> str:
     """What the measured frequencies are instead."""
     w = live.w
     if not bool(torch.isfinite(w).all()):
@@ -57,7 +57,7 @@ def why_frequencies(live: Live, rope: Rope, spec: RopeSpec, length: int) -> str:
     return "they are neither those of another base nor without the scaling: was the config changed after the model was built?"
 
 
-def _base(live: Live, rope: Rope) -> float | None:
+def _base(live: Live, rope: LayerRope) -> float | None:
     """The base whose plain frequencies, scaled as the config asks or not, are the measured ones."""
     pairs = len(live.w)
     if pairs < 2 or not bool((live.w > 0).all()) or rope.rotary != 2 * pairs:

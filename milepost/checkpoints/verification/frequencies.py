@@ -28,7 +28,7 @@ from torch import Tensor
 from milepost.checkpoints.model.probe import Case, Check, judged, kept
 from milepost.checkpoints.verification.causes import Live, why_frequencies, why_position, why_temperature
 from milepost.checkpoints.verification.watch import EXPLAINED, Turn, cached_keys, measure, watched
-from milepost.rope.spec import Rope, RopeSpec
+from milepost.rope.spec import LayerRope, RopeSpec
 
 ROWS = 4
 """Texts that are read at once, so that each pair is measured on several heads even where a layer has one."""
@@ -84,7 +84,7 @@ class Seen:
 
     layer: int
     side: int
-    rope: Rope
+    rope: LayerRope
     turn: Turn
     pos: Tensor
     length: int
@@ -419,7 +419,7 @@ def _at(s: Seen) -> str:
     return f"layer {s.layer}"
 
 
-def _scaling(rope: Rope) -> str:
+def _scaling(rope: LayerRope) -> str:
     text = "no scaling" if rope.scaling is None else repr(rope.scaling)
     return text if len(text) <= 90 else text[:87] + "..."
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from milepost.rope.spec import Rope
+from milepost.rope.spec import LayerRope
 from milepost.rotation import Pairing, pairs_of
 
 Calls = list[tuple[Tensor, Tensor]]
@@ -141,7 +141,7 @@ def measure(
     given: Tensor,
     got: Tensor,
     tokens: int,
-    rope: Rope,
+    rope: LayerRope,
     *,
     alike: bool = True,
     way: tuple[Pairing, Pairing] | None = None,

@@ -16,7 +16,7 @@ from milepost.explore.controls import slider
 from milepost.explore.shown import Shown
 from milepost.explore.words import Words
 from milepost.report.figure import Dial, Figure, Mark
-from milepost.rope import Rope, RopeSpec
+from milepost.rope import LayerRope, RopeSpec
 from milepost.rope.analysis import analyse
 
 ENCODINGS = ("rope",)
@@ -25,12 +25,12 @@ MOST = 64
 """Dials that are drawn; with more pairs, every so many-th."""
 
 
-def rope_of(enc: Encoding) -> Rope:
+def rope_of(enc: Encoding) -> LayerRope:
     """What analysis wants to know of a RoPE."""
     if not isinstance(enc, RoPE) or enc.partial != "prefix":
         raise ValueError(f"this view shows the pairs of one rope (with partial='prefix'), got {enc!r}; choose rope")
     assert enc.head_dim is not None
-    return Rope(enc.head_dim, enc.base, enc.rotary or enc.head_dim, enc.pairing, enc.scaling)
+    return LayerRope(enc.head_dim, enc.base, enc.rotary or enc.head_dim, enc.pairing, enc.scaling)
 
 
 def spec_of(enc: Encoding, trained: int) -> RopeSpec:

@@ -10,7 +10,7 @@ from milepost.rope.config.families import FAMILIES, NOT_HELD, NOT_ROTARY, Family
 from milepost.rope.config.keys import ConfigError, Keys, short
 from milepost.rope.config.layer_kinds import DO_NOT, layer_kinds
 from milepost.rope.config.read_rope import Model, read_rope
-from milepost.rope.spec import Rope, RopeSpec
+from milepost.rope.spec import LayerRope, RopeSpec
 from milepost.scaling.longrope import LongRoPE
 from milepost.scaling.yarn import YaRN
 
@@ -29,7 +29,7 @@ WORDS = ("rope", "rotary", "yarn", "ntk")
 def read(config: Mapping[str, Any], *, allow_unknown: bool = False) -> RopeSpec:
     """What transformers makes of a config."""
     said = parse(config, allow_unknown=allow_unknown)
-    kinds: list[tuple[str, Rope | None]] = []
+    kinds: list[tuple[str, LayerRope | None]] = []
     notes = list(said.notes)
     for kind, found in said.kinds:
         if found is None:
@@ -53,7 +53,7 @@ def read(config: Mapping[str, Any], *, allow_unknown: bool = False) -> RopeSpec:
     return _checked(replace(said, kinds=tuple(kinds), notes=tuple(notes)))
 
 
-def _whole(said: RopeSpec, kind: str, rope: Rope, allow_unknown: bool, notes: list[str]) -> Rope:
+def _whole(said: RopeSpec, kind: str, rope: LayerRope, allow_unknown: bool, notes: list[str]) -> LayerRope:
     """Code that turns whole heads passes over a share; so would we, with a word."""
     family = FAMILIES.get(said.model)
     if family is None or family.turns_part or rope.rotary == rope.head_dim:
@@ -96,7 +96,7 @@ def parse(config: Mapping[str, Any], *, allow_unknown: bool = False) -> RopeSpec
     given = _dictionaries(model, listed)
     if set(given) == {"all"}:
         listed = ("all",) * (len(listed) or (0 if count is None else count.value))
-    kinds: dict[str, Rope | None] = {}
+    kinds: dict[str, LayerRope | None] = {}
     lengths: dict[str, int | None] = {}
     for kind, dictionary in given.items():
         kinds[kind] = None

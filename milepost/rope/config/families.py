@@ -37,7 +37,7 @@ class Family:
     only: tuple[str, Any] | None = None  # it turns only where this key has this value
     wide: tuple[str, str, int] | None = None  # a kind whose heads have another size: kind, key, size
     alpha: bool = False  # dynamic with alpha is a fixed base: theta * alpha^(d/(d-2))
-    note: str = ""  # what a Rope can't hold
+    note: str = ""  # what a LayerRope can't hold
 
     @property
     def turns_part(self) -> bool:

@@ -29,7 +29,7 @@ from milepost.rope.config.gguf_archs import (
 )
 from milepost.rope.config.gguf_header import WANTED, Tensor, metadata
 from milepost.rope.config.keys import ConfigError, Keys, short
-from milepost.rope.spec import Rope, RopeSpec
+from milepost.rope.spec import LayerRope, RopeSpec
 from milepost.scaling import Scaling
 from milepost.scaling.linear import Linear
 from milepost.scaling.llama3 import Llama3
@@ -72,7 +72,7 @@ def read(meta: Mapping[str, Any], *, allow_unknown: bool = False) -> RopeSpec:
     _check_names(file, allow_unknown)
     layers, kinds = _kinds(file)
     main = _rope(file)
-    ropes: dict[str, Rope | None] = {}
+    ropes: dict[str, LayerRope | None] = {}
     for kind in dict.fromkeys(layers) or (["full_attention", "sliding_attention"] if kinds is not None else ["all"]):
         still = kinds is not None and kind == kinds.still
         ropes[kind] = (
@@ -181,7 +181,7 @@ def _kinds(file: _File) -> tuple[tuple[str, ...], Kinds | None]:
     return tuple(kinds.one if (i if kinds.first else i + 1) % group == 0 else kinds.many for i in range(layers)), kinds
 
 
-def _rope(file: _File) -> Rope:
+def _rope(file: _File) -> LayerRope:
     """The rope of all layers, or of those with full attention."""
     keys, sources = file.keys, file.sources
     found = keys.number("rope.freq_base", above=1)
@@ -192,7 +192,7 @@ def _rope(file: _File) -> Rope:
     sections = _sections(file)
     scaling = _scaling(file, BASE if found is None else found.value, rotary)
     try:
-        made = Rope(
+        made = LayerRope(
             head_dim,
             BASE if found is None else found.value,
             rotary,
@@ -208,7 +208,7 @@ def _rope(file: _File) -> Rope:
     return made
 
 
-def _sliding(file: _File, main: Rope, kinds: Kinds) -> Rope:
+def _sliding(file: _File, main: LayerRope, kinds: Kinds) -> LayerRope:
     """The rope of the layers that slide."""
     keys = file.keys
     base = keys.number("rope.freq_base_swa", above=1)

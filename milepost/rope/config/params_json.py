@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from milepost.rope.config.keys import ConfigError, Found, Keys, short
-from milepost.rope.spec import Rope, RopeSpec
+from milepost.rope.spec import LayerRope, RopeSpec
 from milepost.scaling import Scaling
 from milepost.scaling.llama3 import Llama3
 from milepost.scaling.yarn import YaRN
@@ -64,7 +64,7 @@ def read(config: Mapping[str, Any], *, allow_unknown: bool = False) -> RopeSpec:
     layers = keys.whole("n_layers", most=10000)
     model = "llama" if keys.has("use_scaled_rope") or keys.has("ffn_dim_multiplier") else "mistral"
     try:
-        rope = Rope(head_dim, base.value, head_dim, "interleaved", scaling)
+        rope = LayerRope(head_dim, base.value, head_dim, "interleaved", scaling)
         rope.spectrum()
         return RopeSpec(
             (("all", rope),),

@@ -8,7 +8,7 @@ from typing import Any
 from milepost.rope.config.families import HEADS, Family
 from milepost.rope.config.keys import ConfigError, Found, Keys, agreed, short
 from milepost.rope.config.read_scaling import ORIGINAL, Read, read_scaling, rope_type_of
-from milepost.rope.spec import Rope
+from milepost.rope.spec import LayerRope
 from milepost.scaling.dynamic import Dynamic
 from milepost.scaling.linear import Linear
 from milepost.scaling.yarn import YaRN, mscale
@@ -31,7 +31,7 @@ class Model:
     allow_unknown: bool
 
 
-def read_rope(model: Model, given: Keys, kind: str) -> tuple[Rope, int | None]:
+def read_rope(model: Model, given: Keys, kind: str) -> tuple[LayerRope, int | None]:
     """The rope of one kind of layer, and the length that it was trained for; ``given`` is the dictionary that says it."""
     keys, family = model.keys, model.family
     nested = given.where.endswith(f".{kind}")
@@ -65,7 +65,7 @@ def read_rope(model: Model, given: Keys, kind: str) -> tuple[Rope, int | None]:
         )
     sections, crossed = _sections(given)
     try:
-        return Rope(head_dim, base, rotary, model.pairing, done.scaling, softmax, sections, crossed), done.trained
+        return LayerRope(head_dim, base, rotary, model.pairing, done.scaling, softmax, sections, crossed), done.trained
     except ValueError as error:
         raise ConfigError(f"{given.where or 'the config'}: {error}") from None
 

@@ -18,16 +18,16 @@ from milepost.rope.config.read_scaling import ORIGINAL
 from milepost.rope.engines.transformers import TEXT, parse, shape
 from milepost.rope.engines.write_scaling import write_scaling
 from milepost.rope.engines.written import Refused, Written, proved
-from milepost.rope.spec import Rope, RopeSpec
+from milepost.rope.spec import LayerRope, RopeSpec
 from milepost.scaling.dynamic import Dynamic
 from milepost.scaling.larger_base import LargerBase
 from milepost.scaling.longrope import LongRoPE
 from milepost.scaling.staged import Staged
 from milepost.scaling.yarn import YaRN, mscale
 
-Meaning = Callable[[Rope, Mapping[str, Any], RopeSpec, int | None], tuple[Rope, list[str]]]
+Meaning = Callable[[LayerRope, Mapping[str, Any], RopeSpec, int | None], tuple[LayerRope, list[str]]]
 """What an engine makes of a rope: from the rope and its dictionary, the whole config as it was said, and the length served; with notes."""
-Words = Callable[[Rope, RopeSpec, list[str]], dict[str, Any]]
+Words = Callable[[LayerRope, RopeSpec, list[str]], dict[str, Any]]
 """A rope as an engine's dictionary; notes are added to the list."""
 SCALINGS = ("rope_parameters", "rope_scaling")
 
@@ -39,7 +39,7 @@ def as_read(config: Mapping[str, Any], meaning: Meaning, *, served: int | None, 
     notes = [
         note for note in said.notes if "vLLM" not in note and "transformers takes" not in note
     ]  # those compare with transformers
-    kinds: list[tuple[str, Rope | None]] = []
+    kinds: list[tuple[str, LayerRope | None]] = []
     for kind, rope in said.kinds:
         if rope is None:
             kinds.append((kind, None))
@@ -96,7 +96,7 @@ def deepseek_m(yarn: YaRN) -> float:
     return (yarn.attn_factor or 1.0) * over / mscale(yarn.factor, yarn.mscale_all_dim or 0.0)
 
 
-def with_m(rope: Rope, yarn: YaRN, m: float) -> Rope:
+def with_m(rope: LayerRope, yarn: YaRN, m: float) -> LayerRope:
     """The rope with this yarn and this m. The keys that only this engine reads are gone; mscale stays where the softmax needs it."""
     clean = replace(yarn, attention_factor=None, attn_factor=None)
     if rope.softmax == 1:
@@ -123,7 +123,7 @@ def about_m(said: YaRN, m: float, unread: tuple[str, ...]) -> list[str]:
     return [f"{' and '.join(own)} {'is' if len(own) == 1 else 'are'} read otherwise: {means}"]
 
 
-def settled(engine: str, rope: Rope, spec: RopeSpec) -> Rope:
+def settled(engine: str, rope: LayerRope, spec: RopeSpec) -> LayerRope:
     """A rope for engines with one table for texts of all lengths: dynamic NTK of one length is a larger base; by the text's length, refused."""
     scaling = rope.scaling
     if scaling is None or isinstance(scaling, Staged):  # which `write_scaling` refuses
@@ -151,13 +151,13 @@ def settled(engine: str, rope: Rope, spec: RopeSpec) -> Rope:
     return rope
 
 
-def yarn_words(rope: Rope, yarn: YaRN, spec: RopeSpec, keys: Mapping[str, float]) -> dict[str, Any]:
+def yarn_words(rope: LayerRope, yarn: YaRN, spec: RopeSpec, keys: Mapping[str, float]) -> dict[str, Any]:
     """The dictionary of a yarn whose m is said by the engine's own ``keys``."""
     plain = replace(yarn, attention_factor=None, attn_factor=None, mscale=None, mscale_all_dim=None)
     return {**write_scaling(replace(rope, scaling=plain), spec)[0], **keys}
 
 
-def longrope_words(rope: Rope, longrope: LongRoPE, spec: RopeSpec) -> dict[str, Any]:
+def longrope_words(rope: LayerRope, longrope: LongRoPE, spec: RopeSpec) -> dict[str, Any]:
     """The dictionary of both lists, without what says m."""
     plain = write_scaling(replace(rope, scaling=None), spec)[0]
     return {
@@ -169,7 +169,7 @@ def longrope_words(rope: Rope, longrope: LongRoPE, spec: RopeSpec) -> dict[str, 
     }
 
 
-def other_words(rope: Rope, spec: RopeSpec, notes: list[str]) -> tuple[dict[str, Any], float]:
+def other_words(rope: LayerRope, spec: RopeSpec, notes: list[str]) -> tuple[dict[str, Any], float]:
     """The dictionary of any other scaling, and m, which is not 1 only for a longrope: a factor for each pair, without what says m."""
     said, more = write_scaling(rope, spec)
     notes += more

@@ -32,7 +32,7 @@ from typing import Any
 from milepost.rope.config.keys import ConfigError, short
 from milepost.rope.engines.parity import CLOSE
 from milepost.rope.engines.written import Refused, Written, proved
-from milepost.rope.spec import Rope, RopeSpec
+from milepost.rope.spec import LayerRope, RopeSpec
 from milepost.scaling.dynamic import Dynamic
 from milepost.scaling.larger_base import LargerBase
 from milepost.scaling.linear import Linear
@@ -82,7 +82,7 @@ def read(flags: Sequence[str] | str, on: RopeSpec) -> RopeSpec:
     return replace(on, kinds=kinds, trained=trained, served=served, notes=tuple(dict.fromkeys(notes)))
 
 
-def _checked(rope: Rope) -> Rope:
+def _checked(rope: LayerRope) -> LayerRope:
     try:
         rope.spectrum(1)
     except ValueError as error:
@@ -156,7 +156,7 @@ def _check(given: dict[str, Any]) -> None:
         raise ConfigError(f"--rope-freq-base must be above 1, got {given['--rope-freq-base']:g}")
 
 
-def _meaning(rope: Rope, given: dict[str, Any], on: RopeSpec, served: int | None, notes: list[str]) -> Rope:
+def _meaning(rope: LayerRope, given: dict[str, Any], on: RopeSpec, served: int | None, notes: list[str]) -> LayerRope:
     own = rope.scaling
     if isinstance(own, LongRoPE | Llama3 | Proportional):
         return _baked(rope, given, served, notes)
@@ -195,7 +195,7 @@ def _meaning(rope: Rope, given: dict[str, Any], on: RopeSpec, served: int | None
     return replace(rope, scaling=_yarn(_checked(rope), own, factor, given, on, notes))
 
 
-def _yarn(rope: Rope, own: Any, factor: float, given: dict[str, Any], on: RopeSpec, notes: list[str]) -> YaRN:
+def _yarn(rope: LayerRope, own: Any, factor: float, given: dict[str, Any], on: RopeSpec, notes: list[str]) -> YaRN:
     known = own if isinstance(own, YaRN) else None
     trained = int(given.get("--yarn-orig-ctx", 0)) or (known.trained if known else on.trained)
     if trained is None:
@@ -223,7 +223,7 @@ def _yarn(rope: Rope, own: Any, factor: float, given: dict[str, Any], on: RopeSp
     return made
 
 
-def _baked(rope: Rope, given: dict[str, Any], served: int | None, notes: list[str]) -> Rope:
+def _baked(rope: LayerRope, given: dict[str, Any], served: int | None, notes: list[str]) -> LayerRope:
     """A rope whose factors are in the GGUF as a tensor."""
     name = type(rope.scaling).__name__
     on_top = [f"{flag} {value}" for flag, value in given.items() if flag in SCALE]
@@ -269,7 +269,7 @@ def write(spec: RopeSpec) -> Written:
     return proved(spec, written, read(text, replace(spec, kinds=before, notes=())))
 
 
-def _flags(rope: Rope, spec: RopeSpec) -> list[str]:
+def _flags(rope: LayerRope, spec: RopeSpec) -> list[str]:
     scaling = rope.scaling
     baked = "are baked into the GGUF when it is converted; convert the model with this scaling in its config.json, and run it without rope flags"
     if isinstance(scaling, Staged):
@@ -306,7 +306,7 @@ def _flags(rope: Rope, spec: RopeSpec) -> list[str]:
     raise Refused(f"no flag says {scaling!r}: llama.cpp has linear, yarn and a larger base; export another method")
 
 
-def _yarn_flags(rope: Rope, yarn: YaRN) -> list[str]:
+def _yarn_flags(rope: LayerRope, yarn: YaRN) -> list[str]:
     default = mscale(yarn.factor)
     if rope.softmax != 1:
         raise Refused(

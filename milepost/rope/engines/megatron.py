@@ -21,7 +21,7 @@ from typing import Any
 from milepost.rope.engines.engine import deepseek_m
 from milepost.rope.engines.mlx_lm import mscale_keys
 from milepost.rope.engines.written import Refused, Written, proved
-from milepost.rope.spec import Rope, RopeSpec
+from milepost.rope.spec import LayerRope, RopeSpec
 from milepost.scaling.dynamic import Dynamic
 from milepost.scaling.larger_base import LargerBase
 from milepost.scaling.linear import Linear
@@ -55,7 +55,7 @@ def write(spec: RopeSpec) -> Written:
     return proved(spec, written, _meaning(flags, spec))
 
 
-def _whole_base(rope: Rope, base: float) -> str:
+def _whole_base(rope: LayerRope, base: float) -> str:
     if base == int(base):
         return str(int(base))
     near = round(base)
@@ -66,7 +66,7 @@ def _whole_base(rope: Rope, base: float) -> str:
     )
 
 
-def _shape(rope: Rope) -> dict[str, str]:
+def _shape(rope: LayerRope) -> dict[str, str]:
     flags = {}
     if rope.softmax != 1:
         raise Refused(
@@ -86,7 +86,7 @@ def _shape(rope: Rope) -> dict[str, str]:
     return flags
 
 
-def _scaling(rope: Rope) -> dict[str, str]:
+def _scaling(rope: LayerRope) -> dict[str, str]:
     scaling = rope.scaling
     if isinstance(scaling, Staged):
         raise Refused(
@@ -121,7 +121,7 @@ def _scaling(rope: Rope) -> dict[str, str]:
     raise Refused(f"Megatron has no flags for {type(scaling).__name__}: it has linear, llama3, yarn and a larger base")
 
 
-def _yarn(rope: Rope, yarn: YaRN) -> dict[str, str]:
+def _yarn(rope: LayerRope, yarn: YaRN) -> dict[str, str]:
     if rope.pairing != "half" or rope.rotary != rope.head_dim:
         raise Refused(
             f"Megatron's yarn turns the whole head in halves; this has {rope.rotary} of {rope.head_dim} channels, pairs {rope.pairing}"
@@ -176,7 +176,7 @@ def _meaning(flags: dict[str, str], spec: RopeSpec) -> RopeSpec:
     head = int(flags["--kv-channels"])
     sections = tuple(int(n) for n in flags["--mrope-section"].split()) if kind == "mrope" else None
     pairing: Any = "interleaved" if "--rotary-interleaved" in flags else "half"
-    rope = Rope(
+    rope = LayerRope(
         head,
         float(flags["--rotary-base"]),
         int(head * float(flags.get("--rotary-percent", "1"))),

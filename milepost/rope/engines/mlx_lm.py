@@ -27,7 +27,7 @@ from milepost.rope.config.read_scaling import ORIGINAL
 from milepost.rope.engines import engine
 from milepost.rope.engines.transformers import shape
 from milepost.rope.engines.written import Refused, Written
-from milepost.rope.spec import Rope, RopeSpec
+from milepost.rope.spec import LayerRope, RopeSpec
 from milepost.scaling.dynamic import Dynamic
 from milepost.scaling.longrope import LongRoPE
 from milepost.scaling.ntk import NTK
@@ -58,11 +58,13 @@ def read(config: Mapping[str, Any], *, allow_unknown: bool = False) -> RopeSpec:
     return replace(found, kinds=kinds, notes=tuple(notes))
 
 
-def _pairing(rope: Rope, traditional: bool) -> Any:
+def _pairing(rope: LayerRope, traditional: bool) -> Any:
     return "interleaved" if traditional and not isinstance(rope.scaling, LongRoPE) else "half"
 
 
-def _meaning(rope: Rope, given: Mapping[str, Any], said: RopeSpec, served: int | None) -> tuple[Rope, list[str]]:
+def _meaning(
+    rope: LayerRope, given: Mapping[str, Any], said: RopeSpec, served: int | None
+) -> tuple[LayerRope, list[str]]:
     scaling, notes = rope.scaling, []
     if rope.sections is not None:
         rope = replace(rope, sections=None, sections_interleaved=False)
@@ -86,7 +88,7 @@ def _meaning(rope: Rope, given: Mapping[str, Any], said: RopeSpec, served: int |
     return rope, notes
 
 
-def _yarn(rope: Rope, yarn: YaRN, given: Mapping[str, Any]) -> tuple[Rope, list[str]]:
+def _yarn(rope: LayerRope, yarn: YaRN, given: Mapping[str, Any]) -> tuple[LayerRope, list[str]]:
     notes = []
     if given and given.get("factor") is None:
         raise ConfigError(
@@ -104,12 +106,12 @@ def _yarn(rope: Rope, yarn: YaRN, given: Mapping[str, Any]) -> tuple[Rope, list[
     return engine.with_m(rope, replace(yarn, truncate=None), m), notes
 
 
-def _truncated(rope: Rope, yarn: YaRN) -> str:
+def _truncated(rope: LayerRope, yarn: YaRN) -> str:
     low, high = (pair_with(turns, rope.plain(), yarn.trained) for turns in (yarn.beta_fast, yarn.beta_slow))
     return f"the bounds {low:.4f} and {high:.4f} become {math.floor(low)} and {math.ceil(high)}"
 
 
-def _longrope(rope: Rope, scaling: LongRoPE, said: RopeSpec) -> tuple[Rope, list[str]]:
+def _longrope(rope: LayerRope, scaling: LongRoPE, said: RopeSpec) -> tuple[LayerRope, list[str]]:
     factor = max(1.0, (said.served or scaling.trained) / scaling.trained)
     made = LongRoPE(scaling.long, scaling.long, scaling.trained, factor)
     notes = []
@@ -152,7 +154,7 @@ def write(spec: RopeSpec) -> Written:
     return engine.checked(spec, written, lambda: read(config))
 
 
-def _words(rope: Rope, spec: RopeSpec, notes: list[str]) -> dict[str, Any]:
+def _words(rope: LayerRope, spec: RopeSpec, notes: list[str]) -> dict[str, Any]:
     if rope.sections is not None:
         raise Refused(
             f"mlx-lm turns all axes of M-RoPE as text, and this model has sections {list(rope.sections)}; for text alone, leave the sections out"
@@ -182,7 +184,7 @@ def _words(rope: Rope, spec: RopeSpec, notes: list[str]) -> dict[str, Any]:
     return said
 
 
-def mscale_keys(name: str, rope: Rope, yarn: YaRN) -> dict[str, float]:
+def mscale_keys(name: str, rope: LayerRope, yarn: YaRN) -> dict[str, float]:
     """mscale and mscale_all_dim that give m = g(mscale) / g(mscale_all_dim); none where g(1) / g(0) does."""
     own = {key: getattr(yarn, key) for key in ("mscale", "mscale_all_dim") if getattr(yarn, key) is not None}
     if rope.softmax != 1:  # DeepSeek, whose softmax needs them as they are

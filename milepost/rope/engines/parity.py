@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from milepost.rope.spec import Rope, RopeSpec
+from milepost.rope.spec import LayerRope, RopeSpec
 
 CLOSE = 1e-6
 """Relative difference up to which two numbers are the same: engines compute frequencies in float32."""
@@ -64,7 +64,7 @@ def differences(a: RopeSpec, b: RopeSpec, *, close: float = CLOSE) -> list[Diffe
     return found
 
 
-def _lengths(a: RopeSpec, b: RopeSpec, x: Rope, y: Rope) -> list[int | None]:
+def _lengths(a: RopeSpec, b: RopeSpec, x: LayerRope, y: LayerRope) -> list[int | None]:
     """The lengths at which to look: one is enough, unless a scaling depends on it."""
     if not any(rope.scaling is not None and rope.scaling.length_dependent for rope in (x, y)):
         return [None]
@@ -73,7 +73,7 @@ def _lengths(a: RopeSpec, b: RopeSpec, x: Rope, y: Rope) -> list[int | None]:
     return sorted({m for n in trained for m in (max(1, n - 1), n, n + 1, 2 * n, 4 * n)} | served)  # type: ignore[return-value]
 
 
-def _of_ropes(kind: str, x: Rope, y: Rope, lengths: list[int | None], close: float) -> list[Difference]:
+def _of_ropes(kind: str, x: LayerRope, y: LayerRope, lengths: list[int | None], close: float) -> list[Difference]:
     found = [
         Difference(kind, name, str(getattr(x, field)), str(getattr(y, field)))
         for name, field in (

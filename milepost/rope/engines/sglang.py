@@ -26,7 +26,7 @@ from typing import Any
 from milepost.rope.config.keys import ConfigError
 from milepost.rope.engines import engine, vllm
 from milepost.rope.engines.written import Written
-from milepost.rope.spec import Rope, RopeSpec
+from milepost.rope.spec import LayerRope, RopeSpec
 from milepost.scaling.dynamic import Dynamic
 from milepost.scaling.longrope import LongRoPE
 from milepost.scaling.ntk import NTK
@@ -39,7 +39,9 @@ def read(config: Mapping[str, Any], *, served: int | None = None, allow_unknown:
     return engine.as_read(vllm.alpha_as_ntk(config), _meaning, served=served, allow_unknown=allow_unknown)
 
 
-def _meaning(rope: Rope, given: Mapping[str, Any], said: RopeSpec, served: int | None) -> tuple[Rope, list[str]]:
+def _meaning(
+    rope: LayerRope, given: Mapping[str, Any], said: RopeSpec, served: int | None
+) -> tuple[LayerRope, list[str]]:
     scaling = rope.scaling
     if rope.sections is not None and not (scaling is None or isinstance(scaling, YaRN)):
         raise ConfigError(f"SGLang has M-RoPE with rope types default and yarn only, not with {vllm.type_of(given)}")
@@ -62,7 +64,7 @@ def _meaning(rope: Rope, given: Mapping[str, Any], said: RopeSpec, served: int |
     return rope, []
 
 
-def _yarn(rope: Rope, yarn: YaRN, given: Mapping[str, Any], said: RopeSpec) -> tuple[Rope, list[str]]:
+def _yarn(rope: LayerRope, yarn: YaRN, given: Mapping[str, Any], said: RopeSpec) -> tuple[LayerRope, list[str]]:
     notes = []
     if given and given.get("factor") is None:
         notes.append(
@@ -82,7 +84,7 @@ def _yarn(rope: Rope, yarn: YaRN, given: Mapping[str, Any], said: RopeSpec) -> t
     return engine.with_m(rope, yarn, m), notes
 
 
-def _longrope(rope: Rope, scaling: LongRoPE, said: RopeSpec, served: int | None) -> tuple[Rope, list[str]]:
+def _longrope(rope: LayerRope, scaling: LongRoPE, said: RopeSpec, served: int | None) -> tuple[LayerRope, list[str]]:
     vllm.only_halves("SGLang", rope)
     longest = said.served or served or scaling.trained
     made = replace(scaling, factor=max(1.0, longest / scaling.trained), attention_factor=None)
@@ -115,7 +117,7 @@ def write(spec: RopeSpec) -> Written:
     return engine.checked(spec, written, lambda: read(config, served=spec.served))
 
 
-def _words(rope: Rope, spec: RopeSpec, notes: list[str]) -> dict[str, Any]:
+def _words(rope: LayerRope, spec: RopeSpec, notes: list[str]) -> dict[str, Any]:
     scaling = rope.scaling
     if isinstance(scaling, LongRoPE) and scaling.length is None and spec.served is not None:
         default = (

@@ -14,7 +14,7 @@ from typing import Any
 
 from milepost.rope.engines.engine import settled
 from milepost.rope.engines.written import Refused, Written, proved
-from milepost.rope.spec import Rope, RopeSpec
+from milepost.rope.spec import LayerRope, RopeSpec
 from milepost.scaling.larger_base import LargerBase
 from milepost.scaling.llama3 import Llama3
 from milepost.scaling.ntk import NTK
@@ -59,7 +59,7 @@ def write(spec: RopeSpec) -> Written:
     return proved(spec, written, _meaning(name, keys, scale, spec))
 
 
-def _keys(rope: Rope) -> dict[str, Any]:
+def _keys(rope: LayerRope) -> dict[str, Any]:
     """theta, and the arguments of the scaling."""
     scaling = rope.scaling
     if scaling is None or isinstance(scaling, LargerBase | NTK):
@@ -112,7 +112,7 @@ def _meaning(name: str, keys: dict[str, Any], scale: float, spec: RopeSpec) -> R
         scaling = YaRN(
             keys["rope_factor"], keys["original_seq_len"], *betas, truncate=keys["truncate"], attention_factor=1.0
         )
-    rope = Rope(
+    rope = LayerRope(
         keys["dim"],
         keys["theta"],
         keys["dim"],

@@ -26,7 +26,7 @@ from typing import Any
 from milepost.rope.config.keys import ConfigError
 from milepost.rope.engines import engine
 from milepost.rope.engines.written import Refused, Written
-from milepost.rope.spec import Rope, RopeSpec
+from milepost.rope.spec import LayerRope, RopeSpec
 from milepost.scaling.dynamic import Dynamic
 from milepost.scaling.linear import Linear
 from milepost.scaling.longrope import LongRoPE
@@ -77,7 +77,9 @@ def type_of(given: Mapping[str, Any]) -> Any:
     return given.get("rope_type") or given.get("type") or "default"
 
 
-def _meaning(rope: Rope, given: Mapping[str, Any], said: RopeSpec, served: int | None) -> tuple[Rope, list[str]]:
+def _meaning(
+    rope: LayerRope, given: Mapping[str, Any], said: RopeSpec, served: int | None
+) -> tuple[LayerRope, list[str]]:
     scaling = rope.scaling
     if rope.sections is not None and not (scaling is None or isinstance(scaling, YaRN)):
         raise ConfigError(f"vLLM has M-RoPE with rope types default and yarn only, not with {type_of(given)}")
@@ -102,7 +104,7 @@ def _meaning(rope: Rope, given: Mapping[str, Any], said: RopeSpec, served: int |
     return rope, []
 
 
-def without_factor(name: str, rope: Rope, scaling: Proportional) -> tuple[Rope, list[str]]:
+def without_factor(name: str, rope: LayerRope, scaling: Proportional) -> tuple[LayerRope, list[str]]:
     """Proportional whose factor is not read."""
     if scaling.factor == 1:
         return rope, []
@@ -111,7 +113,9 @@ def without_factor(name: str, rope: Rope, scaling: Proportional) -> tuple[Rope, 
     ]
 
 
-def deepseek(rope: Rope, yarn: YaRN, unread: tuple[str, ...] = ("attention_factor",)) -> tuple[Rope, list[str]]:
+def deepseek(
+    rope: LayerRope, yarn: YaRN, unread: tuple[str, ...] = ("attention_factor",)
+) -> tuple[LayerRope, list[str]]:
     """DeepSeek's yarn, the same in vLLM and SGLang."""
     m = engine.deepseek_m(yarn)
     notes = engine.about_m(yarn, m, unread)
@@ -125,7 +129,7 @@ def is_deepseek(given: Mapping[str, Any], said: RopeSpec) -> bool:
     return said.model in DEEPSEEK or type_of(given) == "deepseek_yarn"
 
 
-def _yarn(rope: Rope, yarn: YaRN, given: Mapping[str, Any], said: RopeSpec) -> tuple[Rope, list[str]]:
+def _yarn(rope: LayerRope, yarn: YaRN, given: Mapping[str, Any], said: RopeSpec) -> tuple[LayerRope, list[str]]:
     if given and given.get("factor") is None:
         raise ConfigError(
             f"vLLM stops at rope type yarn without factor, which transformers takes from the lengths: write factor = {yarn.factor:g}"
@@ -144,7 +148,7 @@ def _yarn(rope: Rope, yarn: YaRN, given: Mapping[str, Any], said: RopeSpec) -> t
     return engine.with_m(rope, yarn, m), notes
 
 
-def _range(rope: Rope, yarn: YaRN) -> tuple[float, float]:
+def _range(rope: LayerRope, yarn: YaRN) -> tuple[float, float]:
     return bounds(
         rope.plain(),
         yarn.trained,
@@ -155,7 +159,7 @@ def _range(rope: Rope, yarn: YaRN) -> tuple[float, float]:
     )
 
 
-def _longrope(rope: Rope, scaling: LongRoPE, said: RopeSpec, served: int | None) -> tuple[Rope, list[str]]:
+def _longrope(rope: LayerRope, scaling: LongRoPE, said: RopeSpec, served: int | None) -> tuple[LayerRope, list[str]]:
     only_halves("vLLM", rope)
     if served is None:
         raise ConfigError(
@@ -176,13 +180,15 @@ def _longrope(rope: Rope, scaling: LongRoPE, said: RopeSpec, served: int | None)
     return replace(rope, scaling=made), notes
 
 
-def only_halves(name: str, rope: Rope) -> None:
+def only_halves(name: str, rope: LayerRope) -> None:
     """longrope is for pairs of halves."""
     if rope.pairing != "half":
         raise ConfigError(f"{name} has longrope for pairs of halves only, and this model's pairs are interleaved")
 
 
-def _dynamic(rope: Rope, scaling: Dynamic, given: Mapping[str, Any], served: int | None) -> tuple[Rope, list[str]]:
+def _dynamic(
+    rope: LayerRope, scaling: Dynamic, given: Mapping[str, Any], served: int | None
+) -> tuple[LayerRope, list[str]]:
     trained = given.get("max_trained_positions")
     if trained is None or served is None:
         there = replace(rope, scaling=scaling.at(2 * scaling.trained)).spectrum().base
@@ -205,7 +211,7 @@ def write(spec: RopeSpec) -> Written:
     return engine.checked(spec, written, lambda: read(config, served=spec.served))
 
 
-def attn_factor(rope: Rope, yarn: YaRN, spec: RopeSpec) -> dict[str, float]:
+def attn_factor(rope: LayerRope, yarn: YaRN, spec: RopeSpec) -> dict[str, float]:
     """The keys that say m: attn_factor, what the default is multiplied by. DeepSeek's mscale stays, for the softmax needs it."""
     keys, default = {}, mscale(yarn.factor)
     if spec.model in DEEPSEEK:
@@ -222,7 +228,7 @@ def factor_refused(name: str, scaling: Proportional) -> None:
         )
 
 
-def _words(rope: Rope, spec: RopeSpec, notes: list[str]) -> dict[str, Any]:
+def _words(rope: LayerRope, spec: RopeSpec, notes: list[str]) -> dict[str, Any]:
     rope = engine.settled("vLLM", rope, spec)
     scaling = rope.scaling
     if isinstance(scaling, Proportional):

@@ -14,7 +14,7 @@ from typing import Any
 from milepost.rope.config.families import FAMILIES, Family
 from milepost.rope.config.read_scaling import ORIGINAL
 from milepost.rope.engines.written import Refused
-from milepost.rope.spec import Rope, RopeSpec
+from milepost.rope.spec import LayerRope, RopeSpec
 from milepost.scaling.dynamic import Dynamic
 from milepost.scaling.larger_base import LargerBase
 from milepost.scaling.linear import Linear
@@ -27,7 +27,7 @@ from milepost.scaling.staged import Staged
 from milepost.scaling.yarn import YaRN
 
 
-def write_scaling(rope: Rope, spec: RopeSpec) -> tuple[dict[str, Any], list[str]]:
+def write_scaling(rope: LayerRope, spec: RopeSpec) -> tuple[dict[str, Any], list[str]]:
     """The dictionary of a rope, and what to know about it."""
     scaling = rope.scaling
     notes: list[str] = []
@@ -105,7 +105,7 @@ def write_scaling(rope: Rope, spec: RopeSpec) -> tuple[dict[str, Any], list[str]
     return said, notes
 
 
-def _by_pairs(rope: Rope, spec: RopeSpec) -> dict[str, Any]:
+def _by_pairs(rope: LayerRope, spec: RopeSpec) -> dict[str, Any]:
     """Any fixed spectrum: a factor for each pair, the same in both lists, and the temperature as an attention factor."""
     if rope.scaling is not None and rope.scaling.length_dependent:
         raise Refused(f"{rope.scaling!r} depends on the length in a way that no rope type has")
@@ -127,7 +127,7 @@ def _by_pairs(rope: Rope, spec: RopeSpec) -> dict[str, Any]:
     }
 
 
-def _share(rope: Rope) -> float:
+def _share(rope: LayerRope) -> float:
     """A partial_rotary_factor from which every reader gets this rotary size back."""
     share = rope.rotary / rope.head_dim
     return share if int(rope.head_dim * share) == rope.rotary else math.nextafter(share, 1.0)
