@@ -57,7 +57,7 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
             marks=(Mark("y", trained, words.say("clocks.trained", trained=trained)), Mark("y", target, words.say("clocks.target", target=target))),
         ),
     )  # fmt: skip
-    return Shown(figures, words.phrase(found.sentence) + words.say("page.stop"), ("analysis",))
+    return Shown(figures, words.phrase(found.sentence) + words.say("page.stop"), ("rope.analysis",))
 
 
 def _wave(tokens: float | None, words: Words) -> str:
