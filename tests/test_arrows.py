@@ -128,7 +128,7 @@ PACKAGES: dict[str, set[str]] = {
     "maps": {"torch"},
     "rope": {"huggingface_hub"},
     "analysis": set(),
-    "measure": {"torch", "numpy"},
+    "measure": {"torch", "numpy", "scipy"},
     "lab": {"torch", "numpy", "accelerate", "safetensors", "tokenizers", "ray", "sklearn", "PIL"},
     "bench": {"torch", "numpy", "psutil", "transformers", "x_transformers", "rotary_embedding_torch"},
     "checkpoints": {"torch", "numpy", "transformers", "safetensors", "accelerate", "huggingface_hub", "peft", "gguf"},
@@ -159,6 +159,7 @@ LATE = {
     "peft",
     "gguf",
     "sklearn",
+    "scipy",
     "PIL",
 }
 """Packages that are imported inside functions only: not everybody has them, or they are slow."""

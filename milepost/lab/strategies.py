@@ -13,8 +13,6 @@ Each maps the model's rope and a length to the spec that serves it. Up to the tr
 
 from __future__ import annotations
 
-from itertools import count
-
 from milepost.encodings.rope import RoPE
 from milepost.lab.model import Shape
 from milepost.maps.rerope import ReRoPE
@@ -47,7 +45,7 @@ def served(spec: str, strategy: str, shape: Shape, length: int) -> str:
     if strategy == "rerope":
         return repr(ReRoPE(rope, window=trained // 2))
     if strategy == "self-extend":
-        return repr(_extended(rope, trained, length))
+        return repr(fit_self_extend(rope, trained // 2, trained, length))
     return repr(
         RoPE(
             rope.head_dim or 0,
@@ -69,10 +67,13 @@ def _scaling(strategy: str, rope: RoPE, trained: int, length: int) -> Scaling:
     return {"linear": Linear(factor), "ntk": NTK(factor), "yarn": YaRN(factor, trained)}[strategy]
 
 
-def _extended(rope: RoPE, trained: int, length: int) -> SelfExtend:
-    """The smallest groups that keep every relative position below 2/3 of the trained length, as its authors advise."""
-    tried = (SelfExtend(rope, group=group, window=trained // 2) for group in count(1))
-    return next(enc for enc in tried if enc.reach(length) < trained * 2 / 3)
+def fit_self_extend(rope: RoPE, window: int, trained: int, length: int) -> SelfExtend:
+    """SelfExtend with the smallest groups that keep every relative position below 2/3 of the trained length.
+
+    That is its authors' advice. Where no groups do, because the window is too large for it, all far tokens share one.
+    """
+    tried = (SelfExtend(rope, group=group, window=window) for group in range(1, length + 1))
+    return next(enc for enc in tried if enc.reach(length) < trained * 2 / 3 or enc.group == length)
 
 
-__all__ = ["NAMES", "applies", "served"]
+__all__ = ["NAMES", "applies", "fit_self_extend", "served"]

@@ -1,1 +1,4 @@
-"""Measure: one question a file, one answer as plain data. A model is any callable from tokens (B L) to logits (B L V)."""
+"""Measure: one question a file, one answer as plain data.
+
+A model is any callable from tokens (B L) to logits (B L V).
+"""

@@ -1,4 +1,6 @@
-"""Attention: how far each head looks. Statistics over all queries, or over some at even distances; no L x L tensor is held.
+"""Attention: how far each head looks. Statistics are over all queries, or over some at even distances.
+
+No L x L tensor is held.
 
 distance     share of the attention that goes 0, 1, 2-3, 4-7, 8-15, ... tokens back
 mean         the mean distance, in tokens
@@ -38,10 +40,7 @@ class HeadStatistics:
 
 def edges_for(length: int) -> tuple[int, ...]:
     """0, 1, 2, 4, 8, ... up past the length."""
-    found = [0, 1]
-    while found[-1] < length:
-        found.append(2 * found[-1])
-    return tuple(found)
+    return (0, *(1 << n for n in range((length - 1).bit_length() + 1)))
 
 
 @torch.no_grad()
@@ -58,7 +57,8 @@ def statistics(
 ) -> list[HeadStatistics]:
     """Of transformed queries (B H L D) and keys (B G L D), causal; queries before ``first`` are not counted.
 
-    ``window`` is how many tokens a query may see, itself included. Of long texts, ``queries`` at even distances can stand for all.
+    ``window`` is how many tokens a query may see, itself included. Of long texts, ``queries`` at even distances can
+    stand for all.
     """
     B, H, L, D = q.shape
     if not 0 <= first < L:
@@ -70,17 +70,15 @@ def statistics(
     total, entropy, sink = (torch.zeros(H, dtype=torch.float64) for _ in range(3))
     v = torch.zeros(B, k.shape[1], L, 1, dtype=k.dtype, device=k.device)
     whole = Layout.dense(L, window=window, device=q.device)
-    rows = picked(first, L, queries)
+    rows = pick_queries(first, L, queries)
     for some in torch.split(rows, ROWS):
         e = int(some[-1]) + 1
         chosen = some.to(q.device)
-        at, to = whole.take(chosen), whole[:e]
         by = D**-0.5 if scale is None else scale
-        p = (
-            reference(q[:, :, chosen], k[:, :, :e], v[:, :, :e], enc, at, to, causal=True, scale=by)
-            .weights.double()
-            .cpu()
+        seen = reference(
+            q[:, :, chosen], k[:, :, :e], v[:, :, :e], enc, whole.take(chosen), whole[:e], causal=True, scale=by
         )
+        p = seen.weights.double().cpu()
         distance = some[:, None] - torch.arange(e)[None]
         place = torch.bucketize(distance.clamp(min=0), torch.tensor(edges), right=True) - 1
         mass = p.sum(0)  # H rows keys
@@ -104,7 +102,7 @@ def statistics(
 
 
 def average(texts: Sequence[Sequence[HeadStatistics]]) -> list[HeadStatistics]:
-    """The mean over texts of one length, whose heads come in the same order: as if they had been read together."""
+    """The mean over texts of one length whose heads come in the same order, as if the texts had been read together."""
 
     def mean(values: Iterable[float]) -> float:
         return sum(values) / len(texts)
@@ -112,28 +110,28 @@ def average(texts: Sequence[Sequence[HeadStatistics]]) -> list[HeadStatistics]:
     return [
         replace(
             same[0],
-            distance=tuple(map(mean, zip(*(one.distance for one in same), strict=True))),
-            mean=mean(one.mean for one in same),
-            entropy=mean(one.entropy for one in same),
-            sink=mean(one.sink for one in same),
+            distance=tuple(map(mean, zip(*(head.distance for head in same), strict=True))),
+            mean=mean(head.mean for head in same),
+            entropy=mean(head.entropy for head in same),
+            sink=mean(head.sink for head in same),
         )
         for same in zip(*texts, strict=True)
     ]
 
 
-def picked(first: int, length: int, queries: int | None) -> Tensor:
-    """The queries that are counted: all from ``first`` on, or the middles of ``queries`` stretches of equal length."""
+def pick_queries(first: int, length: int, queries: int | None) -> Tensor:
+    """The queries to count: all from ``first`` on, or the middles of ``queries`` stretches of equal length."""
     if queries is None or queries >= length - first:
         return torch.arange(first, length)
     return first + ((torch.arange(queries, dtype=torch.float64) + 0.5) * ((length - first) / queries)).long()
 
 
-def to_rows(found: list[HeadStatistics]) -> list[dict[str, Any]]:
-    """Plain data, short enough to keep."""
+def to_rows(heads: list[HeadStatistics]) -> list[dict[str, Any]]:
+    """Plain data, rounded."""
     return [
         {
             "layer": s.layer, "head": s.head, "edges": list(s.edges), "distance": [round(v, 5) for v in s.distance],
             "mean": round(s.mean, 4), "entropy": round(s.entropy, 4), "sink": round(s.sink, 5),
         }
-        for s in found
+        for s in heads
     ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import importlib
 import json
@@ -45,8 +46,17 @@ def provenance(**protocol: Any) -> dict[str, Any]:
     }
 
 
+def plain_fields(result: Any) -> dict[str, Any]:
+    """The fields of a dataclass of plain data; tuples are lists, as in JSON."""
+    values = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
 class Pictured:
-    """Plain data that a notebook shows as pictures: those that `milepost.notebook` draws of it under the name ``drawn_as``."""
+    """Plain data that a notebook shows as pictures: `milepost.notebook` draws them.
+
+    ``drawn_as`` is the name of the function there.
+    """
 
     drawn_as: str
 
@@ -55,7 +65,8 @@ class Pictured:
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """In IPython's words, which a notebook keeps beside the picture: what is in it, and not all of it."""
-        printer.text(f"<{self.drawn_as}: {', '.join(self) if isinstance(self, dict) else f'{len(self)} rows'}>")  # type: ignore[arg-type]
+        inside = ", ".join(self) if isinstance(self, dict) else f"{len(self)} rows"  # type: ignore[arg-type]
+        printer.text(f"<{self.drawn_as}: {inside}>")
 
 
 class Results(Pictured, dict[str, Any]):

@@ -1,12 +1,14 @@
-"""Retrieval: does the model find one sentence in a long text? By depth and length, from likelihoods, so that base models can be asked.
+"""Retrieval: does the model find one sentence in a long text? By depth and length.
+
+Answers are judged by their likelihoods, so that base models can be asked.
 
     text        haystack, with a needle at a depth of 0 .. 1, then the question:  ... needle ... question
     right       the true answer is the likeliest of K candidates, all of which are one token
     margin      log p(true answer) - log p(the likeliest other), nats
     chance      1/K: the answers are dealt evenly, so a model that never looks is right once in K
 
-One pass a trial: the logits after the last token tell all K. The trials of all lengths and depths have the same haystacks (the first
-tokens of each), and a trial has the same needle at every length.
+One pass a trial: the logits after the last token tell all K. The trials of all lengths and depths have the same
+haystacks (the first tokens of each), and a trial has the same needle at every length.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ Last = Callable[[Tensor], Tensor]
 """Tokens (B L) to the logits after the last of them (B V)."""
 Numbers = np.ndarray[Any, Any]
 DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
-LEAST = 8
+LEAST_HAYSTACK = 8
 """Tokens of haystack that a length must leave room for."""
 
 
@@ -54,13 +56,17 @@ def room(question: Question, length: int) -> int:
     return length - len(question.needle) - len(question.asked)
 
 
-def laid(hay: Numbers, question: Question, length: int, depth: float) -> Numbers:
-    """A text of exactly ``length`` tokens. The first token of the haystack stays the first of all: some models begin each text alike."""
+def lay_out(hay: Numbers, question: Question, length: int, depth: float) -> Numbers:
+    """A text of exactly ``length`` tokens.
+
+    The first token of the haystack stays the first of all: some models begin each text alike.
+    """
     left = room(question, length)
-    if left < LEAST or len(hay) < left:
+    if left < LEAST_HAYSTACK or len(hay) < left:
         raise ValueError(
-            f"a text of {length} tokens has room for {left} tokens of haystack beside the needle and the question, and {len(hay)} are given; "
-            f"at least {LEAST} are needed: ask at {length - left + LEAST} tokens or more"
+            f"a text of {length} tokens has room for {left} tokens of haystack beside the needle and the question, and "
+            f"{len(hay)} are given; at least {LEAST_HAYSTACK} are needed: "
+            f"ask at {length - left + LEAST_HAYSTACK} tokens or more"
         )
     place = 1 + round(depth * (left - 1))
     return np.concatenate([hay[:place], question.needle, hay[place:left], question.asked])
@@ -75,31 +81,28 @@ def retrieval(
     depths: Sequence[float] = DEPTHS,
     device: Any = "cpu",
 ) -> list[Cell]:
-    """Every length and depth; ``ask(trial, depth number)`` gives the question of a trial, whose haystack is ``hays[trial]``."""
-    found = []
+    """Every length and depth; ``ask(trial, depth number)`` gives the question of a trial about ``hays[trial]``."""
+    cells = []
     for length in lengths:
         for number, depth in enumerate(depths):
-            right, margins = 0, []
+            margins = []
             for trial, hay in enumerate(hays):
                 question = ask(trial, number)
-                ids = torch.from_numpy(laid(hay, question, length, depth)[None]).to(device)
-                scores = torch.log_softmax(last(ids)[0].double(), -1)[
-                    torch.from_numpy(question.candidates).to(device)
-                ].cpu()
-                margin = _margin(scores, question.answer)
-                right += margin > 0
-                margins.append(margin)
-            found.append(Cell(length, depth, share(right, len(hays)), float(np.mean(margins))))
-    return found
+                ids = torch.from_numpy(lay_out(hay, question, length, depth)[None]).to(device)
+                scores = torch.log_softmax(last(ids)[0].double(), -1).cpu()[torch.from_numpy(question.candidates)]
+                margins.append(_margin(scores, question.answer))
+            right = sum(margin > 0 for margin in margins)
+            cells.append(Cell(length, depth, share(right, len(hays)), float(np.mean(margins))))
+    return cells
 
 
 def _margin(scores: Tensor, answer: int) -> float:
-    """How much likelier the answer is than the best of the others; a tie, or what is no number, is not right."""
+    """How much likelier the answer is than the best other candidate; a tie or a NaN does not count as right."""
     others = torch.cat([scores[:answer], scores[answer + 1 :]])
     return float(scores[answer] - others.max())
 
 
-def pooled(cells: Sequence[Cell], length: int) -> Cell:
+def pool_depths(cells: Sequence[Cell], length: int) -> Cell:
     """All depths of a length in one; its depth is -1."""
     mine = [cell for cell in cells if cell.length == length]
     trials = sum(cell.right.tokens for cell in mine)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from milepost.encoding import Encoding
-from milepost.measure.attention import average, picked, statistics
+from milepost.measure.attention import average, pick_queries, statistics
 
 L, WINDOW = 150, 20
 
@@ -29,7 +29,7 @@ def weights(q, k, window, scale):
 @pytest.mark.parametrize("window", [WINDOW, None])
 def test_they_are_those_of_the_dense_weights_of_the_queries_that_count(queries, window):
     q, k = given()
-    rows = picked(0, L, queries)
+    rows = pick_queries(0, L, queries)
     p = weights(q, k, window or L, 0.3)[:, :, rows]
     back = rows[:, None] - torch.arange(L)[None]
     for head in statistics(q, k, Encoding(), 0, scale=0.3, window=window, queries=queries):
@@ -46,10 +46,10 @@ def test_they_are_those_of_the_dense_weights_of_the_queries_that_count(queries, 
 
 def test_queries_are_at_even_distances_and_all_where_there_are_few():
     assert (
-        picked(0, 8, 4).tolist() == [1, 3, 5, 7]
-        and picked(10, 14, 9).tolist() == [10, 11, 12, 13] == picked(10, 14, None).tolist()
+        pick_queries(0, 8, 4).tolist() == [1, 3, 5, 7]
+        and pick_queries(10, 14, 9).tolist() == [10, 11, 12, 13] == pick_queries(10, 14, None).tolist()
     )
-    some = picked(0, 4096, 256)
+    some = pick_queries(0, 4096, 256)
     assert len(some) == 256 and set((some[1:] - some[:-1]).tolist()) == {16} and some[0] >= 0 and some[-1] < 4096
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from milepost.lab.model import Decoder, Shape
-from milepost.measure.drift import DOUBT, drift
+from milepost.measure.drift import ALLOWANCE, drift
 
 IDS = torch.randint(0, 32, (2, 40), generator=torch.Generator().manual_seed(1))
 
@@ -35,7 +35,7 @@ def read(model, said=6, spoil=None):
 @pytest.mark.parametrize("spec", ["rope", "alibi", "t5", "learned"])
 def test_an_honest_cache_differs_by_rounding_alone(spec):
     found = read(made(spec))
-    assert found.length == 40 and found.said == 6
+    assert found.length == 40 and found.stepped == 6
     assert found.largest <= found.allowed < 1e-3 and not found.beyond
     assert found.divergence < found.allowed
 
@@ -68,7 +68,7 @@ def test_numbers_are_those_by_hand():
     p, q = 1 / (1 + math.exp(-1.0)), 1 / (1 + math.exp(-1.5))
     assert found.largest == pytest.approx(0.5)
     assert found.divergence == pytest.approx(p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q)), rel=1e-6)
-    assert found.allowed == pytest.approx(DOUBT * 0.01, rel=1e-4) and found.beyond
+    assert found.allowed == pytest.approx(ALLOWANCE * 0.01, rel=1e-4) and found.beyond
 
 
 def test_without_an_exact_model_nothing_is_judged_and_no_number_is_beyond():

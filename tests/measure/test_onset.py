@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from milepost.measure.losses import buckets
-from milepost.measure.onset import LEAST, failing, onset, read_again, read_short, rises
+from milepost.measure.losses import TOLERATED_RISE, buckets
+from milepost.measure.onset import failing, onset, read_again, read_short, rises_within
 
 N, L, TRAINED = 8, 512, 128
 EDGES = buckets(L, TRAINED, 8)
@@ -70,7 +70,7 @@ def test_hard_words_at_the_end_of_every_text_are_no_failure():
     score = reader(lambda place: 0.0)
     lost = score(harder)
     by_bucket = [lost[:, a:e] for a, e in EDGES]
-    assert failing(rises(by_bucket, EDGES, GROUPS, TRAINED))  # by position alone it looks like one
+    assert failing(rises_within(by_bucket, EDGES, GROUPS, TRAINED))  # by position alone it looks like one
     assert onset(score, harder, by_bucket, EDGES, GROUPS, TRAINED) is None
     broken = reader(lambda place: 1.0 * (place >= 400))
     lost = broken(harder)
@@ -85,7 +85,7 @@ def test_one_bad_bucket_alone_is_no_onset_but_the_last_one_is():
 
 
 def test_a_rise_below_the_smallest_effect_does_not_count():
-    small, large = (0.5 * LEAST * 3.0, 4 * LEAST * 3.0)
+    small, large = (0.5 * TOLERATED_RISE * 3.0, 4 * TOLERATED_RISE * 3.0)
     alike = np.tile(TOKENS[:, :1], (1, L + 1))  # every token of a window is the same: no noise at all
     assert found(lambda place: small * (place >= 256), alike) is None
     assert found(lambda place: large * (place >= 256), alike).start == 256
@@ -93,15 +93,15 @@ def test_a_rise_below_the_smallest_effect_does_not_count():
 
 def test_the_first_bucket_is_no_baseline_and_none_before_the_third_can_fail():
     lost = [np.full((N, 16), 9.0), np.full((N, 16), 3.0), *[np.full((N, 16), 3.5)] * 4]
-    seen = rises(lost, [(16 * n, 16 * n + 16) for n in range(6)], GROUPS, 96)
+    seen = rises_within(lost, [(16 * n, 16 * n + 16) for n in range(6)], GROUPS, 96)
     assert seen[0] is None and seen[1] is None and seen[2][0] == 3.0 and seen[2][1].value == pytest.approx(0.5)
 
 
 def test_buckets_beyond_the_trained_length_are_no_baseline():
     lost = [np.full((N, 16), value) for value in (3.0, 3.0, 3.0, 5.0, 5.0, 5.0)]
     edges = [(16 * n, 16 * n + 16) for n in range(6)]
-    assert rises(lost, edges, GROUPS, 48)[5][0] == 3.0
-    assert rises(lost, edges, GROUPS, 96)[5][0] > 3.5
+    assert rises_within(lost, edges, GROUPS, 48)[5][0] == 3.0
+    assert rises_within(lost, edges, GROUPS, 96)[5][0] > 3.5
 
 
 def test_a_loss_that_is_no_number_is_a_failure():

@@ -1,11 +1,11 @@
-"""Retrieval: texts laid as they should be, right and wrong answers of models that are known to look, or not to."""
+"""Retrieval: texts laid out as they should be, right and wrong answers of models that are known to look, or not to."""
 
 import numpy as np
 import pytest
 import torch
 
 from milepost.measure.intervals import share
-from milepost.measure.retrieval import DEPTHS, LEAST, Question, laid, pooled, retrieval, room
+from milepost.measure.retrieval import DEPTHS, LEAST_HAYSTACK, Question, lay_out, pool_depths, retrieval, room
 
 NEEDLE, ASKED, CANDIDATES = np.array([50, 51]), np.array([60, 61, 62]), np.array([70, 71, 72, 73])
 HAYS = np.arange(4 * 40).reshape(4, 40) % 40
@@ -22,7 +22,7 @@ def dealt(trial, depth):
 @pytest.mark.parametrize("length", [14, 20, 39])
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_a_text_has_its_length_and_the_needle_at_its_depth(length, depth):
-    text = laid(HAYS[0], question(), length, depth).tolist()
+    text = lay_out(HAYS[0], question(), length, depth).tolist()
     left = length - 6
     at = text.index(50)
     assert len(text) == length and text[-3:] == [60, 61, 62] and text[at : at + 3] == [50, 51, 70]
@@ -32,10 +32,10 @@ def test_a_text_has_its_length_and_the_needle_at_its_depth(length, depth):
 
 
 def test_a_text_that_is_too_short_says_how_long_it_must_be():
-    with pytest.raises(ValueError, match=f"at least {LEAST} are needed: ask at 14 tokens or more"):
-        laid(HAYS[0], question(), 13, 0.5)
+    with pytest.raises(ValueError, match=f"at least {LEAST_HAYSTACK} are needed: ask at 14 tokens or more"):
+        lay_out(HAYS[0], question(), 13, 0.5)
     with pytest.raises(ValueError, match="60 tokens has room for 54"):
-        laid(HAYS[0], question(), 60, 0.5)
+        lay_out(HAYS[0], question(), 60, 0.5)
 
 
 def finder(reach=None):
@@ -57,7 +57,7 @@ def test_a_model_that_finds_it_is_always_right_and_one_that_does_not_look_is_rig
         assert cell.right.value == 1.0 and cell.margin == pytest.approx(2.0)
     blind = retrieval(finder(3), HAYS, dealt, [20, 39])
     for length in (20, 39):
-        one = pooled(blind, length)
+        one = pool_depths(blind, length)
         assert one.right.value == 1 / 4 and one.right.tokens == 20  # answers are dealt evenly: exactly chance
         assert one.margin == pytest.approx((2 * 5 - 2 * 15) / 20)
 

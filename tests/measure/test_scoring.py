@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from milepost.measure.losses import begun, home, same_targets, token_losses
+from milepost.measure.losses import device_of, same_targets, token_losses, with_first_token
 
 WINDOWS = np.random.default_rng(0).integers(0, 16, (3, 21))
 TABLE = torch.randn(16, 16, generator=torch.Generator().manual_seed(0))
@@ -40,9 +40,9 @@ def test_the_first_token_of_a_text_is_the_one_that_the_model_wants():
         found, same_targets(Scorer(), WINDOWS, 12, 4)
     )  # a model of one token back does not see the first
     assert (
-        begun(WINDOWS, None) is WINDOWS
-        and (begun(WINDOWS, 3)[:, 0] == 3).all()
-        and np.array_equal(begun(WINDOWS, 3)[:, 1:], WINDOWS[:, 1:])
+        with_first_token(WINDOWS, None) is WINDOWS
+        and (with_first_token(WINDOWS, 3)[:, 0] == 3).all()
+        and np.array_equal(with_first_token(WINDOWS, 3)[:, 1:], WINDOWS[:, 1:])
     )
 
 
@@ -50,12 +50,12 @@ def test_a_model_is_where_it_says():
     class There:
         device = torch.device("meta")
 
-    assert home(There()) == torch.device("meta") and home(lambda ids: ids) == torch.device("cpu")
-    assert home(torch.nn.Linear(2, 2, device="meta")) == torch.device("meta")
+    assert device_of(There()) == torch.device("meta") and device_of(lambda ids: ids) == torch.device("cpu")
+    assert device_of(torch.nn.Linear(2, 2, device="meta")) == torch.device("meta")
 
 
 @pytest.mark.parametrize("begin", [None, 5])
 def test_windows_are_not_changed(begin):
     before = WINDOWS.copy()
-    begun(WINDOWS, begin)
+    with_first_token(WINDOWS, begin)
     assert np.array_equal(WINDOWS, before)

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from milepost.lab.model import Decoder, Shape
 from milepost.layout import Layout
-from milepost.measure.shifted import places, shifted
+from milepost.measure.shifted import choose_firsts, shifted
 
 RNG = np.random.default_rng(0)
 WINDOWS = RNG.integers(0, 32, (5, 17))
@@ -75,12 +75,12 @@ def test_the_sign_and_the_pairing_are_those_of_a_difference_to_position_0():
 
 
 def test_places_are_within_the_text_and_around_the_trained_length():
-    assert places(16, 256, 32) == [0, 1, 16, 32, 64, 128, 192, 240]
+    assert choose_firsts(16, 256, 32) == [0, 1, 16, 32, 64, 128, 192, 240]
     for length, longest, trained in ((16, 256, 32), (128, 4096, 8192), (5, 10, None), (32, 32, 64), (2, 100, 3)):
-        found = places(length, longest, trained)
+        found = choose_firsts(length, longest, trained)
         assert found == sorted(set(found)) and found[0] == 0 and found[-1] == longest - length and len(found) <= 10
         assert all(0 <= first <= longest - length for first in found)
-    assert places(128, 4096, 8192) == [0, 1, 3968]
+    assert choose_firsts(128, 4096, 8192) == [0, 1, 3968]
 
 
 def test_a_place_before_the_text_is_refused():

@@ -17,7 +17,8 @@ from typing import Any
 from milepost.checkpoints.inspection.inspect import inspect
 from milepost.checkpoints.inspection.weights import Told
 from milepost.checkpoints.model.load import Loaded
-from milepost.measure.onset import LEAST, Onset
+from milepost.measure.losses import TOLERATED_RISE
+from milepost.measure.onset import Onset
 from milepost.rope.analysis import analyse
 
 Row = dict[str, Any]
@@ -50,7 +51,7 @@ def cause(
         return Cause(
             "positions",
             f"positions themselves: the same passage, with nothing before it, loses {moved['difference']:.3g} nats a token more at position {moved['first']}",
-            f"shifted: the interval of the difference is above {LEAST:.0%} of the loss at position 0, and above those of places before the onset",
+            f"shifted: the interval of the difference is above {TOLERATED_RISE:.0%} of the loss at position 0, and above those of places before the onset",
         )
     angles = _unseen(subject, failing)
     if angles is not None:
@@ -108,7 +109,12 @@ def suffers(shifted: Sequence[Row], start: int) -> Row | None:
     before = [row["high"] for row in shifted if row["first"] + row["passage"] <= start and row["high"] is not None]
     for row in shifted:
         past = row["first"] + row["passage"] > start
-        if past and home is not None and row["low"] is not None and row["low"] > max(LEAST * home, *before, 0.0):
+        if (
+            past
+            and home is not None
+            and row["low"] is not None
+            and row["low"] > max(TOLERATED_RISE * home, *before, 0.0)
+        ):
             return row
     return None
 

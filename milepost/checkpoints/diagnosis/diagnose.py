@@ -22,7 +22,8 @@ from milepost.checkpoints.diagnosis.verdict import verdict
 from milepost.checkpoints.model.load import Loaded, load
 from milepost.checkpoints.model.text import Text, read_text
 from milepost.measure.intervals import DRAWS
-from milepost.measure.onset import LEAST, Onset
+from milepost.measure.losses import TOLERATED_RISE
+from milepost.measure.onset import Onset
 from milepost.measure.results import provenance
 from milepost.rope.analysis import analyse
 
@@ -178,7 +179,7 @@ def _protocol(subject: Loaded, plan: Plan, windows: int) -> Row:
         "drift": f"one window, its last {SAID} tokens one by one through the cache; allowed: 4 x the distance of the logits from float64",
         "onset": (
             f"past {plan.home} tokens: the first bucket whose tokens lose more than the same tokens at the end of texts of {plan.home}, the paired interval "
-            f"above {LEAST:.0%} of their loss, the next bucket too; within: against earlier buckets, and read again with less before them"
+            f"above {TOLERATED_RISE:.0%} of their loss, the next bucket too; within: against earlier buckets, and read again with less before them"
         ),
     }
 

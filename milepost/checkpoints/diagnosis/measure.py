@@ -19,9 +19,9 @@ from milepost.checkpoints.model.text import Text
 from milepost.measure import drift as drifting
 from milepost.measure.attention import average, statistics, to_rows
 from milepost.measure.intervals import difference, mean
-from milepost.measure.losses import begun, by_position, same_targets, token_losses
+from milepost.measure.losses import by_position, same_targets, token_losses, with_first_token
 from milepost.measure.onset import Onset, onset
-from milepost.measure.retrieval import LEAST, pooled, retrieval, room
+from milepost.measure.retrieval import LEAST_HAYSTACK, pool_depths, retrieval, room
 from milepost.measure.shifted import shifted
 
 Numbers = np.ndarray[Any, Any]
@@ -85,7 +85,7 @@ def apart(reader: Reader, plan: Plan, read: Read, lost: Sequence[Numbers]) -> li
         else:
             count = plan.longest // length
             cut = np.concatenate([read.windows[:half, n * length : (n + 1) * length + 1] for n in range(count)])
-            found, groups = token_losses(reader, begun(cut, read.begin)), np.tile(read.groups[:half], count)
+            found, groups = token_losses(reader, with_first_token(cut, read.begin)), np.tile(read.groups[:half], count)
         rows.append({"length": length, **_said(found, read, groups, units=True)})
     return rows
 
@@ -113,7 +113,7 @@ def placed(reader: Reader, plan: Plan, read: Read) -> list[Row]:
 def found_again(reader: Reader, plan: Plan, read: Read, text: Text) -> tuple[Row, list[str]]:
     """Retrieval by depth and length; and the lengths that were too short to ask at."""
     made = needles(reader.subject, text, read.windows[: plan.trials], len(plan.depths), plan.lengths[0])
-    fits = [n for n in plan.lengths if room(made.build(0, 0), n) >= LEAST]
+    fits = [n for n in plan.lengths if room(made.build(0, 0), n) >= LEAST_HAYSTACK]
     short = ", ".join(str(n) for n in plan.lengths if n not in fits)
     notes = [f"retrieval is not asked at {short} tokens: needle and question leave no room for text"] if short else []
     about = {
@@ -125,7 +125,7 @@ def found_again(reader: Reader, plan: Plan, read: Read, text: Text) -> tuple[Row
     reader.now("retrieval")
     cells = retrieval(reader.last, read.windows[: plan.trials], made.build, fits, plan.depths, reader.device)
     rows = [{"length": c.length, "depth": c.depth, **_share(c)} for c in cells]
-    return {**about, "cells": rows, "lengths": [{"length": n, **_share(pooled(cells, n))} for n in fits]}, notes
+    return {**about, "cells": rows, "lengths": [{"length": n, **_share(pool_depths(cells, n))} for n in fits]}, notes
 
 
 def _share(cell: Any) -> Row:
@@ -188,7 +188,7 @@ def drifts(reader: Reader, plan: Plan, read: Read) -> tuple[list[Row], list[str]
                 f"drift is not known at {length} tokens: the model can't go on from a cache ({words})",
             ]
         numbers = {"largest": _finite(one.largest), "divergence": _finite(one.divergence), "allowed": one.allowed}
-        rows.append({"length": length, "said": one.said, **numbers, "beyond": one.beyond})
+        rows.append({"length": length, "said": one.stepped, **numbers, "beyond": one.beyond})
     return rows, notes
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from milepost.checkpoints.model.load import Loaded
 from milepost.checkpoints.model.text import Text
-from milepost.measure.retrieval import LEAST, Question, room
+from milepost.measure.retrieval import LEAST_HAYSTACK, Question, room
 
 Numbers = np.ndarray[Any, Any]
 K = 10
@@ -49,7 +49,7 @@ def needles(subject: Loaded, text: Text, windows: Numbers, depths: int, shortest
             found = _single(subject, names, space)
             if len(found) >= K:
                 made = _in_words(subject, dict(list(found.items())[:K]), space, depths)
-                if room(made.build(0, 0), shortest) >= LEAST:
+                if room(made.build(0, 0), shortest) >= LEAST_HAYSTACK:
                     return made
     return _in_passages(text, windows, depths)
 

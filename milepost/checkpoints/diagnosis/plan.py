@@ -12,7 +12,7 @@ from torch import Tensor
 from milepost.checkpoints.model.load import Loaded, Look
 from milepost.measure.losses import buckets
 from milepost.measure.retrieval import DEPTHS
-from milepost.measure.shifted import places
+from milepost.measure.shifted import choose_firsts
 
 SHORTEST = 16
 """Tokens: below, there is no context to speak of."""
@@ -95,7 +95,7 @@ def make(subject: Loaded, lengths: Sequence[int], windows: int, rows: int | None
         longest, near, FEW_PIECES if subject.length_dependent else min(PIECES, max(FEW_PIECES, near // LEAST))
     )
     passage = max(2, min(home // 2, chosen[0], longest // 2))
-    firsts = places(passage, longest, trained) if subject.shifts else []
+    firsts = choose_firsts(passage, longest, trained) if subject.shifts else []
     inside = home if home < longest else chosen[0]
     return Plan(
         chosen, windows, home, chosen[0] // 2, tuple(edges), passage, tuple(firsts), DEPTHS, max(2, windows // 2), tuple(dict.fromkeys((inside, longest))),

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from milepost.checkpoints.diagnosis.cause import Cause
-from milepost.measure.onset import LEAST, Onset
+from milepost.measure.losses import TOLERATED_RISE
+from milepost.measure.onset import Onset
 
 Row = dict[str, Any]
 ROUNDING = 1e-3
@@ -40,7 +41,7 @@ def _trained(trained: int | None, rows: int | None) -> str:
 
 def _holds(taught: str, longest: int, rows: Sequence[Row]) -> str:
     tested = f"{longest} tokens, the most that was tested ({taught})"
-    if any(row["change_low"] is not None and row["change_low"] > LEAST * rows[0]["loss"] for row in rows):
+    if any(row["change_low"] is not None and row["change_low"] > TOLERATED_RISE * rows[0]["loss"] for row in rows):
         return f"No stretch of positions fails by itself up to {tested}, but the same tokens do lose more at longer lengths."
     return f"The model holds to at least {tested}: no stretch of positions is worse than those before."
 
@@ -82,7 +83,7 @@ def _shifted(rows: Sequence[Row]) -> str:
     worst = max(rows[1:], key=lambda row: math.inf if row["difference"] is None else row["difference"])
     if worst["difference"] is None:
         return f"The same passage alone has a loss that is no number at position {worst['first']}."
-    if worst["low"] is not None and worst["low"] > LEAST * rows[0]["loss"]:
+    if worst["low"] is not None and worst["low"] > TOLERATED_RISE * rows[0]["loss"]:
         return f"The same passage alone loses {worst['difference']:.3g} nats a token more at position {worst['first']} than at 0."
     if all(row["largest"] is not None and row["largest"] < ROUNDING for row in rows):
         return f"The same passage alone loses the same at every position up to {rows[-1]['first']}, up to rounding."

@@ -20,10 +20,9 @@ from milepost.checkpoints.extension.losses import compared
 from milepost.checkpoints.model.load import Loaded
 from milepost.checkpoints.model.text import read_text
 from milepost.checkpoints.model.tune import Tuning, windows_for
-from milepost.checkpoints.recommendation.candidates import by_layer
-from milepost.checkpoints.recommendation.recommend import HURTS
+from milepost.checkpoints.recommendation.candidates import encodings_by_layer
 from milepost.measure.intervals import DRAWS, Mean, mean
-from milepost.measure.losses import buckets, same_targets, token_losses
+from milepost.measure.losses import TOLERATED_RISE, buckets, same_targets, token_losses
 
 Numbers = np.ndarray[Any, Any]
 WINDOWS, TOKENS = 24, 1 << 16
@@ -104,7 +103,7 @@ class Measured:
         if spec is not None and spec.trained is not None and spec.trained < self.far:
             for method in STRETCHED:
                 made = spec.extended(self.far, method)  # type: ignore[arg-type]
-                with subject.turned(by_layer(made, int(subject.model.config.num_hidden_layers))):  # type: ignore[arg-type, union-attr]
+                with subject.turned(encodings_by_layer(made, int(subject.model.config.num_hidden_layers))):  # type: ignore[arg-type, union-attr]
                     rows.append(self._past(method, self.far / spec.trained, own, read(self.old), read(self.far)))
         return rows
 
@@ -116,7 +115,7 @@ class Measured:
             row["before"]["value"],
         )
         works = gap["value"] is not None and (
-            gap["value"] <= HURTS * base or (gap["low"] is not None and gap["low"] <= 0)
+            gap["value"] <= TOLERATED_RISE * base or (gap["low"] is not None and gap["low"] <= 0)
         )
         losses = {"short": _plain(mean(short, self.groups)), "long": row["after"], "difference": gap}
         return {"served": served, "factor": factor, **losses, "works": works, **counts}

@@ -1,10 +1,12 @@
 """Candidates: what can be done, without training, to make a rotary model read a longer text.
 
-    scalings    base, linear, ntk, ntk_by_parts, yarn, llama3      by 1, 1.5 and 2 times what the target needs; dynamic, which looks at the text's length
+    scalings    base, linear, ntk, ntk_by_parts, yarn, llama3      by 1, 1.5 and 2 times what the target needs; dynamic, which
+                                                                   looks at the length of the text
     maps        self-extend, rerope, dual-chunk, streaming         with windows of a half and a quarter of the trained length
 
-A scaling is a RopeSpec, so that it can be written down for an engine. A map is not: no config says it. Layers whose window is shorter than what was
-trained meet no new distance, and keep their rope. Streaming hides all but the last tokens: it goes on for ever, and forgets; ``whole`` says so.
+A scaling is a RopeSpec, so it can be exported to an engine. A map is not: no config has keys for it. Layers whose window is
+shorter than the trained length meet no new distance, and keep their rope. Streaming hides all but the last tokens: it goes on
+for ever, and forgets; ``whole`` says so.
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ from typing import Any
 
 from milepost.encoding import Encoding
 from milepost.encodings.rope import RoPE
+from milepost.lab.strategies import fit_self_extend
 from milepost.maps.dual_chunk import DualChunk
 from milepost.maps.rerope import ReRoPE
-from milepost.maps.self_extend import SelfExtend
 from milepost.maps.streaming import Streaming
 from milepost.rope.spec import METHODS, RopeSpec
 
@@ -29,7 +31,10 @@ SINKS = 4
 
 @dataclass(frozen=True)
 class Candidate:
-    """One setting of one method: ``encodings`` by layer, and ``spec`` where a config could say it. No encodings: the model as it is."""
+    """One setting of one method: ``encodings`` by layer, and ``spec`` where a config could say it.
+
+    Without encodings it is the model as it is.
+    """
 
     method: str
     setting: str
@@ -43,11 +48,11 @@ class Candidate:
         return self.method != "streaming"
 
     @property
-    def word(self) -> str:
+    def name(self) -> str:
         return self.method if self.factor is None else f"{self.method} x{self.factor:g}"
 
 
-NONE = Candidate("none", "as it is")
+UNCHANGED = Candidate("none", "as it is")
 
 
 def candidates(spec: RopeSpec, trained: int, target: int, layers: int) -> Iterator[Candidate]:
@@ -57,51 +62,37 @@ def candidates(spec: RopeSpec, trained: int, target: int, layers: int) -> Iterat
         for stretch in STRETCHES if method != "dynamic" else STRETCHES[:1]:
             factor = target / trained * stretch
             made = replace(plain.extended(round(factor * trained), method), served=target)  # type: ignore[arg-type]
-            yield Candidate(
-                method, repr(made.main.scaling), None if method == "dynamic" else factor, made, by_layer(made, layers)
-            )
-    for method, maps in _maps(trained, target).items():
-        for make in maps:
-            kept = by_layer(spec, layers)
-            changed = {n: make(_plain(spec, n)) for n in kept if spec.layer(n if spec.layers else 0) == spec.main}
-            yield Candidate(method, _words(next(iter(changed.values()))), None, None, {**kept, **changed})
+            shown = None if method == "dynamic" else factor
+            yield Candidate(method, repr(made.main.scaling), shown, made, encodings_by_layer(made, layers))
+    turning = encodings_by_layer(spec, layers)
+    mapped = [n for n in turning if _rope(spec, n) == spec.main]
+    for method, make in _maps(trained, target):
+        maps = {n: make(replace(_rope(spec, n), scaling=None).encoding()) for n in mapped}  # over the trained rotation
+        yield Candidate(method, _numbers(maps[mapped[0]]), None, None, {**turning, **maps})
 
 
-def by_layer(spec: RopeSpec, layers: int) -> dict[int, Encoding]:
+def encodings_by_layer(spec: RopeSpec, layers: int) -> dict[int, Encoding]:
     """The encoding of each layer that turns."""
-    ropes = {n: spec.layer(n if spec.layers else 0) for n in range(layers)}
+    ropes = {n: _rope(spec, n) for n in range(layers)}
     return {n: rope.encoding() for n, rope in ropes.items() if rope is not None}
 
 
-def _plain(spec: RopeSpec, layer: int) -> RoPE:
-    """A map stands over the trained rotation, not over a scaling of it."""
-    rope = spec.layer(layer if spec.layers else 0)
-    assert rope is not None
-    return replace(rope, scaling=None).encoding()
+def _rope(spec: RopeSpec, layer: int) -> Any:
+    return spec.layer(layer if spec.layers else 0)
 
 
-def _maps(trained: int, target: int) -> dict[str, list[Callable[[RoPE], Encoding]]]:
+def _maps(trained: int, target: int) -> Iterator[tuple[str, Callable[[RoPE], Encoding]]]:
     windows = sorted({max(1, trained // 2), max(1, trained // 4)})
-    chunk, local = max(2, trained * 3 // 4), max(1, trained // 8)
-    return {
-        "self-extend": [partial(_grouped, window=w, trained=trained, target=target) for w in windows],
-        "rerope": [partial(ReRoPE, window=w) for w in windows],
-        "dual-chunk": [partial(DualChunk, chunk=chunk, local=local)],
-        "streaming": [partial(Streaming, sinks=SINKS, window=max(1, trained - SINKS - 1))],
-    }
+    yield from (("self-extend", partial(fit_self_extend, window=w, trained=trained, length=target)) for w in windows)
+    yield from (("rerope", partial(ReRoPE, window=w)) for w in windows)
+    yield "dual-chunk", partial(DualChunk, chunk=max(2, trained * 3 // 4), local=max(1, trained // 8))
+    yield "streaming", partial(Streaming, sinks=SINKS, window=max(1, trained - SINKS - 1))
 
 
-def _grouped(rope: RoPE, window: int, trained: int, target: int) -> Encoding:
-    """The smallest groups that keep every relative position below 2/3 of the trained length, as its authors advise."""
-    group = 2
-    while SelfExtend(rope, group=group, window=window).reach(target) >= trained * 2 / 3 and group < target:
-        group += 1
-    return SelfExtend(rope, group=group, window=window)
-
-
-def _words(enc: Encoding) -> str:
+def _numbers(enc: Encoding) -> str:
     """A map's own numbers, without the rope that it stands over."""
-    given: dict[str, Any] = {
-        name: getattr(enc, name) for name in ("group", "window", "chunk", "local", "sinks") if hasattr(enc, name)
-    }
-    return ", ".join(f"{name} {value:g}" for name, value in given.items())
+    names = [name for name in ("group", "window", "chunk", "local", "sinks") if hasattr(enc, name)]
+    return ", ".join(f"{name} {getattr(enc, name):g}" for name in names)
+
+
+by_layer = encodings_by_layer  # the name that claims still import

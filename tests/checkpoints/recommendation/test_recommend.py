@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 from milepost.checkpoints.model.load import load
 from milepost.checkpoints.model.text import read_text
 from milepost.checkpoints.recommendation.candidates import candidates
-from milepost.checkpoints.recommendation.recommend import Bench, recommend
+from milepost.checkpoints.recommendation.comparison import Comparison
+from milepost.checkpoints.recommendation.recommend import recommend
 from milepost.cli import app
 from milepost.lab import saved
 from milepost.lab.model import Decoder, Shape
@@ -143,25 +144,25 @@ def test_when_nothing_works_it_says_so(others, top, trained_neox, some_text, mon
             else others
         )
 
-    monkeypatch.setattr(Bench, "_lost", lost)
+    monkeypatch.setattr(Comparison, "losses", lost)
     done = recommend(trained_neox, target_length=TARGET, text=some_text, windows=8)
     assert (done.top, done.works) == (top, False)
     said = " ".join(done.verdict)
     if top == "none":
-        assert done.best is None and "nothing works without training. At 128 it loses 3.00" in said
+        assert done.best is None and "nothing works without training: its loss is 3.00" in said
     else:
-        assert done.best == "dynamic" and "The target is not reached without training: it is still 1.50" in said
+        assert done.best == "dynamic" and "The target is not reached without training: the loss is still 1.50" in said
 
 
 def test_the_smallest_factor_wins_unless_a_larger_one_is_clearly_better(trained_neox, some_text):
     subject = load(trained_neox)
-    bench = Bench(subject, TRAINED, TARGET, read_text(some_text, subject), 8, lambda what, share: None)
+    bench = Comparison(subject, TRAINED, TARGET, read_text(some_text, subject), 8, lambda what, share: None)
     bench.expect(1, 1)
     found = [one for one in candidates(subject.spec, TRAINED, TARGET, 2) if one.method == "yarn"]
     assert [one.factor for one in found] == [4.0, 6.0, 8.0]
     clear = {4.0: 3.0, 6.0: 2.0, 8.0: 1.999}
     noise = np.random.default_rng(0).normal(0, 0.05, (len(bench.choose_on), bench.targets))
-    bench._lost = lambda one, windows, length: clear[one.factor] + noise * (one.factor == 8.0)
+    bench.losses = lambda one, windows, length: clear[one.factor] + noise * (one.factor == 8.0)
     chosen, tried = bench.choose(found)
     assert chosen[0].factor == 6.0 and [one["chosen"] for one in tried] == [False, True, False]
     clear[4.0] = 1.9995
@@ -170,10 +171,10 @@ def test_the_smallest_factor_wins_unless_a_larger_one_is_clearly_better(trained_
 
 def test_losses_that_are_no_numbers_rank_last_and_are_never_chosen(trained_neox, some_text):
     subject = load(trained_neox)
-    bench = Bench(subject, TRAINED, TARGET, read_text(some_text, subject), 8, lambda what, share: None)
+    bench = Comparison(subject, TRAINED, TARGET, read_text(some_text, subject), 8, lambda what, share: None)
     bench.expect(1, 1)
     found = [one for one in candidates(subject.spec, TRAINED, TARGET, 2) if one.method == "ntk"]
-    bench._lost = lambda one, windows, length: np.full(
+    bench.losses = lambda one, windows, length: np.full(
         (len(windows), bench.targets), np.nan if one.factor == 4.0 else 2.0
     )
     chosen, tried = bench.choose(found)

@@ -1,0 +1,138 @@
+"""Comparison: one model, one text, one target; every candidate is measured here, on the same targets.
+
+On one part of the text each method's setting is chosen, on the other part the chosen settings are measured: see `recommend`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+
+from milepost.checkpoints.model.load import Loaded
+from milepost.checkpoints.model.text import Text
+from milepost.checkpoints.recommendation.candidates import UNCHANGED, Candidate
+from milepost.measure.intervals import Mean, difference
+from milepost.measure.losses import TOLERATED_RISE, loss_row, same_targets
+
+Numbers = np.ndarray[Any, Any]
+Row = dict[str, Any]
+SCORED, FEWEST, MOST = 2048, 8, 64
+"""Tokens to score if that takes no more windows than ``MOST``, nor fewer than ``FEWEST``.
+
+Settings are chosen on half as many windows.
+"""
+
+
+class Comparison:
+    """Losses of candidates: ``choose`` on one part of the text, ``report`` on the other, and the ``answer``."""
+
+    def __init__(
+        self, subject: Loaded, trained: int, target: int, text: Text, windows: int | None,
+        tell: Callable[[str, float], None],
+    ):  # fmt: skip
+        self.subject, self.trained, self.target, self.tell = subject, trained, target, tell
+        readable = subject.end is None or target <= subject.end
+        self.longest = target if readable else min(trained, subject.end or trained)
+        self.targets, self.begin = max(1, trained // 2), text.begin
+        count = min(MOST, max(FEWEST, SCORED // self.targets)) if windows is None else windows
+        first, second = text.halves()
+        self.choose_on, self.choose_groups = first.windows(self.longest, max(2, count // 2))
+        self.report_on, self.report_groups = second.windows(self.longest, count)
+        self.counts = {"chosen on": len(self.choose_on), "reported on": len(self.report_on)}
+        self.by_file = len(set(self.report_groups.tolist())) < len(self.report_groups)
+        self.lengths = [n for n in (trained << k for k in range(32)) if n < self.longest] + [self.longest]
+        self.done = self.work = 0
+
+    def expect(self, settings: int, methods: int) -> None:
+        """Set how many tokens will be read, for a progress bar."""
+        chosen, reported = len(self.choose_on) * self.longest, len(self.report_on) * sum(self.lengths)
+        self.work = chosen * settings + reported * (1 + methods)
+
+    def losses(self, candidate: Candidate, windows: Numbers, length: int) -> Numbers:
+        """Losses (windows x targets) of a candidate at a length."""
+        read = []
+        with self.subject.turned(candidate.encodings) if candidate.encodings else nullcontext():
+            for window in windows:
+                self.tell(f"{candidate.name}, {length} tokens", self.done / self.work)
+                read.append(same_targets(self.subject, window[None], length, self.targets, begin=self.begin))
+                self.done += length
+        return np.concatenate(read)
+
+    def choose(self, candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[Row]]:
+        """Of each method the smallest factor that is not clearly worse than its best one; and the losses of all."""
+        chosen: list[Candidate] = []
+        tried: list[Row] = []
+        for method in dict.fromkeys(candidate.method for candidate in candidates):
+            losses = {one: self.losses(one, self.choose_on, self.target) for one in candidates if one.method == method}
+            best = min(losses, key=lambda one: _rank(losses[one]))
+            smallest = next(one for one in losses if one is best or self._as_good(losses[best], losses[one]))
+            chosen.append(smallest)
+            tried += [
+                {
+                    "method": method, "setting": one.setting, "factor": one.factor,
+                    "loss": float(lost.mean()) if np.isfinite(lost.mean()) else None, "chosen": one is smallest,
+                }
+                for one, lost in losses.items()
+            ]  # fmt: skip
+        return chosen, tried
+
+    def _as_good(self, best: Numbers, other: Numbers) -> bool:
+        """Whether ``other`` can't be told from ``best`` on the part of the text that settings are chosen on."""
+        return _not_above_0(_paired(best, other, self.choose_groups))
+
+    def report(self, candidates: Sequence[Candidate]) -> list[Row]:
+        """Each method with its chosen setting, at every length, against the model as it is; the largest gain first."""
+        groups = self.report_groups
+        losses = {one.method: {n: self.losses(one, self.report_on, n) for n in self.lengths} for one in candidates}
+        plain = losses[UNCHANGED.method]
+        base = float(plain[self.trained].mean())
+        rows: list[Row] = []
+        for one in candidates:
+            short, long = losses[one.method][self.trained], losses[one.method][self.longest]
+            gap = _paired(plain[self.trained], long, groups)
+            close = _not_above_0(gap) or (gap.low is not None and gap.value <= TOLERATED_RISE * base)
+            rows.append({
+                "method": one.method, "setting": one.setting, "factor": one.factor,
+                "config": one.spec is not None or one is UNCHANGED, "whole": one.whole,
+                "reaches": self.longest == self.target and close and one.whole,
+                "gain": _paired(long, plain[self.longest], groups).to_json(),
+                "cost": _paired(plain[self.trained], short, groups).to_json(), "gap": gap.to_json(),
+                "loss_by_length": [{"length": n, **loss_row(lost, groups)} for n, lost in losses[one.method].items()],
+                "spec": one.spec, "windows": long,
+            })  # fmt: skip
+        rows.sort(key=lambda row: -np.inf if row["gain"]["value"] is None else row["gain"]["value"], reverse=True)
+        first = next(row for row in rows if row["whole"])
+        for row in rows:
+            row["equal"] = self._equal(first, row)
+        return rows
+
+    def answer(self, rows: Sequence[Row]) -> tuple[Row, Row | None]:
+        """The answer, and the best that a config can say (None: nothing helps)."""
+        none = next(row for row in rows if row["method"] == UNCHANGED.method)
+        helping = [row for row in rows if row is not none and row["whole"] and (row["gain"]["low"] or 0) > 0]
+        return self._pick(helping) or none, self._pick([row for row in helping if row["config"]])
+
+    def _pick(self, rows: Sequence[Row]) -> Row | None:
+        """Of those that can't be told from the first: one that a config can say, of the smallest cost."""
+        equal = [row for row in rows if self._equal(rows[0], row)]
+        return min(equal, key=lambda row: (not row["config"], row["cost"]["value"]), default=None)
+
+    def _equal(self, first: Row, row: Row) -> bool:
+        return row is first or _not_above_0(_paired(first["windows"], row["windows"], self.report_groups))
+
+
+def _rank(losses: Numbers) -> float:
+    return float(losses.mean()) if np.isfinite(losses).all() else np.inf
+
+
+def _paired(a: Numbers, b: Numbers, groups: Numbers) -> Mean:
+    """b - a; not a number where one of the losses is not finite."""
+    finite = np.isfinite(a).all() and np.isfinite(b).all()
+    return difference(a, b, groups) if finite else Mean(np.nan, None, None, 0)
+
+
+def _not_above_0(difference: Mean) -> bool:
+    return difference.low is not None and difference.low <= 0
