@@ -6,16 +6,13 @@ hold commands, `python` snippets; `cluster` and `elsewhere` hold what needs a cl
 """
 
 import contextlib
-import io
-import itertools
 import shlex
-import sys
-import types
 import warnings
 
 import pytest
 from furnished import furnish
 from handbook_pages import DOCS, FENCE, PAGES, commands, read
+from in_process import run_command, run_snippet, trials_here
 
 SMALLEST = {
     "milepost bench rope": "--heads 2 --length 64 --head-dim 16 --rounds 1",
@@ -32,27 +29,20 @@ SMALLEST = {
 SMALLER = {"length, steps = 128, 400": "length, steps = 128, 4", 'make("quick", ': 'make("tiny", lengths="1x,2x", '}
 """The same for snippets and notebooks."""
 NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
-COUNT = itertools.count()
 
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory):
     """Work goes on in a folder with the small checkpoints and the text that the pages speak of. Gives the commands that have run there."""
-    with contextlib.chdir(furnish(tmp_path_factory.mktemp("handbook"))):
+    with contextlib.chdir(furnish(tmp_path_factory.mktemp("handbook"))), trials_here():
         yield set()
 
 
-def run_snippet(body):
-    """Run a snippet as a module of its own; what it printed."""
+def run(body):
+    """Run a snippet with smaller numbers; the lines that it printed."""
     for long, short in SMALLER.items():
         body = body.replace(long, short)
-    module = types.ModuleType(f"handbook_snippet_{next(COUNT)}")
-    sys.modules[module.__name__] = module
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), warnings.catch_warnings():
-        warnings.simplefilter("default")
-        exec(compile(body, module.__name__, "exec"), module.__dict__)
-    return said.getvalue().splitlines()
+    return run_snippet(body)
 
 
 def promised(body):
@@ -62,20 +52,11 @@ def promised(body):
     ]
 
 
-def run_command(line, code, ran):
+def run_once(line, code, ran):
     """Run a command, once in a folder."""
-    from typer.testing import CliRunner
-
-    from milepost.cli import app
-
-    if line in ran:
-        return
-    ran.add(line)
-    more = next((extra for start, extra in SMALLEST.items() if line.startswith(start)), "")
-    with warnings.catch_warnings():
-        warnings.simplefilter("default")
-        done = CliRunner().invoke(app, [*shlex.split(line)[1:], *shlex.split(more)])
-    assert done.exit_code == code, f"{line}: {done.output[-2000:]} {done.exception!r}"
+    if line not in ran:
+        ran.add(line)
+        run_command(line, SMALLEST, code)
 
 
 def test_pages_hold_snippets_and_commands():
@@ -99,11 +80,11 @@ def test_pages_hold_snippets_and_commands():
 def test_what_a_page_says_to_run_runs(here, name):
     for language, body in FENCE.findall(read(name)):
         if language == "python":
-            said = run_snippet(body)
+            said = run(body)
             if promised(body):
                 assert said == promised(body), body
         for line, code in commands(body) if not language else []:
-            run_command(line, code, here)
+            run_once(line, code, here)
 
 
 def test_what_needs_a_cluster_is_a_command_that_is_understood():
@@ -176,7 +157,7 @@ def test_commands_on_made_pages_run(here):
     for line in found:
         words = shlex.split(line)
         if words[1] != "check":
-            run_command(line, 0, here)
+            run_once(line, 0, here)
         elif words[2] not in NAMES | SPACE:
             enc = build(words[2], head_dim=128 if "--head-dim" in words else 16)
             done = check_encoding(

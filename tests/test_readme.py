@@ -1,14 +1,14 @@
 """The README's snippets and commands run as they stand; long commands at their smallest sizes."""
 
+import contextlib
 import json
 import re
-import shlex
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 
 import pytest
 from furnished import furnish
+from in_process import run_command, run_snippet, trials_here
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -44,10 +44,17 @@ SMALLEST = {
 }
 
 
-@pytest.fixture
-def here(tmp_path_factory):
-    """A folder in which the README's commands run one after another, with a small checkpoint in it."""
+@pytest.fixture(scope="module")
+def furnished(tmp_path_factory):
     return furnish(tmp_path_factory.mktemp("readme"))
+
+
+@pytest.fixture
+def here(furnished, tmp_path):
+    """Work goes on in a folder of its own, with the small checkpoints and the text that the pages speak of."""
+    shutil.copytree(furnished, tmp_path, dirs_exist_ok=True)
+    with contextlib.chdir(tmp_path), trials_here():
+        yield
 
 
 def test_there_are_snippets_and_commands():
@@ -56,21 +63,14 @@ def test_there_are_snippets_and_commands():
 
 
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=lambda s: s.splitlines()[1][:40])
-def test_a_snippet_runs(snippet, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", snippet], capture_output=True, text=True, cwd=tmp_path, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+def test_a_snippet_runs(snippet, here):
+    run_snippet(snippet)
 
 
 @pytest.mark.parametrize("text", [README, *PAGES.values()], ids=["README", *PAGES])
 def test_the_commands_run_in_their_order(here, text):
     for command in commands(text):
-        words = shlex.split(command)
-        small = next((extra for start, extra in SMALLEST.items() if command.startswith(start)), "")
-        run = [sys.executable, "-m", "milepost.cli", *words[1:], *shlex.split(small)]
-        done = subprocess.run(run, capture_output=True, text=True, cwd=here, timeout=300, check=False)
-        assert done.returncode == 0, f"{command}: {done.stderr[-2000:]}"
+        run_command(command, SMALLEST)
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -78,10 +78,7 @@ def test_the_snippets_of_a_page_run(here, name):
     snippets = [body for language, body in FENCE.findall(PAGES[name]) if language == "python"]
     assert snippets
     for snippet in snippets:
-        done = subprocess.run(
-            [sys.executable, "-c", snippet], capture_output=True, text=True, cwd=here, timeout=300, check=False
-        )
-        assert done.returncode == 0, done.stderr[-2000:]
+        run_snippet(snippet)
 
 
 def test_the_chinese_readme_has_the_same_snippets_and_commands():

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from in_process import trials_here
 
-from milepost.claims import needs, trained
+from milepost.claims import needs
 from milepost.claims.groups.absolute import frame, probes
 from milepost.claims.groups.practice import moved
 from milepost.claims.judge import judge
@@ -51,13 +52,10 @@ def texts(tmp_path_factory):
 def in_this_process(monkeypatch):
     """Trials one after another, here: the trainings themselves are the real ones."""
 
-    def run_all(plan, todo, out, workers, tell):
-        for trial in todo:
-            yield trial, plan.run(trial, out / "trials" / trial.key, lambda news, trial=trial: tell(trial, news))
-
-    monkeypatch.setattr(trained.processes, "run_all", run_all)
     for module in (frame, probes):
         monkeypatch.setattr(module, "STEPS", {"quick": 2})
+    with trials_here():
+        yield
 
 
 @pytest.fixture(scope="session")
