@@ -14,6 +14,8 @@ from furnished import furnish
 from handbook_pages import DOCS, FENCE, PAGES, commands, read
 from in_process import run_command, run_snippet, trials_here
 
+pytestmark = pytest.mark.slow
+
 SMALLEST = {
     "milepost bench rope": "--heads 2 --length 64 --head-dim 16 --rounds 1",
     "milepost bench attention": "--lengths 128 --rounds 1 --heads 2 --head-dim 16",

@@ -12,6 +12,8 @@ import pytest
 from furnished import furnish
 from handbook_pages import FENCE, read
 
+pytestmark = pytest.mark.slow
+
 LENGTH = 8000
 """Bytes of the text: within the new length, and nearly four times the old."""
 

@@ -62,17 +62,20 @@ def test_there_are_snippets_and_commands():
     assert "make demo" in README and "make test" in README
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=lambda s: s.splitlines()[1][:40])
 def test_a_snippet_runs(snippet, here):
     run_snippet(snippet)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [README, *PAGES.values()], ids=["README", *PAGES])
 def test_the_commands_run_in_their_order(here, text):
     for command in commands(text):
         run_command(command, SMALLEST)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_the_snippets_of_a_page_run(here, name):
     snippets = [body for language, body in FENCE.findall(PAGES[name]) if language == "python"]

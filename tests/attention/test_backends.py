@@ -62,6 +62,7 @@ def test_every_backend_and_layout_stays_within_the_budget_of_its_dtype(name, dty
                     assert worst <= permitted(a, dtype, 24 * batch), f"{backend}, {what}, {groups} key heads, gradient {n}: {worst:.1e}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["alibi", "t5", "kerple(kind='power')", "sandwich", "rope + alibi", "nope"])
 @pytest.mark.parametrize(("queries", "keys", "window"), [(1500, 1500, None), (1100, 2300, None), (1500, 1500, 100), (600, 600, None), (2100, 2100, 2000)])
 def test_strips_beyond_one_thousand_rows_equal_the_reference(name, queries, keys, window):

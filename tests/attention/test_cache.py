@@ -35,6 +35,7 @@ def full(enc, q, k, v):
     return attend(enc.query(q, at.pos), enc.key(k, at.pos), v, enc, at=at)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(NAMES))
 def test_a_decode_of_a_thousand_tokens_equals_the_full_pass(name):
     enc = randomised_copy(build(name, **SIZES))

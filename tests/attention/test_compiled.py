@@ -7,6 +7,8 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from milepost import Layout, attend, build
 from milepost.testing import randomised_copy
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     "spec", ["rope", "alibi", "t5", "kerple", "sandwich(size=8)", "rope + alibi", "fire", "shaw", "transformer_xl", "cope", "deberta(buckets=8, span=16)"]

@@ -48,6 +48,7 @@ WORKER = textwrap.dedent(
 )
 
 
+@pytest.mark.slow
 def test_two_processes_equal_one(tmp_path):
     (tmp_path / "worker.py").write_text(WORKER)
     workers = [

@@ -8,6 +8,8 @@ from typer.testing import CliRunner
 from milepost.bench import everything
 from milepost.cli import app
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def small(monkeypatch):

@@ -12,6 +12,7 @@ def run(*words):
     return CliRunner().invoke(app, ["bench", *words])
 
 
+@pytest.mark.slow
 def test_training_throughput_is_a_ratio_to_nope():
     done = run("train", "--profile", "tiny", "--rounds", "1", "--json")
     rows = {row["encoding"]: row for row in json.loads(done.stdout)}

@@ -15,6 +15,7 @@ def short(monkeypatch):
         monkeypatch.setattr(cost, name, value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["memory", "latency", "alibi-cheapest"])
 def test_all_of_the_rule_is_measured(short, monkeypatch, name):
     monkeypatch.setattr(cost, "peak_mb", lambda run: (run(), 8.0)[1])  # so short a text moves no peak

@@ -58,10 +58,12 @@ def judged(name, found):
     )
 
 
+@pytest.mark.slow
 def test_every_exact_claim_is_decided_as_the_formulas_say(exact_rows):
     assert {name: row["verdict"] for name, row in exact_rows.items()} == KNOWN
 
 
+@pytest.mark.slow
 def test_every_exact_claim_has_a_figure_and_evidence_with_numbers(exact_rows):
     for row in exact_rows.values():
         assert row["figures"], row["id"]
@@ -83,12 +85,14 @@ def test_the_nearest_two_codes_by_brute_force():
     assert float(octaves.min()) == best
 
 
+@pytest.mark.slow
 def test_the_last_wavelength_in_high_precision(exact_rows):
     mpmath.mp.dps = 30
     worst = max(abs(mpmath.mpf(10000) ** (1 - mpmath.mpf(2) / d) / 10000 - 1) for d in (64, 512, 4096))
     assert exact_rows["wavelengths"]["numbers"]["last"]["value"] == pytest.approx(float(worst), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_the_error_of_the_wrong_sign_by_complex_numbers(exact_rows):
     """A pair as a complex number: R_p turns by e^(i p w), and a product is the real part of q times the conjugate of the other."""
     q, k = (x.numpy() for x in rotation.vectors())
@@ -223,6 +227,7 @@ class Crowded(Sinusoidal):
         self.frequencies = torch.arange(1, width // 2 + 1, dtype=torch.float64) * (2 * math.pi / 1000)
 
 
+@pytest.mark.slow
 def test_codes_that_come_back_are_not_unique(monkeypatch):
     monkeypatch.setattr(sinusoids, "Sinusoidal", Crowded)
     monkeypatch.setattr(sinusoids, "FAR", 200000)

@@ -13,6 +13,8 @@ from milepost.claims.judge import judge
 from milepost.claims.rule import VERDICTS
 from milepost.lab import plan as planned
 
+pytestmark = pytest.mark.slow
+
 STEPS, ROWS = 200, 16
 
 

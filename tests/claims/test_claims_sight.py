@@ -39,6 +39,7 @@ def test_a_table_of_one_row_is_resampled_along_its_row():
     assert made(torch.zeros(2, 64, 4)).shape == (2, 10) and model.encodings[0].length == 16
 
 
+@pytest.mark.slow
 def test_a_one_dimensional_table_gets_the_better_of_its_two_ways(small, in_this_process, shared):
     row = judge(["vit-2d"], out=shared, resume=True)[0]
     assert "the 1-D table ends before the last patch of images of 16 x 16 pixels" in row["evidence"]

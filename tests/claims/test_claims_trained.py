@@ -81,12 +81,14 @@ def test_plans_hold_every_model_that_a_claim_needs(profile):
 # -- trained here ---------------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_models_are_trained_in_processes_of_their_own(small, tmp_path):
     row = judge(["rope-in-range"], out=tmp_path / "claims")[0]
     assert {"whole", "window"} <= row["numbers"].keys()
     assert len(list((tmp_path / "claims").rglob("result.json"))) == 1 and not list((tmp_path / "claims").rglob("*.pt"))
 
 
+@pytest.mark.slow
 def test_models_are_trained_once_and_go_on(small, in_this_process, tmp_path):
     out = tmp_path / "claims"
     row = judge(["previous-token"], out=out)[0]
@@ -104,6 +106,7 @@ def test_models_are_trained_once_and_go_on(small, in_this_process, tmp_path):
         judge(["previous-token"], out=out)
 
 
+@pytest.mark.slow
 def test_named_seeds_are_trained_and_nothing_older_is_read(small, in_this_process, tmp_path):
     out = tmp_path / "claims"
     row = judge(["rope-breaks"], out=out, profile="quick", seeds=[3, 5])[0]
@@ -130,12 +133,14 @@ def test_every_plan_has_the_named_seeds():
     assert {plan.seeds for plan in plans("standard", claims().values()).values()} == {(0, 1, 2)}
 
 
+@pytest.mark.slow
 def test_two_claims_share_a_model(small, in_this_process, tmp_path):
     rows = judge(["rope-in-range", "rope-far-random"], out=tmp_path / "claims")
     assert len(list((tmp_path / "claims").rglob("result.json"))) == 1
     assert all(row["numbers"] for row in rows)
 
 
+@pytest.mark.slow
 def test_a_model_that_is_lost_is_a_reason_not_a_crash(small, in_this_process, tmp_path):
     out = tmp_path / "claims"
     judge(["rope-in-range"], out=out)
@@ -150,6 +155,7 @@ def test_a_model_that_is_lost_is_a_reason_not_a_crash(small, in_this_process, tm
 TRAINED = [name for name, claim in claims().items() if claim.trained is not None and name != "migrate"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRAINED)
 def test_every_trained_experiment_measures_all_of_its_rule(small, in_this_process, shared, name):
     row = judge([name], out=shared, resume=True)[0]
@@ -227,6 +233,7 @@ def test_gains_and_costs_have_their_signs(checkpoint, texts):
     assert real.rise("linear").value == pytest.approx(0.4)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_as_it_is_is_the_model_itself(small, in_this_process, shared, checkpoint, texts, tmp_path):
     """A Hugging Face model too: nothing is put in the place of its positions, nor taken away."""
     from transformers import LlamaConfig, LlamaForCausalLM

@@ -76,6 +76,7 @@ def all_of(view):
     return {said for query in wrong(view) if (said := refused(view, query))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", VIEWS)
 def test_wrong_values_are_refused_in_chinese(view):
     said = all_of(view)

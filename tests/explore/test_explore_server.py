@@ -230,6 +230,7 @@ def started(*words):
     return subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=plain)
 
 
+@pytest.mark.slow
 def test_the_app_of_a_space_starts_and_answers():
     process = started("-c", "from milepost.explore.app import main; main(host='127.0.0.1', port=0)")
     try:
@@ -251,6 +252,7 @@ def test_a_space_is_served_to_everybody_where_spaces_look():
     server.server_close()
 
 
+@pytest.mark.slow
 def test_the_command_serves_says_where_and_ends_with_ctrl_c():
     busy, _ = opened(0)
     port = busy.server_address[1]

@@ -29,6 +29,7 @@ Path(f"process-{os.environ['RANK']}.json").write_text(json.dumps(sorted(rows)))
 """
 
 
+@pytest.mark.slow
 def test_two_processes_together_find_what_one_finds(small, tmp_path):
     plan = small(("learned",), lengths="1x,2x", tasks=("antecedent",))
     alone = sweep(plan, tmp_path / "alone")

@@ -7,10 +7,13 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from stripped import same
 
 from milepost.lab.strangers import import_named
 from milepost.lab.sweep.sweep import sweep
+
+pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
 DRIVER = """

@@ -32,6 +32,7 @@ def results(out):
     return json.loads((out / "results.json").read_text())
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_and_gone_on_with_it_ends_as_if_never_broken(small, tmp_path):
     plan = small(("learned", "rope"), steps=250, lengths="1x,2x", tune=10)
     unbroken = sweep(plan, tmp_path / "whole")
@@ -117,6 +118,7 @@ def with_failures(texts, tmp_path_factory):
     return out, done
 
 
+@pytest.mark.slow
 def test_a_trial_that_fails_is_recorded_and_the_others_finish(with_failures):
     out, done = with_failures
     assert done.exit_code == 1, done.output
@@ -133,6 +135,7 @@ def test_a_trial_that_fails_is_recorded_and_the_others_finish(with_failures):
     assert (out / "report.html").exists() and "a stranger's mistake" in (out / "report.md").read_text()
 
 
+@pytest.mark.slow
 def test_going_on_does_only_what_is_missing(with_failures, monkeypatch):
     out, _ = with_failures
     ran = []
@@ -144,6 +147,7 @@ def test_going_on_does_only_what_is_missing(with_failures, monkeypatch):
     same(after["runs"], before["runs"])
 
 
+@pytest.mark.slow
 def test_results_say_how_they_were_made(with_failures):
     found = results(with_failures[0])
     about = found["provenance"]

@@ -170,6 +170,7 @@ def test_training_rows_are_new_at_every_step_and_never_those_of_the_test():
     assert not np.array_equal(made(3)[0], other(3)[0])
 
 
+@pytest.mark.slow
 def test_a_tiny_model_learns_a_task():
     """previous: one layer, a few seconds, and well below chance."""
     from milepost.lab.train import train

@@ -91,6 +91,7 @@ class Sizes(TorchDispatchMode):
         return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", ["rope", "alibi", "rerope(rope=rope, window=8)"])
 def test_no_l_by_l_tensor_is_held(spec):
     length = 2048

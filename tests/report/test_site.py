@@ -16,6 +16,8 @@ from milepost.encodings import NAMES, SPACE
 from milepost.maps import NAMES as MAPS
 from milepost.scaling import NAMES as SCALINGS
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent.parent
 SHOWN = ["index.html", "walk.html", "lengths.html", "questions/rope.html", "encodings/axial.html", "notebooks/see-an-encoding.html"]
 

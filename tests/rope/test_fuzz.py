@@ -133,12 +133,14 @@ def check(config: Any) -> None:
         assert all(isinstance(note, str) for note in (*spec.notes, *spec.sources.values()))
 
 
+@pytest.mark.slow
 @often
 @given(mutated())
 def test_a_real_config_with_mistakes_is_read_or_refused(config: dict[str, Any]) -> None:
     check(config)
 
 
+@pytest.mark.slow
 @seldom
 @given(st.dictionaries(names, junk, max_size=8))
 @example({})

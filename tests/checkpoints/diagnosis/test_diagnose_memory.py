@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from tiny_models import build
 
+pytestmark = pytest.mark.slow
+
 LENGTHS = (4096, 8192, 16384)
 CODE = """
 import os, sys

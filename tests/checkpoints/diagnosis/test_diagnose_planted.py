@@ -15,6 +15,8 @@ from milepost.lab import saved
 from milepost.lab.model import Decoder, Shape
 from milepost.lab.train import Recipe, from_text, train
 
+pytestmark = pytest.mark.slow
+
 WORDS = [
     "position",
     "token",

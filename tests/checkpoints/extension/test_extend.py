@@ -460,6 +460,7 @@ def test_the_result_is_plain_data_with_a_sidecar_that_says_what_was_done(tmp_pat
     assert "config.json" in done._repr_html_() and "yarn(factor=4.0, trained=64)" in done._repr_html_()
 
 
+@pytest.mark.slow
 def test_the_command_prints_json_and_exits_0(tmp_path):
     source, book = made("llama", tmp_path / "model"), ids_file(tmp_path / "book.npy")
     words = ["extend", str(source), "--target-length", "256", "--method", "yarn", "--out", str(tmp_path / "out")]
@@ -488,6 +489,7 @@ def test_a_folder_that_fails_verify_is_kept_with_exit_1(tmp_path):
 # -- auto ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_auto_says_when_nothing_helps(tmp_path):
     """Random weights know nothing that a scaling could save."""
     source, book = made("llama", tmp_path / "model"), ids_file(tmp_path / "book.npy")

@@ -9,6 +9,8 @@ from from_lab import TRAINED
 from milepost.checkpoints.extension.extend import extend
 from milepost.checkpoints.model.load import load
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def done(trained_neox, some_text, tmp_path_factory):

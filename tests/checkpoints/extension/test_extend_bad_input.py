@@ -302,6 +302,7 @@ extend(sys.argv[1], target_length=2048, method="yarn", out=sys.argv[2], tell=tel
 """
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_leaves_no_half_of_a_folder(model, tmp_path):
     """In the middle of verify: the folder is whole by then, but nobody has looked at it."""
     before = files(model)

@@ -27,6 +27,8 @@ from milepost.checkpoints.migration.targets import to_gpt2
 from milepost.cli import app
 from milepost.rope import ConfigError
 
+pytestmark = pytest.mark.slow
+
 HOW: dict[str, Any] = {"batch": 32, "rate": 1e-2}
 
 

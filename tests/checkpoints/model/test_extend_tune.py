@@ -27,6 +27,8 @@ from milepost.checkpoints.model.tune import Tuning, has_peft
 from milepost.cli import app
 from milepost.rope import ConfigError
 
+pytestmark = pytest.mark.slow
+
 L = 64
 STEPS = 8
 HOW: dict[str, Any] = {"target_length": 2 * L, "method": "yarn", "tune": STEPS, "rate": 3e-3}

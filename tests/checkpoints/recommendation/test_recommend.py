@@ -59,6 +59,7 @@ def test_every_method_is_measured_and_the_largest_gain_stands_first(found, rows)
         assert row["gain"]["low"] <= row["gain"]["value"] <= row["gain"]["high"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["linear", "ntk", "yarn", "llama3", "dynamic"])
 def test_numbers_are_those_of_a_written_folder_in_plain_transformers(method, rows, trained_neox, some_text, tmp_path):
     subject = load(trained_neox)
@@ -110,6 +111,7 @@ def test_streaming_loses_little_and_is_never_the_answer_because_it_forgets(found
     )
 
 
+@pytest.mark.slow
 def test_a_lab_model_and_its_checkpoint_get_the_same_numbers(found, trained_rope, some_text):
     lab = recommend(trained_rope, target_length=TARGET, text=some_text, windows=16)
     for ours, theirs in zip(
@@ -121,6 +123,7 @@ def test_a_lab_model_and_its_checkpoint_get_the_same_numbers(found, trained_rope
     assert lab.best == found.best and "scaling=" in lab.exports["milepost"]["text"]
 
 
+@pytest.mark.slow
 def test_a_model_that_reads_the_target_as_it_is_is_left_as_it_is(trained_neox, some_text):
     """It was trained for 32 tokens, whatever is said: nothing can gain, and what changes it costs."""
     done = recommend(trained_neox, target_length=TRAINED, trained_length=8, text=some_text, windows=24)
@@ -130,6 +133,7 @@ def test_a_model_that_reads_the_target_as_it_is_is_left_as_it_is(trained_neox, s
     assert done.exports == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("others", "top"), [(3.1, "none"), (2.5, "dynamic")])
 def test_when_nothing_works_it_says_so(others, top, trained_neox, some_text, monkeypatch):
     """Losses made up: 1 at the trained length, 3 at the target; the others gain nothing there, or too little."""
@@ -154,6 +158,7 @@ def test_when_nothing_works_it_says_so(others, top, trained_neox, some_text, mon
         assert done.best == "dynamic" and "The target is not reached without training: the loss is still 1.50" in said
 
 
+@pytest.mark.slow
 def test_the_smallest_factor_wins_unless_a_larger_one_is_clearly_better(trained_neox, some_text):
     subject = load(trained_neox)
     bench = Comparison(subject, TRAINED, TARGET, read_text(some_text, subject), 8, lambda what, share: None)
@@ -169,6 +174,7 @@ def test_the_smallest_factor_wins_unless_a_larger_one_is_clearly_better(trained_
     assert bench.choose(found)[0][0].factor == 4.0
 
 
+@pytest.mark.slow
 def test_losses_that_are_no_numbers_rank_last_and_are_never_chosen(trained_neox, some_text):
     subject = load(trained_neox)
     bench = Comparison(subject, TRAINED, TARGET, read_text(some_text, subject), 8, lambda what, share: None)
@@ -208,6 +214,7 @@ def test_a_learned_table_ends_and_what_can_be_done_is_said(tmp_path, some_text):
 # -- the command ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_report_and_its_exit_code_says_whether_the_target_is_reached(
     found, trained_neox, some_text, tmp_path
 ):
@@ -244,6 +251,7 @@ def test_the_command_writes_a_report_and_its_exit_code_says_whether_the_target_i
     assert shown.count("<svg") == 1 and "trained length" in shown and all(f">{method}<" in shown for method in METHODS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "said"),
     [

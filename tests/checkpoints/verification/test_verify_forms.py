@@ -13,6 +13,8 @@ from milepost.cli import app
 from milepost.lab import saved
 from milepost.lab.model import Block, Decoder, Shape
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def llama():

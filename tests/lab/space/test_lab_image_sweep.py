@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from in_process import trials_here
 from stripped import same
 from test_lab_images import save
 from test_lab_sweep import DRIVER, _states, _wait_for
@@ -21,6 +22,8 @@ from milepost.lab.space.views import cut, sized
 from milepost.lab.sweep import processes
 from milepost.lab.sweep.sweep import sweep
 from milepost.positions import grid
+
+pytestmark = pytest.mark.slow
 
 
 def small(encodings, folder=None, **fields):
@@ -47,7 +50,8 @@ def run(bars, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "bars"
     plan = small(("nope", "learned", "grid", "axial(base=100.0)"), str(bars), steps=150, rows=32)
     plan = replace(plan, shape=replace(plan.shape, layers=2, width=32))
-    return plan, sweep(plan, out), out
+    with trials_here():
+        return plan, sweep(plan, out), out
 
 
 def found(results, encoding, strategy="none"):

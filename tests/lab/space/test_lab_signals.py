@@ -115,6 +115,7 @@ def eeg():
     return trained("eeg", "axial(axes=4, base=100.0)")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_axial_rope_learns_the_order_on_every_axis(kind, request):
     signals, model = KINDS[kind], request.getfixturevalue(kind)
@@ -127,6 +128,7 @@ def test_axial_rope_learns_the_order_on_every_axis(kind, request):
     assert (told == wanted).mean() > 4 / signals.classes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_positions_nothing_can_be_learned(kind):
     """Not even by training: mirrored tokens are the same bag, so that not one answer turns, and bits are right by chance."""

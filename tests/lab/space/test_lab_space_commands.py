@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from in_process import trials_here
 from test_lab_images import fill, save
 from typer.testing import CliRunner
 
@@ -20,6 +21,7 @@ def lab(modality, *words):
     return run("lab", "--modality", modality, "--profile", "tiny", *words)
 
 
+@pytest.mark.slow
 def test_a_tiny_run_on_digits_ends_with_a_table_an_answer_and_a_report(tmp_path):
     out = tmp_path / "run"
     done = lab("image", "--encodings", "learned,axial(base=100.0)", "--lengths", "1x,16", "--seeds", "3,", "--out", out)
@@ -65,9 +67,11 @@ def test_a_tiny_run_on_digits_ends_with_a_table_an_answer_and_a_report(tmp_path)
     assert other.exit_code == 2 and "holds results of another plan" in other.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("modality", ["video", "eeg"])
 def test_a_tiny_run_on_signals(modality, tmp_path):
-    done = lab(modality, "--out", tmp_path / "run")
+    with trials_here():
+        done = lab(modality, "--out", tmp_path / "run")
     assert done.exit_code == 0, done.output
     said = " ".join(done.stdout.split())  # without the terminal's line breaks
     assert "nope knows the order on no axis" in said and "To move a signal by 1,048,576 places" in said
