@@ -287,9 +287,10 @@ def test_logits_are_equal_by_another_rotation(made, case, monkeypatch):
         model = transformers.AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32).eval().double()
         if where == out:
             name = "apply_rotary_pos_emb"
-            both = lambda q, k, cos, sin, unsqueeze_dim=1: tuple(
-                turned_by_hand(t, cos, sin, done.target) for t in (q, k)
-            )  # noqa: E731
+
+            def both(q, k, cos, sin, unsqueeze_dim=1):
+                return tuple(turned_by_hand(t, cos, sin, done.target) for t in (q, k))
+
             monkeypatch.setattr(sys.modules[type(model).__module__], name, both)
         with torch.no_grad():
             found: Tensor = model(ids).logits
