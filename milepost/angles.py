@@ -59,9 +59,7 @@ def cos_sin_axes(pos: Tensor, frequencies: Tensor, dtype: torch.dtype, key: str)
 
 def _axes_table(pos: Tensor, frequencies: Tensor, double: bool) -> tuple[Tensor, Tensor]:
     each = pos if pos.dim() == 3 else pos.expand(len(frequencies), *pos.shape)
-    angle = torch.stack([p.double()[..., None] * w for p, w in zip(each, frequencies.to(pos.device), strict=True)]).sum(
-        0
-    )
+    angle = torch.stack([p.double()[..., None] * w for p, w in zip(each, frequencies.to(pos.device), strict=True)]).sum(0)
     cos, sin = angle.cos(), angle.sin()
     return (cos, sin) if double else (cos.float(), sin.float())
 

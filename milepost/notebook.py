@@ -33,11 +33,7 @@ def encoding(enc: Encoding) -> str:
 
     parts: list[Encoding] = list(enc.parts) if isinstance(enc, Sum) else [enc]  # type: ignore[arg-type]
     names = [type(part).spec_name() for part in parts]
-    homes = [
-        f"{'maps' if name in MAPS else 'encodings'}.{name}"
-        for name in names
-        if name in NAMES or name in SPACE or name in MAPS
-    ]
+    homes = [f"{'maps' if name in MAPS else 'encodings'}.{name}" for name in names if name in NAMES or name in SPACE or name in MAPS]
     try:
         found = portrait(enc, LENGTH)
     except ValueError as error:  # an encoding of your own may have no picture
@@ -64,16 +60,7 @@ def scaling(one: Scaling) -> str:
     except ValueError as error:  # made for another number of pairs
         return pictures(repr(one), [], [str(error)], pages)
     pairs = [float(i) for i in range(len(kept))]
-    figure = Figure(
-        "lines",
-        "Share of each frequency that is kept, base 10000",
-        "pair",
-        "new / plain",
-        pairs,
-        lines={"kept": kept},
-        low=0.0,
-        high=1.0,
-    )
+    figure = Figure("lines", "Share of each frequency that is kept, base 10000", "pair", "new / plain", pairs, lines={"kept": kept}, low=0.0, high=1.0)
     return pictures(repr(one), [figure], [], pages)
 
 
@@ -86,14 +73,8 @@ def spec(found: RopeSpec) -> str:
     for kind in data["kinds"]:
         label, rope = "" if kind["kind"] == "all" else f"{kind['kind']} ({kind['layers']} layers): ", kind["rope"]
         words = {} if rope is None else {name: value for name, value in rope.items() if value is not None}
-        rows += [[label + name, str(value), _source(data, kind["kind"], name)] for name, value in words.items()] or [
-            [label, "no rotation", ""]
-        ]
-    rows += [
-        [f"{name} length", str(data[name]), _source(data, "", name)]
-        for name in ("trained", "scaled", "served")
-        if data[name] is not None
-    ]
+        rows += [[label + name, str(value), _source(data, kind["kind"], name)] for name, value in words.items()] or [[label, "no rotation", ""]]
+    rows += [[f"{name} length", str(data[name]), _source(data, "", name)] for name in ("trained", "scaled", "served") if data[name] is not None]
     said = table(data["model"] or "RopeSpec", ["", "value", "from"], rows, data["notes"])
     return said if found.trained is None else said + "".join(map(analysis, analyse(found)))
 
@@ -113,9 +94,7 @@ def analysis(one: Analysis) -> str:
     }
     red = ("angles never seen",)
     full = (Mark("y", 1.0, "one full turn"),)
-    figure = Figure(
-        "lines", "Turns of each pair", "pair", "turns", pairs, lines=lines, points=red, red=red, marks=full, log_y=True
-    )
+    figure = Figure("lines", "Turns of each pair", "pair", "turns", pairs, lines=lines, points=red, red=red, marks=full, log_y=True)
     return pictures("", [figure], [one.sentence], [])
 
 
@@ -143,6 +122,4 @@ def claims(rows: list[dict[str, Any]]) -> str:
 def verdicts(found: Verdicts) -> str:
     """A row for each law."""
     rows = [[verdict.word, verdict.law, verdict.sentence, verdict.detail] for verdict in found.verdicts]
-    return table(
-        f"{found.encoding}: {'every law holds' if found.ok else 'a law is broken'}", ["", "law", "", ""], rows, []
-    )
+    return table(f"{found.encoding}: {'every law holds' if found.ok else 'a law is broken'}", ["", "law", "", ""], rows, [])

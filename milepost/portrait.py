@@ -72,25 +72,11 @@ def portrait(enc: Encoding, length: int = 128, only: Kind | None = None) -> Port
             if part.axes > 1:
                 panels += _plane(part, n)
                 continue
-            panels += (
-                _code(part, n, only)
-                + _bias(part, n, only)
-                + _content(part, n, only)
-                + (_wavelengths(part, n) if only != "heat" else [])
-            )
+            panels += _code(part, n, only) + _bias(part, n, only) + _content(part, n, only) + (_wavelengths(part, n) if only != "heat" else [])
     panels = [panel for panel in panels if only in (None, panel.kind)]
     if not panels and not enc.points:
         flat = [0.0] * n
-        panels = [
-            Panel(
-                "lines",
-                "No position enters: every distance is alike",
-                "distance",
-                "added to the logit",
-                _numbers(n),
-                lines={"all heads": flat},
-            )
-        ]
+        panels = [Panel("lines", "No position enters: every distance is alike", "distance", "added to the logit", _numbers(n), lines={"all heads": flat})]
     return Portrait(repr(whole), n, tuple(panels))
 
 
@@ -102,9 +88,7 @@ def _code(enc: Encoding, n: int, only: Kind | None) -> list[Panel]:
     pos = torch.arange(n)
     if "embed" in enc.points:
         code = enc.embed(torch.zeros(1, n, enc.width or 16, dtype=torch.float64), pos)[0][:, -(enc.width or 16) :]
-        alike = (
-            code @ code[n // 2] / code.norm(dim=-1).clamp(min=1e-12) / code[n // 2].norm().clamp(min=1e-12)
-        ).tolist()
+        alike = (code @ code[n // 2] / code.norm(dim=-1).clamp(min=1e-12) / code[n // 2].norm().clamp(min=1e-12)).tolist()
         lines = {f"with {n // 2}": alike}
         return [
             _heat("Code of each position", "channel", "position", code),
@@ -119,23 +103,14 @@ def _code(enc: Encoding, n: int, only: Kind | None) -> list[Panel]:
         return [_heat("What a query of ones becomes", "channel", "position", q)]
     noise = torch.randn(max(16, RANDOM // size), size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     many = noise[:, None, None].expand(-1, 1, n, -1)
-    logits = (enc.query(many[:, :, -1:], pos[-1:])[:, 0] * enc.key(many, pos)[:, 0]).sum(
-        -1
-    ) / size  # the last query to every key
+    logits = (enc.query(many[:, :, -1:], pos[-1:])[:, 0] * enc.key(many, pos)[:, 0]).sum(-1) / size  # the last query to every key
     lines = {
         "ones with itself": ((q[-1] * k).sum(-1) / size).flip(0).tolist(),
         "random with itself": logits.mean(0).flip(0).tolist(),
     }
     return [
         _heat("What a query of ones becomes", "channel", "position", q),
-        Panel(
-            "lines",
-            f"Logit of a vector with itself, query at {n - 1}",
-            "distance",
-            "logit / D",
-            _numbers(n),
-            lines=lines,
-        ),
+        Panel("lines", f"Logit of a vector with itself, query at {n - 1}", "distance", "logit / D", _numbers(n), lines=lines),
     ]
 
 
@@ -164,9 +139,7 @@ def _content(enc: Encoding, n: int, only: Kind | None) -> list[Panel]:
         return []
     heads, size = enc.heads or 1, enc.head_dim or 16
     generator = torch.Generator().manual_seed(0)
-    q, k, last = (
-        torch.randn(1, 1, many, size, generator=generator).expand(-1, heads, -1, -1) for many in (n, n, 4)
-    )  # all heads alike: one is drawn
+    q, k, last = (torch.randn(1, 1, many, size, generator=generator).expand(-1, heads, -1, -1) for many in (n, n, 4))  # all heads alike: one is drawn
 
     def added(q: Tensor, pos: Tensor) -> Tensor:
         """What is added to the scores of head 0, for queries at these positions."""
@@ -179,20 +152,9 @@ def _content(enc: Encoding, n: int, only: Kind | None) -> list[Panel]:
     if only != "heat":
         rows = added(last, torch.full((4,), n - 1)).flip(-1).tolist()
         lines = {f"query {number}": [None if v != v else v for v in row] for number, row in enumerate(rows)}
-        panels.append(
-            Panel(
-                "lines",
-                f"Added score by distance, head 0, query at {n - 1}",
-                "distance",
-                "added to the logit",
-                _numbers(n),
-                lines=lines,
-            )
-        )
+        panels.append(Panel("lines", f"Added score by distance, head 0, query at {n - 1}", "distance", "added to the logit", _numbers(n), lines=lines))
     if only != "lines":
-        panels.append(
-            _heat("Added score of one random text, head 0", "key position", "query position", added(q, torch.arange(n)))
-        )
+        panels.append(_heat("Added score of one random text, head 0", "key position", "query position", added(q, torch.arange(n))))
     return panels
 
 
@@ -202,17 +164,7 @@ def _wavelengths(enc: Encoding, n: int) -> list[Panel]:
         return []
     waves = [w for w in spectrum.wavelengths if w < float("inf")]
     lines = {"one turn": waves, f"length {n}": [float(n)] * len(waves)}
-    return [
-        Panel(
-            "lines",
-            "Wavelength of each pair against the length",
-            "pair",
-            "tokens",
-            _numbers(len(waves)),
-            lines=lines,
-            log_y=True,
-        )
-    ]
+    return [Panel("lines", "Wavelength of each pair against the length", "pair", "tokens", _numbers(len(waves)), lines=lines, log_y=True)]
 
 
 CODES, ONES, BIAS = "cosine of codes", "logit / D of a vector of ones with itself", "bias"
@@ -249,33 +201,17 @@ def _plane(enc: Encoding, n: int) -> list[Panel]:
     panels: list[Panel] = []
     for what, matrix in relations(enc, pos, middle):
         for head in sorted({0, len(matrix) - 1}) if what == BIAS else [0]:
-            said = {
-                CODES: "Similarity of codes",
-                ONES: "Logit / D of a vector of ones with itself, head 0",
-                BIAS: f"Bias of head {head}",
-            }[what]
+            said = {CODES: "Similarity of codes", ONES: "Logit / D of a vector of ones with itself, head 0", BIAS: f"Bias of head {head}"}[what]
             panels.append(_heat(f"{said}, {where}", "column", "row", matrix[head, 0].view(rows, columns)))
     frequencies = getattr(enc, "frequencies", None)
     if frequencies is not None and frequencies.dim() > 1:
         fast = (frequencies if frequencies.dim() == 2 else frequencies[:, 0]).double()
         waves = {f"axis {a}": (2 * torch.pi / w.abs()).tolist() for a, w in enumerate(fast)}
         lines = {name: [v if v < float("inf") else None for v in wave] for name, wave in waves.items()}
-        panels.append(
-            Panel(
-                "lines",
-                "Wavelength of each pair, by axis",
-                "pair",
-                "places",
-                _numbers(fast.shape[1]),
-                lines=lines,
-                log_y=True,
-            )
-        )
+        panels.append(Panel("lines", "Wavelength of each pair, by axis", "pair", "places", _numbers(fast.shape[1]), lines=lines, log_y=True))
     return panels
 
 
 def _heat(title: str, x_title: str, y_title: str, z: Tensor) -> Panel:
-    rows = [
-        [None if v != v else v for v in row] for row in z.double().tolist()
-    ]  # NaN is no JSON; None is drawn as a gap
+    rows = [[None if v != v else v for v in row] for row in z.double().tolist()]  # NaN is no JSON; None is drawn as a gap
     return Panel("heat", title, x_title, y_title, _numbers(z.shape[1]), _numbers(z.shape[0]), z=rows)

@@ -11,18 +11,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from milepost.positions import (
-    check_dtype,
-    check_finite,
-    extent,
-    grid,
-    grouped,
-    interpolate,
-    memo,
-    randomised,
-    sinks,
-    skipped,
-)
+from milepost.positions import check_dtype, check_finite, extent, grid, grouped, interpolate, memo, randomised, sinks, skipped
 
 CALM = settings(deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
 FAR = [0, 1, 2, 255, 256, 257, 131071, 1048575]
@@ -184,13 +173,7 @@ def test_randomised_rows_differ_and_every_position_gets_its_turn():
 @settings(CALM, max_examples=60)
 def test_skipped_positions_are_chunks_of_neighbours_moved_right(length, more, data):
     chunks = data.draw(st.integers(1, min(length, 5)))
-    got = skipped(
-        length,
-        length + more,
-        chunks=chunks,
-        batch=3,
-        generator=torch.Generator().manual_seed(data.draw(st.integers(0, 100))),
-    )
+    got = skipped(length, length + more, chunks=chunks, batch=3, generator=torch.Generator().manual_seed(data.draw(st.integers(0, 100))))
     assert got.shape == (3, length)
     for row in got.tolist():
         assert row[0] == 0 and row[-1] < length + more

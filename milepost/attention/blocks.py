@@ -59,9 +59,7 @@ class Block:
         if causal:
             high = min(high, self.ahead + stop)
         high = max(low, high)
-        return Block(
-            self.row, self.first + first, self.first + stop, self.key_first + low, self.key_first + high, ahead - low
-        )
+        return Block(self.row, self.first + first, self.first + stop, self.key_first + low, self.key_first + high, ahead - low)
 
 
 def blocks(at: Layout, to: Layout, causal: bool) -> tuple[Block, ...] | str:
@@ -69,9 +67,7 @@ def blocks(at: Layout, to: Layout, causal: bool) -> tuple[Block, ...] | str:
     if torch.compiler.is_compiling():
         return _blocks(at, to, causal)
     known = _last[0] if _last else None
-    if (
-        known is None or known[0] is not at or known[1] is not to or known[2] != causal
-    ):  # the choice of a backend asks twice
+    if known is None or known[0] is not at or known[1] is not to or known[2] != causal:  # the choice of a backend asks twice
         known = (at, to, causal, _blocks(at, to, causal))
         _last[:] = [known]
     return known[3]  # never read back from the list: another thread may have written there

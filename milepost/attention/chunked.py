@@ -27,18 +27,7 @@ def lacks(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout
     return None
 
 
-def chunked(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    enc: Encoding,
-    at: Layout,
-    to: Layout,
-    *,
-    causal: bool,
-    scale: float,
-    first_head: int = 0,
-) -> Tensor:
+def chunked(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, *, causal: bool, scale: float, first_head: int = 0) -> Tensor:
     """Attention of q (B H I D) to k, v (B G J D*); see `milepost.attend`."""
     found = blocks(at, to, causal)
     known = not isinstance(found, str)
@@ -70,16 +59,5 @@ def _chunks(queries: int, numbers: int) -> list[tuple[int, int]]:
     return [(a, min(a + step, queries)) for a in range(0, queries, step)]
 
 
-def _output(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    enc: Encoding,
-    at: Layout,
-    to: Layout,
-    causal: bool,
-    scale: float,
-    first_head: int,
-) -> Tensor:
+def _output(q: Tensor, k: Tensor, v: Tensor, *, enc: Encoding, at: Layout, to: Layout, causal: bool, scale: float, first_head: int) -> Tensor:
     return reference(q, k, v, enc, at, to, causal=causal, scale=scale, first_head=first_head).output

@@ -32,21 +32,15 @@ def key_row(q: Tensor, k: Tensor, v: Tensor, row: Tensor, *, scale: float, causa
     """
     (B, H, I, D), J = q.shape, k.shape[2]
     if row.dim() != 4 or row.shape[0] not in (1, B) or row.shape[1] not in (1, H) or row.shape[2:] != (1, J):
-        raise ValueError(
-            f"a key row for q {tuple(q.shape)} and {J} keys has shape (1 or {B}, 1 or {H}, 1, {J}), got {tuple(row.shape)}"
-        )
+        raise ValueError(f"a key row for q {tuple(q.shape)} and {J} keys has shape (1 or {B}, 1 or {H}, 1, {J}), got {tuple(row.shape)}")
     if row.requires_grad:
-        raise ValueError(
-            "a key row is fixed, got one that requires a gradient; give row.detach(), or attend() with an encoding that learns"
-        )
+        raise ValueError("a key row is fixed, got one that requires a gradient; give row.detach(), or attend() with an encoding that learns")
     if causal and I > J:
         raise ValueError(f"{I} queries can't be the last of {J} keys; attend with causal=False")
     work = torch.promote_types(q.dtype, torch.float32)
     row = row.to(work).clamp(min=torch.finfo(work).min)  # of -inf alone the kernel gives a log-sum-exp of 0
     if k.shape[1] != H:
-        k, v = (
-            t[:, :, None].expand(-1, -1, H // t.shape[1], -1, -1).flatten(1, 2) for t in (k, v)
-        )  # a view where G = 1
+        k, v = (t[:, :, None].expand(-1, -1, H // t.shape[1], -1, -1).flatten(1, 2) for t in (k, v))  # a view where G = 1
     if q.device.type != "cpu" or v.shape[-1] != D:
         return _by_chunks(q, k, v, row, scale, causal)
     out: Tensor = _key_row(q, k, v, row, scale, causal)[0]
@@ -96,9 +90,7 @@ def _key_row_backward(
 
 
 @_key_row_backward.register_fake
-def _(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, row: Tensor, out: Tensor, lse: Tensor, scale: float, causal: bool
-) -> tuple[Tensor, Tensor, Tensor]:
+def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, row: Tensor, out: Tensor, lse: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
     dq, dk, dv = (torch.empty(t.shape, dtype=q.dtype, device=t.device) for t in (q, k, v))
     return dq, dk, dv
 
@@ -109,12 +101,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 
 def _backward(ctx: Any, grad: Tensor, grad_lse: Tensor) -> tuple[Tensor | None, ...]:
-    return (
-        *torch.ops.milepost.key_row_backward(grad.contiguous(), *ctx.saved_tensors, ctx.scale, ctx.causal),
-        None,
-        None,
-        None,
-    )
+    return *torch.ops.milepost.key_row_backward(grad.contiguous(), *ctx.saved_tensors, ctx.scale, ctx.causal), None, None, None
 
 
 _key_row.register_autograd(_backward, setup_context=_save)
@@ -127,17 +114,7 @@ def _by_chunks(q: Tensor, k: Tensor, v: Tensor, row: Tensor, scale: float, causa
         e = min(a + CHUNK, q.shape[2])
         seen = k.shape[2] - q.shape[2] + e if causal else k.shape[2]
         run = partial(_rows, scale=scale, causal=causal)
-        done.append(
-            checkpoint(
-                run,
-                q[:, :, a:e],
-                k[:, :, :seen],
-                v[:, :, :seen],
-                row[..., :seen],
-                use_reentrant=False,
-                preserve_rng_state=False,
-            )
-        )
+        done.append(checkpoint(run, q[:, :, a:e], k[:, :, :seen], v[:, :, :seen], row[..., :seen], use_reentrant=False, preserve_rng_state=False))
     return torch.cat(done, dim=2)
 
 

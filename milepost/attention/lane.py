@@ -27,9 +27,7 @@ class Lane:
         self.enc, self.first, self.stop, self.scale = enc, first, min(stop, first + STRETCH), scale
         self.shapes, self.kind = (q.shape, k.shape, v.shape), (q.dtype, q.device)
         self.heads, self.group = q.shape[1], q.shape[1] // k.shape[1]
-        self.work = (
-            torch.promote_types(q.dtype, torch.float32) if "bias" in enc.points else None
-        )  # the bias's precision
+        self.work = torch.promote_types(q.dtype, torch.float32) if "bias" in enc.points else None  # the bias's precision
         self.temperature = enc.spectrum.temperature if isinstance(enc, RoPE) else 1.0
         self.turns: list[tuple[Tensor, Tensor]] = []
         if isinstance(enc, RoPE):
@@ -40,19 +38,10 @@ class Lane:
     @staticmethod
     def lacks(enc: Encoding | None, q: Tensor, k: Tensor, v: Tensor, first: int) -> bool:
         """Whether this is none of a lane's business: `attend` does it then."""
-        if (
-            enc is None
-            or q.shape[2] != 1
-            or first < FEWEST
-            or enc.content_dependent
-            or not enc.toeplitz
-            or q.shape[-1] != v.shape[-1]
-        ):
+        if enc is None or q.shape[2] != 1 or first < FEWEST or enc.content_dependent or not enc.toeplitz or q.shape[-1] != v.shape[-1]:
             return True
         if isinstance(enc, RoPE):
-            return (
-                enc.pairing != "half" or 2 * enc.live != enc.head_dim or q.dtype not in (torch.float32, torch.float64)
-            )
+            return enc.pairing != "half" or 2 * enc.live != enc.head_dim or q.dtype not in (torch.float32, torch.float64)
         return bool({"query", "key"} & set(enc.points)) or ("bias" in enc.points and q.device.type != "cpu")
 
     def fits(self, q: Tensor, k: Tensor, v: Tensor, first: int, scale: float) -> bool:
@@ -60,9 +49,7 @@ class Lane:
         if not (self.first <= first < self.stop and (q.shape, k.shape, v.shape) == self.shapes and scale == self.scale):
             return False
         same = (q.dtype, q.device) == (k.dtype, k.device) == (v.dtype, v.device) == self.kind
-        return same and not (
-            torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad or self._learning())
-        )
+        return same and not (torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad or self._learning()))
 
     def _learning(self) -> bool:
         return any(p.requires_grad for p in self.enc.parameters())
@@ -84,6 +71,4 @@ class Lane:
             mask = table[:, table.shape[1] - 1 - n :].reshape(1, -1, self.group, n + 1)
         if self.group == 1:
             return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, scale=self.scale)
-        return F.scaled_dot_product_attention(fold(q, keys), keys, values, attn_mask=mask, scale=self.scale).reshape(
-            q.shape
-        )
+        return F.scaled_dot_product_attention(fold(q, keys), keys, values, attn_mask=mask, scale=self.scale).reshape(q.shape)

@@ -31,16 +31,10 @@ _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_bac
 
 def hankel(table: Tensor, rows: int, keys: int, offset: int) -> Tensor:
     """The bias of ``rows`` reversed queries and ``keys`` keys as a view: 1 H rows keys, ``[i', j] = table[offset + i' + j]``."""
-    return table.as_strided(
-        (1, table.shape[0], rows, keys),
-        (0, table.stride(0), table.stride(1), table.stride(1)),
-        table.storage_offset() + offset,
-    )
+    return table.as_strided((1, table.shape[0], rows, keys), (0, table.stride(0), table.stride(1), table.stride(1)), table.storage_offset() + offset)
 
 
-def _strips(
-    queries: int, keys: int, ahead: int, causal: bool, window: int
-) -> Iterator[tuple[int, int, list[tuple[int, int, int, int]]]]:
+def _strips(queries: int, keys: int, ahead: int, causal: bool, window: int) -> Iterator[tuple[int, int, list[tuple[int, int, int, int]]]]:
     """Strips of rows (a, e), each with its calls (first row, end row, first key, end key); a row's calls never overlap."""
     if not causal and not window:
         yield 0, queries, [(0, queries, 0, keys)]
@@ -60,9 +54,7 @@ def _strips(
 
 
 @torch.library.custom_op("milepost::strips", mutates_args=())
-def strips(
-    q: Tensor, k: Tensor, v: Tensor, table: Tensor, scale: float, ahead: int, causal: bool, window: int
-) -> tuple[Tensor, Tensor]:
+def strips(q: Tensor, k: Tensor, v: Tensor, table: Tensor, scale: float, ahead: int, causal: bool, window: int) -> tuple[Tensor, Tensor]:
     """Output (B H I D) and log-sum-exp (B H I) for q (B H I D), k and v (B H J D), and a table (H, I+J-1)."""
     B, H, I, D = q.shape
     J = k.shape[2]
@@ -74,9 +66,7 @@ def strips(
         for first, end, low, high in calls:
             rows = end - first  # reversed: the last rows of the strip come first
             mask = hankel(table, rows, high - low, I - end + low)
-            part, weight = _flash(
-                back[:, :, :rows], k[:, :, low:high], v[:, :, low:high], 0.0, False, attn_mask=mask, scale=scale
-            )
+            part, weight = _flash(back[:, :, :rows], k[:, :, low:high], v[:, :, low:high], 0.0, False, attn_mask=mask, scale=scale)
             if o is None:
                 o, total = part, weight.to(lse.dtype)
             else:  # the second call sees the strip's last rows again, with the keys that the first left out
@@ -89,12 +79,8 @@ def strips(
 
 
 @strips.register_fake
-def _(
-    q: Tensor, k: Tensor, v: Tensor, table: Tensor, scale: float, ahead: int, causal: bool, window: int
-) -> tuple[Tensor, Tensor]:
-    return torch.empty(q.shape, dtype=q.dtype, device=q.device), torch.empty(
-        q.shape[:3], dtype=table.dtype, device=q.device
-    )
+def _(q: Tensor, k: Tensor, v: Tensor, table: Tensor, scale: float, ahead: int, causal: bool, window: int) -> tuple[Tensor, Tensor]:
+    return torch.empty(q.shape, dtype=q.dtype, device=q.device), torch.empty(q.shape[:3], dtype=table.dtype, device=q.device)
 
 
 @torch.library.custom_op("milepost::strips_backward", mutates_args=())
@@ -123,17 +109,7 @@ def strips_backward(
 
 
 def _backward_learned(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    table: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    scale: float,
-    ahead: int,
-    causal: bool,
-    window: int,
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, table: Tensor, out: Tensor, lse: Tensor, scale: float, ahead: int, causal: bool, window: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """As above with the bias's gradient: the sum of dS over each anti-diagonal.
 
@@ -197,9 +173,7 @@ def _backward(ctx: Any, grad: Tensor | None, grad_lse: Tensor | None) -> tuple[T
     if grad is None:
         return (None,) * 8
     q, k, v, table, out, lse = ctx.saved_tensors
-    dq, dk, dv, dt = torch.ops.milepost.strips_backward(
-        grad.contiguous(), q, k, v, table, out, lse, *ctx.how, ctx.learned
-    )
+    dq, dk, dv, dt = torch.ops.milepost.strips_backward(grad.contiguous(), q, k, v, table, out, lse, *ctx.how, ctx.learned)
     return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), dt if ctx.learned else None, None, None, None, None
 
 

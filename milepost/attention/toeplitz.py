@@ -38,18 +38,7 @@ def lacks(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout
     return found if isinstance(found, str) else None
 
 
-def toeplitz(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    enc: Encoding,
-    at: Layout,
-    to: Layout,
-    *,
-    causal: bool,
-    scale: float,
-    first_head: int = 0,
-) -> Tensor:
+def toeplitz(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, *, causal: bool, scale: float, first_head: int = 0) -> Tensor:
     """Attention of q (B H I D) to k, v (B G J D); see `milepost.attend`."""
     found = blocks(at, to, causal)
     assert not isinstance(found, str)
@@ -58,17 +47,7 @@ def toeplitz(
     return assemble(q, v.shape[-1], done)
 
 
-def _block(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    enc: Encoding,
-    block: Block,
-    causal: bool,
-    window: int,
-    scale: float,
-    first_head: int,
-) -> Tensor:
+def _block(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, block: Block, causal: bool, window: int, scale: float, first_head: int) -> Tensor:
     (I, J), ahead = block.shape, block.ahead
     group = q.shape[1] // k.shape[1]
     biased = "bias" in enc.points
@@ -133,16 +112,12 @@ def _learning(enc: Encoding) -> bool:
 _kept: weakref.WeakKeyDictionary[Encoding, tuple[Hashable, Tensor, list[object]]] = weakref.WeakKeyDictionary()
 
 
-def remembered(
-    enc: Encoding, reach: int, heads: int, first_head: int, work: torch.dtype, device: torch.device
-) -> Tensor:
+def remembered(enc: Encoding, reach: int, heads: int, first_head: int, work: torch.dtype, device: torch.device) -> Tensor:
     """Distances up to ``reach`` - 1 and more, falling to 0, kept with the encoding until any of its numbers change.
 
     A decode takes one slice of it a step. It doubles when it is outgrown.
     """
-    values = [
-        value for module in enc.modules() for part in (module._parameters, vars(module)) for value in part.values()
-    ]
+    values = [value for module in enc.modules() for part in (module._parameters, vars(module)) for value in part.values()]
     numbers = [value for value in values if isinstance(value, Tensor)]
     if any(t.is_inference() for t in numbers):
         state: Hashable = object()

@@ -63,9 +63,7 @@ def seen(view: str, query: Mapping[str, str]) -> Seen:
     known = {control.name: control for control in made.CONTROLS}
     for name in query:
         if name not in ALWAYS and name not in known and not name.startswith("set."):
-            raise ValueError(
-                f"view {view} has nothing called {name[:40]!r} to set; it has {', '.join((*ALWAYS, *known))}"
-            )
+            raise ValueError(f"view {view} has nothing called {name[:40]!r} to set; it has {', '.join((*ALWAYS, *known))}")
     changes = {name.removeprefix("set."): value for name, value in query.items() if name.startswith("set.")}
     asked = {name: control.read(query[name]) if name in query else control.value for name, control in known.items()}
     width = int(number("width", query.get("width", "640"), whole=True))
@@ -75,9 +73,7 @@ def seen(view: str, query: Mapping[str, str]) -> Seen:
         spec = specs.moved(query.get("encoding", made.ENCODINGS[0]), changes)
         enc = specs.built(spec, sizes)
         shown = made.show(enc, asked, words)
-    own = [
-        c for c in arguments.controls(enc) if sizes is specs.SIZES or c.name.rsplit(".", 1)[-1] not in sizes
-    ]  # a view's own sizes stay
+    own = [c for c in arguments.controls(enc) if sizes is specs.SIZES or c.name.rsplit(".", 1)[-1] not in sizes]  # a view's own sizes stay
     return Seen(spec, enc, asked, own, shown, width)
 
 
@@ -94,10 +90,7 @@ def answer(view: str, query: Mapping[str, str]) -> dict[str, Any]:
         "table": [list(row) for row in found.shown.table],
         "pages": _pages(found.enc, found.shown.modules),
         "figures": [figure.to_json() for figure in found.shown.figures],
-        "svg": [
-            draw(figure, wide)
-            for figure, wide in zip(found.shown.figures, widths(found.shown.figures, found.width), strict=True)
-        ],
+        "svg": [draw(figure, wide) for figure, wide in zip(found.shown.figures, widths(found.shown.figures, found.width), strict=True)],
     }
 
 
@@ -126,10 +119,7 @@ def widths(figures: Sequence[Figure], column: int) -> list[int]:
 
 def start(language: str) -> dict[str, Any]:
     """What a page wants to know before it asks: words, and every view with its encodings and controls."""
-    views = {
-        name: {"encodings": list(made.ENCODINGS), "controls": [control.to_json() for control in made.CONTROLS]}
-        for name, made in VIEWS.items()
-    }
+    views = {name: {"encodings": list(made.ENCODINGS), "controls": [control.to_json() for control in made.CONTROLS]} for name, made in VIEWS.items()}
     return {"words": Words(language).starting("page."), "language": language, "views": views, "longest": LONGEST}
 
 

@@ -59,20 +59,7 @@ SCALINGS = {
     "llama3": "llama3(factor=4.0, trained=2048)",
     "dynamic": "dynamic(trained=2048)",
 }
-TYPED = {
-    "rotary",
-    "slopes",
-    "future",
-    "sides",
-    "split",
-    "sections",
-    "rope",
-    "attention_factor",
-    "mscale",
-    "mscale_all_dim",
-    "attn_factor",
-    "truncate",
-}
+TYPED = {"rotary", "slopes", "future", "sides", "split", "sections", "rope", "attention_factor", "mscale", "mscale_all_dim", "attn_factor", "truncate"}
 """What has no slider: lists, and what may be None. They are typed into the spec."""
 
 
@@ -83,10 +70,7 @@ def controls(enc: Encoding) -> list[Control]:
         found += [_control(f"{at}.{name}", name, kind, getattr(part, name)) for name, kind in _annotated(type(part))]
         scaling = getattr(part, "scaling", None)
         if isinstance(scaling, Scaling):
-            found += [
-                _control(f"{at}.scaling.{name}", name, kind, getattr(scaling, name))
-                for name, kind in _annotated(type(scaling))
-            ]
+            found += [_control(f"{at}.scaling.{name}", name, kind, getattr(scaling, name)) for name, kind in _annotated(type(scaling))]
     return [replace(control, label=_label(control.name, enc)) for control in found if control is not None]
 
 
@@ -100,16 +84,9 @@ def _control(path: str, name: str, annotation: Any, value: Any) -> Control | Non
     if name == "scaling":
         word = "none" if value is None else repr(value).partition("(")[0]
         return Control(path, "choice", word, options=tuple(SCALINGS) if word in SCALINGS else (*SCALINGS, word))
-    words = [
-        word for kind in (annotation, *get_args(annotation)) if get_origin(kind) is Literal for word in get_args(kind)
-    ]
+    words = [word for kind in (annotation, *get_args(annotation)) if get_origin(kind) is Literal for word in get_args(kind)]
     if words and (value is None or value in words):
-        return Control(
-            path,
-            "choice",
-            str(value),
-            options=(*(["None"] if type(None) in get_args(annotation) else []), *map(str, words)),
-        )
+        return Control(path, "choice", str(value), options=(*(["None"] if type(None) in get_args(annotation) else []), *map(str, words)))
     if annotation is bool:
         return Control(path, "choice", str(value), options=("False", "True"))
     if name in TYPED or name not in RANGES or isinstance(value, bool) or not isinstance(value, int | float):
@@ -122,9 +99,7 @@ def _control(path: str, name: str, annotation: Any, value: Any) -> Control | Non
 def _annotated(cls: type) -> list[tuple[str, Any]]:
     """Names of constructor arguments with their types."""
     hints = typing.get_type_hints(cls.__init__)  # type: ignore[misc]
-    named = [
-        name for name, p in inspect.signature(cls).parameters.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    ]
+    named = [name for name, p in inspect.signature(cls).parameters.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     return [(name, hints[name]) for name in named]
 
 

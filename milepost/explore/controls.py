@@ -37,9 +37,7 @@ class Control:
             return text
         if self.kind == "text":
             if len(text) > self.high:
-                raise ValueError(
-                    f"{self.name} has at most {self.high:.0f} characters here, got {len(text)}; give a shorter one"
-                )
+                raise ValueError(f"{self.name} has at most {self.high:.0f} characters here, got {len(text)}; give a shorter one")
             return text
         return self.within(number(self.name, text, whole=self.whole))
 
@@ -61,9 +59,7 @@ def number(name: str, text: str, *, whole: bool) -> float:
     return value
 
 
-def slider(
-    name: str, value: float, low: float, high: float, *, step: float = 1.0, log: bool = False, whole: bool = True
-) -> Control:
+def slider(name: str, value: float, low: float, high: float, *, step: float = 1.0, log: bool = False, whole: bool = True) -> Control:
     """A number."""
     return Control(name, "number", value, low, high, step, log, whole)
 

@@ -114,25 +114,14 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         self.headers = getattr(self, "headers", Message())
         self.command = getattr(self, "command", "")
-        said = (
-            f"an address has at most {LONGEST} characters here"
-            if code == 414
-            else "this server answers GET of HTTP/1.1, and could not read this"
-        )
+        said = f"an address has at most {LONGEST} characters here" if code == 414 else "this server answers GET of HTTP/1.1, and could not read this"
         self._send(code, "application/json", _json({"error": said}), {})
 
     def _found(self) -> tuple[int, str, bytes, dict[str, str]]:
         if len(self.path) > LONGEST:
-            raise ValueError(
-                f"an address has at most {LONGEST} characters here, got {len(self.path)}; give a shorter text"
-            )
+            raise ValueError(f"an address has at most {LONGEST} characters here, got {len(self.path)}; give a shorter text")
         if not self.server.welcome(self.headers.get("Host", "")):
-            return (
-                403,
-                "text/plain",
-                b"this page is for the machine it runs on: open it as 127.0.0.1 or localhost\n",
-                {},
-            )
+            return 403, "text/plain", b"this page is for the machine it runs on: open it as 127.0.0.1 or localhost\n", {}
         asked = urlsplit(self.path)
         if asked.path in FILES:
             name, kind = FILES[asked.path]
@@ -145,14 +134,7 @@ class Handler(BaseHTTPRequestHandler):
         if asked.path.startswith("/file/"):
             view, _, kind = asked.path.removeprefix("/file/").rpartition(".")
             body = file(view, kind, query).encode()
-            return (
-                200,
-                KINDS[kind],
-                body,
-                {
-                    "Content-Disposition": f'attachment; filename="milepost-{view}-{int(query.get("figure", "0"))}.{kind}"'
-                },
-            )
+            return 200, KINDS[kind], body, {"Content-Disposition": f'attachment; filename="milepost-{view}-{int(query.get("figure", "0"))}.{kind}"'}
         return 404, "text/plain", f"there is nothing at {asked.path[:80]}; the page is at /\n".encode(), {}
 
     def _answer(self, view: str, query: dict[str, str]) -> dict[str, Any]:
@@ -186,13 +168,9 @@ class Handler(BaseHTTPRequestHandler):
 
 def _query(text: str) -> dict[str, str]:
     try:
-        return dict(
-            parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text), max_num_fields=100, errors="strict")
-        )
+        return dict(parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text), max_num_fields=100, errors="strict"))
     except ValueError:
-        raise ValueError(
-            "the address can't be read: what follows the ? is name=value, with & between, in UTF-8"
-        ) from None
+        raise ValueError("the address can't be read: what follows the ? is name=value, with & between, in UTF-8") from None
 
 
 def _json(data: Any) -> bytes:
@@ -207,6 +185,4 @@ def opened(port: int, host: str = LOCAL) -> tuple[Server, str]:
         except OSError:
             continue
         return server, "" if other == port else f"port {port} is busy: using {other}"
-    raise ValueError(
-        f"ports {port} to {min(port + TRIED, 65536) - 1} are all busy, or not permitted; choose another with --port"
-    )
+    raise ValueError(f"ports {port} to {min(port + TRIED, 65536) - 1} are all busy, or not permitted; choose another with --port")

@@ -16,23 +16,7 @@ from milepost.spec import build
 
 SIZES = {"heads": 8, "head_dim": 64, "width": 64, "length": 256}
 """Where the spec leaves them open; ``length`` is that of tables."""
-HELD = (
-    "heads",
-    "head_dim",
-    "width",
-    "length",
-    "size",
-    "buckets",
-    "max_distance",
-    "clip",
-    "positions",
-    "hidden",
-    "span",
-    "axes",
-    "prefix",
-    "bare",
-    "offset",
-)
+HELD = ("heads", "head_dim", "width", "length", "size", "buckets", "max_distance", "clip", "positions", "hidden", "span", "axes", "prefix", "bare", "offset")
 """Sizes whose range is a limit on this page; for the others the package itself says what is permitted."""
 LONGEST, SIDE, TERMS = 300, 32, 4
 """Characters of a spec, places on one side of a grid, and terms of a sum."""
@@ -43,9 +27,7 @@ def built(spec: str, sizes: Mapping[str, int] = SIZES) -> Encoding:
     if len(spec) > LONGEST:
         raise ValueError(f"a spec has at most {LONGEST} characters on this page, got {len(spec)}")
     if ":" in spec:
-        raise ValueError(
-            f"classes of your own are for the command line (`milepost show package.module:Class`), not for this page; got {spec!r}"
-        )
+        raise ValueError(f"classes of your own are for the command line (`milepost show package.module:Class`), not for this page; got {spec!r}")
     tree = _tree(spec)
     if tree is not None:
         if len(_terms(tree)) > TERMS:
@@ -53,9 +35,7 @@ def built(spec: str, sizes: Mapping[str, int] = SIZES) -> Encoding:
         for word, value in _numbers(tree):
             high = RANGES[word][1] if word in RANGES else SIDE
             if value > high:
-                raise ValueError(
-                    f"{word} is at most {high:g} on this page, got {value:.12g}; `milepost show` draws larger ones"
-                )
+                raise ValueError(f"{word} is at most {high:g} on this page, got {value:.12g}; `milepost show` draws larger ones")
     return build(spec, **sizes)
 
 
@@ -129,18 +109,9 @@ def _called(term: ast.expr) -> ast.Call:
 def _numbers(tree: ast.expr) -> Iterator[tuple[str, float]]:
     """Every number that is given for a size, wherever it stands; the sides of grids, too."""
     for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.keyword)
-            and node.arg in HELD
-            and isinstance(node.value, ast.Constant)
-            and isinstance(node.value.value, int | float)
-        ):
+        if isinstance(node, ast.keyword) and node.arg in HELD and isinstance(node.value, ast.Constant) and isinstance(node.value.value, int | float):
             yield node.arg, node.value.value
-        if (
-            isinstance(node, ast.keyword)
-            and node.arg in ("sides", "trained", "sections")
-            and isinstance(node.value, ast.Tuple | ast.List)
-        ):
+        if isinstance(node, ast.keyword) and node.arg in ("sides", "trained", "sections") and isinstance(node.value, ast.Tuple | ast.List):
             for one in node.value.elts:
                 if isinstance(one, ast.Constant) and isinstance(one.value, int | float):
                     yield "sides", one.value

@@ -22,9 +22,7 @@ HOLE = re.compile(r"\\\{\d+\\\}")
 @cache
 def table(language: str) -> dict[str, str]:
     """The words of a language by their keys."""
-    found: dict[str, str] = json.loads(
-        (Path(__file__).parent / "words" / f"{language}.json").read_text(encoding="utf-8")
-    )
+    found: dict[str, str] = json.loads((Path(__file__).parent / "words" / f"{language}.json").read_text(encoding="utf-8"))
     return found
 
 

@@ -28,27 +28,14 @@ def evidence(answer: dict[str, Any]) -> str:
 def table(answer: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     """A row for each choice, best first."""
     times = f"{answer['measured']['times']:.3g}x"
-    asked = [
-        task
-        for task, wanted in (("recall", answer["wish"]["far_recall"]), ("index", answer["wish"]["absolute"]))
-        if wanted
-    ]
+    asked = [task for task, wanted in (("recall", answer["wish"]["far_recall"]), ("index", answer["wish"]["absolute"])) if wanted]
     head = ["choice", f"loss at {times}", "change", "behind first", *[ASKED[task] for task in asked], "cost"]
     rows = []
     for one in answer["ranked"]:
         text = one["text"]
         change = NONE if text["change"] is None else f"{text['change']:+.1%}"
         behind = "" if one["place"] == 1 else _behind(one["behind_first"])
-        rows.append(
-            [
-                f"{one['place']}. {one['name']}",
-                f"{text['loss']:.3f}",
-                change,
-                behind,
-                *[_task(one[task]) for task in asked],
-                _cost(one["cost"]),
-            ]
-        )
+        rows.append([f"{one['place']}. {one['name']}", f"{text['loss']:.3f}", change, behind, *[_task(one[task]) for task in asked], _cost(one["cost"])])
     return head, rows
 
 
@@ -59,21 +46,10 @@ def fragment(answer: dict[str, Any]) -> str:
 
 def behind_first(answer: dict[str, Any]) -> list[Figure]:
     """How much more each choice loses than the first, with its interval; no picture where nothing can be compared."""
-    behind = {
-        f"{one['place']}. {one['name']}": one["behind_first"]
-        for one in answer["ranked"]
-        if one["behind_first"] and one["place"] > 1
-    }
-    lines, sides = (
-        {"behind": [one["nats"] for one in behind.values()]},
-        {"behind": [(one["low"], one["high"]) for one in behind.values()]},
-    )
+    behind = {f"{one['place']}. {one['name']}": one["behind_first"] for one in answer["ranked"] if one["behind_first"] and one["place"] > 1}
+    lines, sides = {"behind": [one["nats"] for one in behind.values()]}, {"behind": [(one["low"], one["high"]) for one in behind.values()]}
     about: dict[str, Any] = {"lines": lines, "sides": sides, "y_names": tuple(behind), "marks": (Mark("x", 0.0, ""),)}
-    return (
-        [Figure("points", f"Behind {answer['ranked'][0]['name']}", "nats a token, on the same tokens", **about)]
-        if behind
-        else []
-    )
+    return [Figure("points", f"Behind {answer['ranked'][0]['name']}", "nats a token, on the same tokens", **about)] if behind else []
 
 
 def _cost(found: dict[str, Any]) -> str:
@@ -95,11 +71,7 @@ def _task(found: dict[str, Any] | None) -> str:
 def words(answer: dict[str, Any]) -> Iterator[str]:
     """What the columns mean, and what to know before believing them."""
     first = answer["ranked"][0]
-    close = [
-        one["name"]
-        for one in answer["ranked"][1:]
-        if one["behind_first"] and one["behind_first"]["low"] <= 0 <= one["behind_first"]["high"]
-    ]
+    close = [one["name"] for one in answer["ranked"][1:] if one["behind_first"] and one["behind_first"]["low"] <= 0 <= one["behind_first"]["high"]]
     if close:
         yield f"On text, {', '.join(close)} can't be told from {first['name']} by these tokens: the interval of the paired difference holds 0."
     yield (

@@ -57,26 +57,11 @@ def figure(data: dict[str, Any]) -> Figure:
     lines = {name: [_shown(v, log) for v in values] for name, values in data["lines"].items()}
     marked = mark is not None and (mark > 0 or not log)
     if data["kind"] == "points":
-        sides = {
-            name: [(_shown(a, log), _shown(b, log)) for a, b in zip(low, data["high"][name], strict=True)]
-            for name, low in data["low"].items()
-        }
+        sides = {name: [(_shown(a, log), _shown(b, log)) for a, b in zip(low, data["high"][name], strict=True)] for name, low in data["low"].items()}
         marks, names = (Mark("x", mark, ""),) if marked else (), tuple(map(str, data["x"]))
-        return Figure(
-            "points", data["title"], data["y_title"], lines=lines, sides=sides, y_names=names, log_x=log, marks=marks
-        )
+        return Figure("points", data["title"], data["y_title"], lines=lines, sides=sides, y_names=names, log_x=log, marks=marks)
     marks = (Mark("y", mark, ""),) if marked else ()
-    return Figure(
-        "lines",
-        data["title"],
-        data["x_title"],
-        data["y_title"],
-        data["x"],
-        lines=lines,
-        log_x=data["log_x"],
-        log_y=log,
-        marks=marks,
-    )
+    return Figure("lines", data["title"], data["x_title"], data["y_title"], data["x"], lines=lines, log_x=data["log_x"], log_y=log, marks=marks)
 
 
 def _shown(value: float | None, log: bool) -> float | None:
@@ -87,12 +72,7 @@ def clauses(row: Row) -> tuple[list[str], list[list[str]]]:
     """The rule's clauses with what was measured."""
     words = {True: "yes", False: "no", None: "not clear"}
     return ["", "must be", "measured", ""], [
-        [
-            f"{c['words']} ({c['role']})",
-            f"{c['side']} {c['bound']:.3g}",
-            _said(c["measured"]),
-            words[c["says"]] if c["measured"] else "not measured",
-        ]
+        [f"{c['words']} ({c['role']})", f"{c['side']} {c['bound']:.3g}", _said(c["measured"]), words[c["says"]] if c["measured"] else "not measured"]
         for c in row["clauses"]
     ]
 
@@ -109,17 +89,12 @@ def page(data: dict[str, Any]) -> str:
     from jinja2 import Environment
 
     rows = data["rows"]
-    groups: dict[str, list[Row]] = {
-        title: [] for name, title in data["groups"].items() if any(row["group"] == name for row in rows)
-    }
+    groups: dict[str, list[Row]] = {title: [] for name, title in data["groups"].items() if any(row["group"] == name for row in rows)}
     for row in rows:
         drawn = [draw(figure(one), WIDE) for one in row["figures"]]
         groups[data["groups"][row["group"]]].append({**row, "drawn": drawn, "clause_rows": clauses(row)})
     about = data["provenance"]
-    facts = [
-        [key, str(value)]
-        for key, value in (*about["protocol"].items(), *((k, v) for k, v in about.items() if k != "protocol"))
-    ]
+    facts = [[key, str(value)] for key, value in (*about["protocol"].items(), *((k, v) for k, v in about.items() if k != "protocol"))]
     made = Environment(autoescape=True).from_string(template())
     return made.render(answer=answer(rows), counts=counted(rows), total=len(rows), groups=groups, facts=facts)
 
@@ -127,42 +102,23 @@ def page(data: dict[str, Any]) -> str:
 def markdown(data: dict[str, Any], picture: Callable[[Row], str] = lambda row: "") -> str:
     """claims.md: the same as words, to read and to compare; with a picture of each where there is one."""
     parts = ["# Claims of the notes, measured", answer(data["rows"]), "| claim | verdict | statement |\n|---|---|---|"]
-    parts[-1] += "".join(
-        f"\n| [{r['id']}](#{r['id']}) | {r['verdict']} | {_words(r['statement'])} |" for r in data["rows"]
-    )
+    parts[-1] += "".join(f"\n| [{r['id']}](#{r['id']}) | {r['verdict']} | {_words(r['statement'])} |" for r in data["rows"])
     for row in data["rows"]:
-        parts += [
-            f"## {row['id']}",
-            f"**{row['verdict']}**. {_words(row['statement'])} ({_words(row['source'])})",
-            _words(row["statement_zh"]),
-        ]
-        parts += [
-            f"Experiment: {_words(row['experiment'])}",
-            picture(row),
-            f"Evidence: {_words(row['evidence'])}",
-            f"Rule: {_words(row['rule'])}",
-        ]
+        parts += [f"## {row['id']}", f"**{row['verdict']}**. {_words(row['statement'])} ({_words(row['source'])})", _words(row["statement_zh"])]
+        parts += [f"Experiment: {_words(row['experiment'])}", picture(row), f"Evidence: {_words(row['evidence'])}", f"Rule: {_words(row['rule'])}"]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def _words(text: str) -> str:
     """Words that Markdown shows as they are: no HTML, no emphasis, no column; what stands in backquotes is code."""
-    plain = (
-        piece if piece.startswith("`") else re.sub(r"([*_|\[\]])", r"\\\1", escape(piece, quote=False))
-        for piece in re.split(r"(`[^`]*`)", text)
-    )
+    plain = (piece if piece.startswith("`") else re.sub(r"([*_|\[\]])", r"\\\1", escape(piece, quote=False)) for piece in re.split(r"(`[^`]*`)", text))
     return "".join(plain)
 
 
 def fragment(rows: Sequence[Row]) -> str:
     """Each claim with its verdict, its pictures, the evidence and the rule, as HTML for a notebook."""
     drawn = [
-        pictures(
-            f"{row['id']}: {row['verdict']}",
-            [figure(one) for one in row["figures"]],
-            [row["statement"], row["evidence"], row["rule"]],
-            [],
-        )
+        pictures(f"{row['id']}: {row['verdict']}", [figure(one) for one in row["figures"]], [row["statement"], row["evidence"], row["rule"]], [])
         for row in rows
     ]
     return f"<p>{escape(answer(rows))}</p>" + "".join(drawn)
@@ -171,9 +127,7 @@ def fragment(rows: Sequence[Row]) -> str:
 def check_folder(out: Path, model: str | None, resume: bool) -> None:
     """Refuse a folder that holds claims already (but to go on), or something else, or that is in the model's own."""
     place, ours = out.expanduser().resolve(), ("claims.json", "claims.md", "claims.html", "checkpoint.json", "lab")
-    if place.exists() and (
-        not place.is_dir() or any(file.name not in ours and not file.name.endswith(".tmp") for file in place.iterdir())
-    ):
+    if place.exists() and (not place.is_dir() or any(file.name not in ours and not file.name.endswith(".tmp") for file in place.iterdir())):
         raise ValueError(f"--out {out} is there already, and holds other things than claims: name another folder")
     if place.exists() and any(place.iterdir()) and not resume:
         raise ValueError(f"--out {out} holds claims already: go on with --resume, or name another folder")

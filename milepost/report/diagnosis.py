@@ -19,7 +19,9 @@ from milepost.report.lab_page import page as lab_page
 from milepost.report.tables import plain
 
 Row = dict[str, Any]
-QUESTION = "Where does this model break, how sharply, and why? Everything here was measured on the text that was given, in nats a token; bands are 95% intervals."
+QUESTION = (
+    "Where does this model break, how sharply, and why? Everything here was measured on the text that was given, in nats a token; bands are 95% intervals."
+)
 
 
 def answer(data: Row) -> str:
@@ -48,75 +50,26 @@ def sections(data: Row) -> list[dict[str, Any]]:
         },
     ]  # fmt: skip
     if data["shifted"]:
-        words = (
-            f"{_capital(said['shifted'])}. What rises here comes from the positions themselves, not from more context."
-        )
-        found.append(
-            {
-                "title": "The same passage elsewhere",
-                "words": words,
-                "figures": [figures.shifted(data)],
-                "table": tables.shifted_table(data),
-            }
-        )
+        words = f"{_capital(said['shifted'])}. What rises here comes from the positions themselves, not from more context."
+        found.append({"title": "The same passage elsewhere", "words": words, "figures": [figures.shifted(data)], "table": tables.shifted_table(data)})
     if data["retrieval"]["cells"]:
         kind = {
             "words": "a sentence with a pass key is put into the text, and asked for at its end",
             "passage": "a passage is put into the text and begun again",
         }
         words = f"{kind[data['retrieval']['kind']]} at its end; {said['retrieval']}. Chance is {data['retrieval']['chance']:.0%}."
-        found.append(
-            {
-                "title": "Retrieval",
-                "words": words,
-                "figures": [figures.retrieval(data)],
-                "table": tables.retrieval_table(data),
-            }
-        )
+        found.append({"title": "Retrieval", "words": words, "figures": [figures.retrieval(data)], "table": tables.retrieval_table(data)})
     if data["attention"]:
         words = f"The share of each head's attention that goes so many tokens back; of {said['attention']}."
-        found.append(
-            {
-                "title": "How far heads look",
-                "words": words,
-                "figures": [figures.attention(data)],
-                "table": tables.layer_table(data),
-            }
-        )
+        found.append({"title": "How far heads look", "words": words, "figures": [figures.attention(data)], "table": tables.layer_table(data)})
         words = "Entropy of the weights, the first token's share, and the mean distance, of each layer and head."
-        found.append(
-            {
-                "title": "Every head",
-                "words": words,
-                "figures": [figures.heads(data)],
-                "more": [("As a table", *tables.attention_table(data))],
-            }
-        )
+        found.append({"title": "Every head", "words": words, "figures": [figures.heads(data)], "more": [("As a table", *tables.attention_table(data))]})
     if data["pairs"]:
         words = "How often each pair of channels turns. A pair that made less than a full turn in training, and goes farther, meets angles that it never saw."
-        found.append(
-            {
-                "title": "Rotary pairs",
-                "words": words,
-                "figures": [figures.pairs(data)],
-                "more": [("Every pair", *tables.pair_table(data))],
-            }
-        )
+        found.append({"title": "Rotary pairs", "words": words, "figures": [figures.pairs(data)], "more": [("Every pair", *tables.pair_table(data))]})
     if data["drift"]:
-        found.append(
-            {
-                "title": "Cached against uncached",
-                "words": f"{_capital(said['drift'])}.",
-                "table": tables.drift_table(data),
-            }
-        )
-    found.append(
-        {
-            "title": "Protocol and provenance",
-            "words": "What was done, so that it can be done again.",
-            "table": tables.protocol_table(data),
-        }
-    )
+        found.append({"title": "Cached against uncached", "words": f"{_capital(said['drift'])}.", "table": tables.drift_table(data)})
+    found.append({"title": "Protocol and provenance", "words": "What was done, so that it can be done again.", "table": tables.protocol_table(data)})
     return found
 
 
@@ -137,28 +90,17 @@ def terminal(data: Row) -> Iterator[Table | Text]:
     yield plain(*tables.length_table(data), title="loss of the same last tokens, nats a token")
     if data["retrieval"]["cells"]:
         yield Text("")
-        yield plain(
-            *tables.retrieval_table(data),
-            title=f"retrieval by depth and length (chance {data['retrieval']['chance']:.0%})",
-        )
+        yield plain(*tables.retrieval_table(data), title=f"retrieval by depth and length (chance {data['retrieval']['chance']:.0%})")
     for note in data["notes"]:
         yield Text(f"note: {note}", "yellow")
 
 
 def markdown(data: Row) -> str:
     """report.md: the verdict, then every table that has a place there."""
-    parts = [
-        f"# diagnose {_safe(data['model'])}",
-        _safe(answer(data)),
-        "\n".join(f"- {_safe(note)}" for note in notes(data)),
-    ]
+    parts = [f"# diagnose {_safe(data['model'])}", _safe(answer(data)), "\n".join(f"- {_safe(note)}" for note in notes(data))]
     for section in sections(data):
         held = [section["table"]] if "table" in section else [(head, rows) for _, head, rows in section["more"]]
-        parts += [
-            f"## {section['title']}",
-            _safe(section["words"]),
-            *[table_to_paste(head, rows) for head, rows in held],
-        ]
+        parts += [f"## {section['title']}", _safe(section["words"]), *[table_to_paste(head, rows) for head, rows in held]]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -190,15 +132,7 @@ def by_position(data: Row) -> Figure:
     known = (("trained length", data["trained_length"]), ("fails from here", data["onset"]))
     marks = tuple(Mark("x", at, name) for name, at in known if at is not None and at < last)
     lines = {"loss": [row["loss"] for row in rows]}
-    return Figure(
-        "lines",
-        "Loss at each place of a long text",
-        "place in the text, tokens",
-        "nats a token",
-        places,
-        lines=lines,
-        marks=marks,
-    )
+    return Figure("lines", "Loss at each place of a long text", "place in the text, tokens", "nats a token", places, lines=lines, marks=marks)
 
 
 _FRAGMENT = """<h3>{{ model }}</h3><ul>{% for sentence in verdict %}<li>{{ sentence }}</li>{% endfor %}</ul>{{ drawn | safe }}

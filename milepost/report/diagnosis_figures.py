@@ -35,19 +35,9 @@ def by_position(data: Row) -> Any:
 def by_length(data: Row) -> Any:
     """The same last tokens, and windows without overlap, against length."""
     fig = _empty("Loss against length")
-    for number, (label, key) in enumerate(
-        (("the same last tokens", "loss_by_length"), ("windows without overlap", "disjoint"))
-    ):
+    for number, (label, key) in enumerate((("the same last tokens", "loss_by_length"), ("windows without overlap", "disjoint"))):
         rows = [row for row in data[key] if row["loss"] is not None]
-        _line(
-            fig,
-            label,
-            [row["length"] for row in rows],
-            rows,
-            COLOURS[number],
-            "%{x} tokens",
-            dash="solid" if number == 0 else "dash",
-        )
+        _line(fig, label, [row["length"] for row in rows], rows, COLOURS[number], "%{x} tokens", dash="solid" if number == 0 else "dash")
     known = [row["length"] for row in data["loss_by_length"]]
     fig.update_xaxes(type="log", title_text="tokens read (log scale)", tickvals=known, ticktext=[str(n) for n in known])
     fig.update_yaxes(title_text=NATS)
@@ -65,10 +55,7 @@ def shifted(data: Row) -> Any:
         error_y={"type": "data", "symmetric": False, "array": up, "arrayminus": down}, line={"color": COLOURS[0], "width": 2},
         meta={"label": "difference", "kind": "shift"}, hovertemplate="from position %{x}<br>%{y:+.3g} nats a token<extra></extra>",
     )  # fmt: skip
-    most = max(
-        (abs(value) for row in rows for value in (row["low"] or 0.0, row["high"] or 0.0, row["difference"])),
-        default=0.0,
-    )
+    most = max((abs(value) for row in rows for value in (row["low"] or 0.0, row["high"] or 0.0, row["difference"])), default=0.0)
     if most < 1e-3:  # rounding: shown as the flat line that it is
         fig.update_yaxes(range=[-1e-3, 1e-3])
     fig.update_xaxes(title_text="position of the first token")
@@ -81,10 +68,7 @@ def retrieval(data: Row) -> Any:
     found = data["retrieval"]
     fig = _empty(f"One sentence, found again (chance {found['chance']:.0%})")
     cells = {(cell["depth"], cell["length"]): cell for cell in found["cells"]}
-    depths, lengths = (
-        sorted({cell["depth"] for cell in found["cells"]}),
-        sorted({cell["length"] for cell in found["cells"]}),
-    )
+    depths, lengths = sorted({cell["depth"] for cell in found["cells"]}), sorted({cell["length"] for cell in found["cells"]})
     said = [[_cell(cells[d, n]) for n in lengths] for d in depths]
     margins = [abs(cell["margin"]) for cell in found["cells"] if cell["margin"] is not None]
     limit = max(margins, default=1.0) or 1.0
@@ -117,11 +101,7 @@ def attention(data: Row) -> Any:
     for one in looks:
         heads, edges = one["heads"], one["heads"][0]["edges"]
         columns = [str(a) if e - a == 1 else f"{a}-{e - 1}" for a, e in itertools.pairwise(edges)]
-        said = [
-            [f"mean distance {h['mean']:.1f}, looks at {math.exp(h['entropy']):.1f} keys, first token {h['sink']:.1%}"]
-            * len(columns)
-            for h in heads
-        ]
+        said = [[f"mean distance {h['mean']:.1f}, looks at {math.exp(h['entropy']):.1f} keys, first token {h['sink']:.1%}"] * len(columns) for h in heads]
         label = f"{one['length']} tokens"
         fig.add_heatmap(
             z=[head["distance"] for head in heads], x=columns, y=[f"{head['layer']}, {head['head']}" for head in heads], text=said, zmin=0, zmax=most,
@@ -130,9 +110,7 @@ def attention(data: Row) -> Any:
         )  # fmt: skip
     fig.update_xaxes(title_text="tokens back", type="category")
     fig.update_yaxes(title_text="layer, head", type="category", autorange="reversed")
-    fig.update_layout(
-        height=min(TALLEST, 160 + 20 * max(8, *(len(one["heads"]) for one in looks))), meta={"choice": "one"}
-    )
+    fig.update_layout(height=min(TALLEST, 160 + 20 * max(8, *(len(one["heads"]) for one in looks))), meta={"choice": "one"})
     return fig
 
 
@@ -142,11 +120,7 @@ def heads(data: Row) -> Any:
     for one in data["attention"][::-1]:
         layers, across = sorted({h["layer"] for h in one["heads"]}), sorted({h["head"] for h in one["heads"]})
         held = {(h["layer"], h["head"]): h for h in one["heads"]}
-        for key, word in (
-            ("entropy", "entropy, nats"),
-            ("sink", "share of the first token"),
-            ("mean", "mean distance, tokens"),
-        ):
+        for key, word in (("entropy", "entropy, nats"), ("sink", "share of the first token"), ("mean", "mean distance, tokens")):
             label = f"{word}, {one['length']} tokens"
             fig.add_heatmap(
                 z=[[held[layer, head][key] if (layer, head) in held else None for head in across] for layer in layers], x=across, y=layers, name=label,
@@ -167,20 +141,8 @@ def pairs(data: Row) -> Any:
         colour = COLOURS[number % len(COLOURS)]
         groups: Sequence[tuple[str, str, list[Row], str, str]] = (
             (f"trained, {one['trained']} tokens{kind}", "turns", one["pairs"], GREY, "lines"),
-            (
-                f"at {one['target']} tokens{kind}",
-                "target_turns",
-                [p for p in one["pairs"] if not p["unseen"]],
-                colour,
-                "markers",
-            ),
-            (
-                f"at {one['target']} tokens, angles never seen{kind}",
-                "target_turns",
-                [p for p in one["pairs"] if p["unseen"]],
-                RED,
-                "markers",
-            ),
+            (f"at {one['target']} tokens{kind}", "target_turns", [p for p in one["pairs"] if not p["unseen"]], colour, "markers"),
+            (f"at {one['target']} tokens, angles never seen{kind}", "target_turns", [p for p in one["pairs"] if p["unseen"]], RED, "markers"),
         )
         for label, key, some, shade, mode in groups:
             rows = [row for row in some if row[key] > 0]
@@ -215,20 +177,9 @@ def _mark(fig: Any, at: int | None, words: str, colour: str, height: float, end:
     """A line at a place in the text, unless it is past what was read."""
     if at is None or at > end:
         return
-    fig.add_shape(
-        type="line", x0=at, x1=at, y0=0, y1=1, yref="paper", line={"dash": "dot", "color": colour, "width": 2}
-    )
+    fig.add_shape(type="line", x0=at, x1=at, y0=0, y1=1, yref="paper", line={"dash": "dot", "color": colour, "width": 2})
     side = "left" if at < 0.6 * end else "right"
-    fig.add_annotation(
-        x=at,
-        y=height,
-        yref="paper",
-        xanchor=side,
-        yanchor="bottom",
-        text=f"{words}, {at}",
-        showarrow=False,
-        font={"color": colour},
-    )
+    fig.add_annotation(x=at, y=height, yref="paper", xanchor=side, yanchor="bottom", text=f"{words}, {at}", showarrow=False, font={"color": colour})
 
 
 def _empty(title: str) -> Any:

@@ -19,10 +19,7 @@ def _between(row: Row, digits: int = 3, low: str = "low", high: str = "high") ->
 
 def position_table(data: Row) -> Table:
     """Loss of each bucket."""
-    rows = [
-        [f"{r['start']}-{r['end'] - 1}", _number(r["loss"]), _between(r), str(r["tokens"])]
-        for r in data["loss_by_position"]
-    ]
+    rows = [[f"{r['start']}-{r['end'] - 1}", _number(r["loss"]), _between(r), str(r["tokens"])] for r in data["loss_by_position"]]
     return ["tokens", "loss", "95% interval", "scored"], rows
 
 
@@ -31,26 +28,16 @@ def length_table(data: Row) -> Table:
     apart = {row["length"]: row for row in data["disjoint"]}
     rows = []
     for r in data["loss_by_length"]:
-        change = (
-            "" if r["change"] is None else f"{r['change']:+.3f} {_between(r, 3, 'change_low', 'change_high')}".strip()
-        )
+        change = "" if r["change"] is None else f"{r['change']:+.3f} {_between(r, 3, 'change_low', 'change_high')}".strip()
         perplexity = "no number" if r["perplexity"] is None else f"{r['perplexity']:.2f}"
-        rows.append(
-            [str(r["length"]), _number(r["loss"]), _between(r), perplexity, change, _number(apart[r["length"]]["loss"])]
-        )
+        rows.append([str(r["length"]), _number(r["loss"]), _between(r), perplexity, change, _number(apart[r["length"]]["loss"])])
     return ["length", "loss", "95% interval", "perplexity", "change", "without overlap"], rows
 
 
 def shifted_table(data: Row) -> Table:
     """The same passage at other positions."""
     rows = [
-        [
-            str(r["first"]),
-            _number(r["loss"]),
-            "no number" if r["difference"] is None else f"{r['difference']:+.2e}",
-            _tiny(r),
-            _power(r["largest"]),
-        ]
+        [str(r["first"]), _number(r["loss"]), "no number" if r["difference"] is None else f"{r['difference']:+.2e}", _tiny(r), _power(r["largest"])]
         for r in data["shifted"]
     ]
     return ["from position", "loss", "difference", "95% interval", "largest of any token"], rows
@@ -70,17 +57,9 @@ def retrieval_table(data: Row) -> Table:
     lengths = [row["length"] for row in found["lengths"]]
     cells = {(cell["depth"], cell["length"]): cell for cell in found["cells"]}
     depths = sorted({cell["depth"] for cell in found["cells"]})
-    rows = [
-        [
-            f"{d:.0%}",
-            *[f"{cells[d, n]['share']:.0%} [{cells[d, n]['low']:.0%}, {cells[d, n]['high']:.0%}]" for n in lengths],
-        ]
-        for d in depths
-    ]
+    rows = [[f"{d:.0%}", *[f"{cells[d, n]['share']:.0%} [{cells[d, n]['low']:.0%}, {cells[d, n]['high']:.0%}]" for n in lengths]] for d in depths]
     rows.append(["all", *[f"{r['share']:.0%} [{r['low']:.0%}, {r['high']:.0%}]" for r in found["lengths"]]])
-    rows.append(
-        ["margin, nats", *["no number" if r["margin"] is None else f"{r['margin']:+.2f}" for r in found["lengths"]]]
-    )
+    rows.append(["margin, nats", *["no number" if r["margin"] is None else f"{r['margin']:+.2f}" for r in found["lengths"]]])
     return ["depth", *[f"{n} tokens" for n in lengths]], rows
 
 
@@ -117,14 +96,7 @@ def pair_table(data: Row) -> Table:
     for one in data["pairs"]:
         kind = "" if one["kind"] == "all" else f" ({one['kind']})"
         for p in one["pairs"]:
-            rows.append(
-                [
-                    f"{p['pair']}{kind}",
-                    f"{p['turns']:.4g}",
-                    f"{p['target_turns']:.4g}",
-                    "never seen" if p["unseen"] else "",
-                ]
-            )
+            rows.append([f"{p['pair']}{kind}", f"{p['turns']:.4g}", f"{p['target_turns']:.4g}", "never seen" if p["unseen"] else ""])
     return ["pair", "turns, trained", "turns, longest", "angles"], rows
 
 
@@ -133,15 +105,7 @@ def drift_table(data: Row) -> Table:
     rows = []
     for r in data["drift"]:
         allowed = "not known" if r["allowed"] is None else _power(r["allowed"])
-        rows.append(
-            [
-                str(r["length"]),
-                _power(r["largest"]),
-                allowed,
-                _power(r["divergence"]),
-                "more than rounding" if r["beyond"] else "rounding",
-            ]
-        )
+        rows.append([str(r["length"]), _power(r["largest"]), allowed, _power(r["divergence"]), "more than rounding" if r["beyond"] else "rounding"])
     return ["tokens", "largest difference of logits", "allowed", "divergence, nats", ""], rows
 
 

@@ -38,21 +38,13 @@ def sentences(data: dict[str, Any]) -> list[str]:
             said.append(f"With {row['length']} tokens of context the loss is no number: the model overflows there.")
             continue
         word = "more" if gap["value"] > 0 else "less"
-        said.append(
-            f"With {row['length']} tokens of context it loses {abs(gap['value']):.4f} nats a token {word} than before, {told.sure(gap)}."
-        )
+        said.append(f"With {row['length']} tokens of context it loses {abs(gap['value']):.4f} nats a token {word} than before, {told.sure(gap)}.")
     return [*said, verified(data["verification"]) + "."]
 
 
 def parts(data: dict[str, Any]) -> list[Part]:
     """Every table that has rows."""
-    made = [
-        _losses(data),
-        _lengths(data),
-        _changed(data),
-        told.checks("verify", data["verification"]["checks"]),
-        told.tuned(data["tuned"]),
-    ]
+    made = [_losses(data), _lengths(data), _changed(data), told.checks("verify", data["verification"]["checks"]), told.tuned(data["tuned"])]
     return [(title, head, rows) for title, head, rows in made if rows]
 
 
@@ -61,11 +53,7 @@ def _losses(data: dict[str, Any]) -> Part:
     for row in data["losses"]:
         cells = [interval(row[name], sign=name == "difference") for name in ("before", "after", "difference")]
         rows.append([str(row["length"]), *cells, f"{row['windows']} x {row['targets']}"])
-    return (
-        "loss of the same last tokens, nats a token, with 95% intervals",
-        ["context", "before", "after", "after - before", "windows x tokens"],
-        rows,
-    )
+    return "loss of the same last tokens, nats a token, with 95% intervals", ["context", "before", "after", "after - before", "windows x tokens"], rows
 
 
 def _lengths(data: dict[str, Any]) -> Part:
@@ -75,18 +63,12 @@ def _lengths(data: dict[str, Any]) -> Part:
         rows.append([f"rotation{name}", data["scaling"]["before"].get(kind, ""), data["scaling"]["after"][kind]])
     for kind in data["unseen"]["after"]:
         counts = [str(len(data["unseen"][when].get(kind, []))) for when in ("before", "after")]
-        rows.append(
-            [f"pairs that meet unseen angles at {data['target']}" + ("" if kind == "all" else f", {kind}"), *counts]
-        )
+        rows.append([f"pairs that meet unseen angles at {data['target']}" + ("" if kind == "all" else f", {kind}"), *counts])
     return "positions", ["", "before", "after"], rows
 
 
 def _changed(data: dict[str, Any]) -> Part:
-    return (
-        "config.json",
-        ["key", "before", "after"],
-        [[key, _short(old), _short(new)] for key, (old, new) in data["changed"].items()],
-    )
+    return "config.json", ["key", "before", "after"], [[key, _short(old), _short(new)] for key, (old, new) in data["changed"].items()]
 
 
 def _short(value: Any) -> str:
@@ -118,9 +100,7 @@ def terminal(data: dict[str, Any]) -> Iterator[Table | Text]:
 
 def markdown(data: dict[str, Any]) -> str:
     """report.md."""
-    return told.markdown(
-        f"{data['model']} for {data['target']} tokens", summary(data), sentences(data), parts(data), notes(data)
-    )
+    return told.markdown(f"{data['model']} for {data['target']} tokens", summary(data), sentences(data), parts(data), notes(data))
 
 
 def fragment(data: dict[str, Any]) -> str:
@@ -131,10 +111,7 @@ def fragment(data: dict[str, Any]) -> str:
 def page(data: dict[str, Any]) -> str:
     """report.html, self-contained."""
     losses, tuned = data["losses"], data["tuned"]
-    drawn = {
-        _losses(data)[0]: [by_length(data)] if losses else [],
-        "tuning": [told.training(tuned)] if tuned and tuned["loss"] else [],
-    }
+    drawn = {_losses(data)[0]: [by_length(data)] if losses else [], "tuning": [told.training(tuned)] if tuned and tuned["loss"] else []}
     sections = told.sections(parts(data), drawn, data["provenance"])
     return whole_page(f"extend {data['model']}", summary(data), " ".join(sentences(data)), notes(data), sections)
 
@@ -145,9 +122,7 @@ def by_length(data: dict[str, Any]) -> Any:
     for when, colour in (("before", "#d97706"), ("after", "#2563eb")):
         rows = [row for row in data["losses"] if row[when]["value"] is not None]
         sure = all(row[when]["low"] is not None for row in rows)
-        above, below = (
-            [abs(row[when][side] - row[when]["value"]) for row in rows] if sure else None for side in ("high", "low")
-        )
+        above, below = ([abs(row[when][side] - row[when]["value"]) for row in rows] if sure else None for side in ("high", "low"))
         bars = {"type": "data", "symmetric": False, "array": above, "arrayminus": below} if sure else None
         fig.add_scatter(
             x=[row["length"] for row in rows], y=[row[when]["value"] for row in rows], error_y=bars, name=when, mode="lines+markers",

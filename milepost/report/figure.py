@@ -93,16 +93,7 @@ class Figure:
             lines, sides = self.lines or {}, self.sides or {}
             write(["", *(_cell(f"{name}{of}") for name in lines for of in ("", ", low", ", high"))])
             for at, title in enumerate(self.y_names):
-                write(
-                    [
-                        _cell(title),
-                        *(
-                            v
-                            for name, values in lines.items()
-                            for v in (values[at], *(sides[name][at] if name in sides else (None, None)))
-                        ),
-                    ]
-                )
+                write([_cell(title), *(v for name, values in lines.items() for v in (values[at], *(sides[name][at] if name in sides else (None, None))))])
         else:
             lines = self.lines or {}
             write([_cell(self.x_title), *map(_cell, lines)])

@@ -15,11 +15,7 @@ def pictures(title: str, figures: Sequence[Figure], sentences: Sequence[str], pa
     """Drawings in a row that wraps, with what they say, and formulas with their references."""
     from jinja2 import Environment
 
-    return (
-        Environment(autoescape=True)
-        .from_string(_PICTURES)
-        .render(title=title, drawn=[draw(one, WIDE) for one in figures], sentences=sentences, pages=pages)
-    )
+    return Environment(autoescape=True).from_string(_PICTURES).render(title=title, drawn=[draw(one, WIDE) for one in figures], sentences=sentences, pages=pages)
 
 
 def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:

@@ -41,11 +41,7 @@ def sections(results: Results) -> list[dict[str, Any]]:
                 "intervals. In brackets, points gained or lost against the trained size. linear: places squeezed or stretched onto the trained grid.",
                 "figures": [figures.by_size(results)],
                 "table": tables.size_table(results),
-                "more": [
-                    ("Each seed, with 95% intervals", *tables.seed_table(results)),
-                    ("Loss, nats an image", *tables.loss_table(results)),
-                    *compared,
-                ],
+                "more": [("Each seed, with 95% intervals", *tables.seed_table(results)), ("Loss, nats an image", *tables.loss_table(results)), *compared],
             }
         )
     if drawn := figures.maps(results):
@@ -59,15 +55,6 @@ def sections(results: Results) -> list[dict[str, Any]]:
         words = "Of training, on this machine, with trials side by side: small differences of speed are chance."
         found.append({"title": "Cost", "words": words, "table": tables.cost_table(results)})
     if lost(results):
-        found.append(
-            {
-                "title": "Failed or missing",
-                "words": "Trials that gave no numbers, and why.",
-                "table": lost_table(results),
-            }
-        )
+        found.append({"title": "Failed or missing", "words": "Trials that gave no numbers, and why.", "table": lost_table(results)})
     words = "What was done, so that it can be done again."
-    return [
-        *found,
-        {"title": "Protocol and provenance", "words": words, "table": tables.provenance_table(results["provenance"])},
-    ]
+    return [*found, {"title": "Protocol and provenance", "words": words, "table": tables.provenance_table(results["provenance"])}]

@@ -41,23 +41,14 @@ def _elsewhere(results: Results) -> str:
             continue
         accuracy, change = ([mean(runs, size, field) for size in others] for field in ("accuracy", "change"))
         if not any(value is None for value in (*accuracy, *change)):
-            found[label] = [
-                sum(value for value in values if value is not None) / len(others) for values in (accuracy, change)
-            ]
-    over = (
-        f"{listed(ended)} can't be used at all of them, because {'its table ends' if len(ended) == 1 else 'their tables end'}"
-        if ended
-        else ""
-    )
+            found[label] = [sum(value for value in values if value is not None) / len(others) for values in (accuracy, change)]
+    over = f"{listed(ended)} can't be used at all of them, because {'its table ends' if len(ended) == 1 else 'their tables end'}" if ended else ""
     where = f"{len(others)} other sizes, {by(others[0])} to {by(others[-1])}" if len(others) > 1 else by(others[0])
     if not found:
         return f"Over {where}, nothing is known{'; ' + over if over else ''}."
     ordered = sorted(found, key=lambda label: -found[label][0])
     ways = zip((ordered[0], ordered[-1]), ("most", "least"), strict=True)
-    said = [
-        f"{label} is right {word} often ({found[label][0]:.1%}, {found[label][1] * 100:+.1f} points)"
-        for label, word in ways
-    ]
+    said = [f"{label} is right {word} often ({found[label][0]:.1%}, {found[label][1] * 100:+.1f} points)" for label, word in ways]
     return f"Over {where}, {' and '.join(said[: len(ordered)])}{'; ' + over if over else ''}."
 
 

@@ -18,27 +18,10 @@ def by_size(results: Results) -> Any:
     short = min(range(2), key=lambda axis: trained(results)[axis])
     for run in measured(results):
         rows = [row for row in run["accuracy_by_size"] if row["accuracy"] is not None]
-        line(
-            fig,
-            results,
-            run,
-            [row["size"][short] for row in rows],
-            rows,
-            "%{x} pixels",
-            field="accuracy",
-            said="%{y:.1%}",
-        )
+        line(fig, results, run, [row["size"][short] for row in rows], rows, "%{x} pixels", field="accuracy", said="%{y:.1%}")
     at = trained(results)[short]
     fig.add_shape(type="line", x0=at, x1=at, y0=0, y1=1, yref="paper", line={"dash": "dot", "color": GREY})
-    fig.add_annotation(
-        x=at,
-        y=1,
-        yref="paper",
-        xanchor="left",
-        yanchor="bottom",
-        text=f"trained size, {by(trained(results))}",
-        showarrow=False,
-    )
+    fig.add_annotation(x=at, y=1, yref="paper", xanchor="left", yanchor="bottom", text=f"trained size, {by(trained(results))}", showarrow=False)
     known = sizes(results)
     square = all(height == width for height, width in known)
     fig.update_xaxes(
@@ -63,10 +46,7 @@ def _map(run: Run) -> Any:
     rows, columns = held["grid"]
     drawn = [_frames(run, one, rows, columns) for one in held["maps"]]
     shown = [drawn[0], drawn[-1]]
-    middle = min(
-        range(len(held["patches"])),
-        key=lambda n: (held["patches"][n][0] - rows // 2) ** 2 + (held["patches"][n][1] - columns // 2) ** 2,
-    )
+    middle = min(range(len(held["patches"])), key=lambda n: (held["patches"][n][0] - rows // 2) ** 2 + (held["patches"][n][1] - columns // 2) ** 2)
     fig = empty("")
     about = {"meta": {"label": name(run), "kind": "encoding"}}
     fig.add_heatmap(
@@ -77,9 +57,7 @@ def _map(run: Run) -> Any:
     mark = {"symbol": "square-open", "size": 16, "color": "#d97706", "line": {"width": 3}}
     fig.add_scatter(x=[column], y=[row], mode="markers", marker=mark, name="", hoverinfo="skip", **about)
     fig.update_xaxes(title_text="column", constrain="domain", dtick=max(1, columns // 8))
-    fig.update_yaxes(
-        title_text="row", autorange="reversed", scaleanchor="x", constrain="domain", dtick=max(1, rows // 8)
-    )
+    fig.update_yaxes(title_text="row", autorange="reversed", scaleanchor="x", constrain="domain", dtick=max(1, rows // 8))
     meta = {"choice": "patch", "patches": held["patches"], "first": middle, "views": list(VIEWS), "maps": shown}
     fig.update_layout(height=380, title_text=shown[0]["title"], meta=meta, margin={"l": 50, "r": 10, "t": 60, "b": 50})
     return fig

@@ -15,18 +15,8 @@ def check(found: Any, file: str) -> Results:
     """The same results, if a report on images can be drawn from them."""
     protocol = check_parts(found, file)
     has(protocol, {"plan": dict, "images": dict}, file, "provenance.protocol.")
-    has(
-        protocol["plan"],
-        {"shape": dict, "size": list, "sizes": list, "seeds": list, "steps": int, "rows": int, "patch": int},
-        file,
-        "plan.",
-    )
-    has(
-        protocol["images"],
-        {"source": str, "sha256": str, "classes": list, "train_images": int, "test_images": int},
-        file,
-        "images.",
-    )
+    has(protocol["plan"], {"shape": dict, "size": list, "sizes": list, "seeds": list, "steps": int, "rows": int, "patch": int}, file, "plan.")
+    has(protocol["images"], {"source": str, "sha256": str, "classes": list, "train_images": int, "test_images": int}, file, "images.")
     for number, run in enumerate(found["runs"]):
         has(run, {"encoding": str, "strategy": str, "seed": int}, file, f"runs[{number}].")
         has_rows(run, "accuracy_by_size", ("size", "grid", "accuracy"), file, f"runs[{number}].")

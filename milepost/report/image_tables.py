@@ -38,9 +38,7 @@ def loss_table(results: Results) -> Table:
     rows = []
     for label, runs in by_name(measured(results)).items():
         values = [(mean(runs, size, "loss"), ends(runs, size)) for size in sizes(results)]
-        rows.append(
-            [label, *["table ends" if ended else NONE if value is None else f"{value:.3f}" for value, ended in values]]
-        )
+        rows.append([label, *["table ends" if ended else NONE if value is None else f"{value:.3f}" for value, ended in values]])
     return ["encoding", *[_head(results, size) for size in sizes(results)]], rows
 
 
@@ -50,10 +48,7 @@ def comparison_table(results: Results, against: str) -> Table:
     for one in results["comparisons"]:
         if one["against"] == f"{against}, none" and one["strategy"] == "none":
             found.setdefault((one["encoding"], one["seed"]), {})[one["size"][0], one["size"][1]] = one
-    rows = [
-        [label, str(seed), *[_points(cells.get(size)) for size in sizes(results)]]
-        for (label, seed), cells in found.items()
-    ]
+    rows = [[label, str(seed), *[_points(cells.get(size)) for size in sizes(results)]] for (label, seed), cells in found.items()]
     return ["encoding", "seed", *[_head(results, size) for size in sizes(results)]], rows
 
 
@@ -64,15 +59,7 @@ def cost_table(results: Results) -> Table:
     for run in plain(results):
         speed, of = run.get("train_tokens_per_s"), base.get(run["seed"])
         numbers = [f"{value:,.0f}" if value is not None else NONE for value in (run.get("parameters"), speed)]
-        rows.append(
-            [
-                whose(run),
-                str(run["seed"]),
-                *numbers,
-                f"{speed / of:.2f}" if speed and of else NONE,
-                f"{run.get('peak_mb') or 0:,.0f}",
-            ]
-        )
+        rows.append([whose(run), str(run["seed"]), *numbers, f"{speed / of:.2f}" if speed and of else NONE, f"{run.get('peak_mb') or 0:,.0f}"])
     return ["encoding", "seed", "parameters", "patches a second", "of nope's", "peak memory, MB"], rows
 
 
@@ -85,20 +72,10 @@ def provenance_table(about: dict[str, Any]) -> Table:
         ["images", f"{images['source']}: {many}; sha256 {images['sha256'][:16]}"],
         ["model", f"grid {by(plan['shape']['sides'])}, " + ", ".join(f"{key} {value}" for key, value in shape.items())],
         ["steps", f"{plan['steps']} of {plan['rows']} images; seeds {', '.join(map(str, plan['seeds']))}"],
-        [
-            "order",
-            "every encoding sees the same views in the same order, and starts from the same weights outside the encoding",
-        ],
+        ["order", "every encoding sees the same views in the same order, and starts from the same weights outside the encoding"],
         *[[key.replace("_", " "), value] for key, value in about["protocol"].items() if isinstance(value, str)],
-        [
-            "made",
-            f"{about.get('date', '?')}, {about.get('cores', '?')} cores, {about.get('system', '?')} {about.get('machine', '')}",
-        ],
-        [
-            "versions",
-            f"Python {about.get('python', '?')}, "
-            + ", ".join(f"{key} {value}" for key, value in about.get("versions", {}).items()),
-        ],
+        ["made", f"{about.get('date', '?')}, {about.get('cores', '?')} cores, {about.get('system', '?')} {about.get('machine', '')}"],
+        ["versions", f"Python {about.get('python', '?')}, " + ", ".join(f"{key} {value}" for key, value in about.get("versions", {}).items())],
     ]
     return ["", ""], rows
 
@@ -117,6 +94,4 @@ def _points(one: dict[str, Any] | None) -> str:
     if one is None:
         return NONE
     low, high = one.get("low"), one.get("high")
-    return f"{one['difference'] * 100:+.1f}" + (
-        "" if low is None or high is None else f" [{low * 100:+.1f}, {high * 100:+.1f}]"
-    )
+    return f"{one['difference'] * 100:+.1f}" + ("" if low is None or high is None else f" [{low * 100:+.1f}, {high * 100:+.1f}]")

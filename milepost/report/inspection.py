@@ -20,26 +20,13 @@ SLOPES = 4
 
 def parts(data: dict[str, Any]) -> list[Part]:
     """What is known, as tables; those that have nothing to say are left out."""
-    made = [
-        _model(data),
-        _lengths(data),
-        _layers(data),
-        _tables(data),
-        _sources(data),
-        _at_target(data),
-        _weights(data),
-        _found(data),
-    ]
+    made = [_model(data), _lengths(data), _layers(data), _tables(data), _sources(data), _at_target(data), _weights(data), _found(data)]
     return [part for part in made if part[2]]
 
 
 def _model(data: dict[str, Any]) -> Part:
     enters = ", ".join(data["where"]) or ("nowhere" if data["known"] else "not known")
-    rows = [
-        ["family", data["family"] + ("" if data["known"] else " (unknown to milepost)")],
-        ["position enters", enters],
-        ["read from", data["form"]],
-    ]
+    rows = [["family", data["family"] + ("" if data["known"] else " (unknown to milepost)")], ["position enters", enters], ["read from", data["form"]]]
     return data["model"], ["", ""], rows
 
 
@@ -66,11 +53,7 @@ def _layers(data: dict[str, Any]) -> Part:
 
 def _cells(layer: dict[str, Any]) -> dict[str, str]:
     turned = "" if layer["rotary"] is None else f"{layer['rotary']} of {layer['head_dim']}"
-    window = (
-        ""
-        if layer["window"] is None
-        else str(layer["window"]) + (f", shifted by {layer['shift']}" if layer["shift"] else "")
-    )
+    window = "" if layer["window"] is None else str(layer["window"]) + (f", shifted by {layer['shift']}" if layer["shift"] else "")
     buckets = "" if layer["buckets"] is None else str(layer["buckets"])
     if layer["max_distance"] is not None:
         buckets += f" to distance {layer['max_distance']}" + (", both sides" if layer["both_sides"] else "")
@@ -121,11 +104,7 @@ def _tables(data: dict[str, Any]) -> Part:
         grid = "" if one["grid"] is None else f"{one['grid'][0]} x {one['grid'][1]} patches, {one['prefix']} before"
         sizes = [str(one["rows"]), str(one["usable"]), str(one["offset"]), str(one["width"] or ""), grid]
         rows.append([one["tensor"] or "learned positions", *sizes, one["source"]])
-    return (
-        "learned positions, added to the embedding",
-        ["table", "rows", "usable", "offset", "width", "grid", "from"],
-        rows,
-    )
+    return "learned positions, added to the embedding", ["table", "rows", "usable", "offset", "width", "grid", "from"], rows
 
 
 def _at_target(data: dict[str, Any]) -> Part:
@@ -133,12 +112,7 @@ def _at_target(data: dict[str, Any]) -> Part:
     rows = [[sentence, ""] for sentence in data["at_target"]]
     for one in data["analysis"]:
         if one["unseen_pairs"]:
-            rows.append(
-                [
-                    f"pairs that meet angles never seen{'' if one['kind'] == 'all' else ' in ' + one['kind']}",
-                    _numbers(list(one["unseen_pairs"])),
-                ]
-            )
+            rows.append([f"pairs that meet angles never seen{'' if one['kind'] == 'all' else ' in ' + one['kind']}", _numbers(list(one["unseen_pairs"]))])
     return title, ["", ""], rows
 
 
@@ -237,15 +211,8 @@ def page(data: dict[str, Any]) -> str:
         from milepost.report.portrait import CONFIG
         from milepost.report.rope import figure
 
-        drawn, script = (
-            figure(data["analysis"]).to_html(include_plotlyjs=False, full_html=False, config=CONFIG),
-            get_plotlyjs(),
-        )
-    return (
-        Environment(autoescape=True)
-        .from_string(_PAGE)
-        .render(model=data["model"], body=fragment(data), figure=drawn, plotly=script)
-    )
+        drawn, script = figure(data["analysis"]).to_html(include_plotlyjs=False, full_html=False, config=CONFIG), get_plotlyjs()
+    return Environment(autoescape=True).from_string(_PAGE).render(model=data["model"], body=fragment(data), figure=drawn, plotly=script)
 
 
 def save(data: dict[str, Any], out: Path) -> Path:

@@ -29,23 +29,11 @@ def sections(results: Results) -> list[dict[str, Any]]:
     """The parts of a report, each where there is something to show: a title, words, figures, a table, and more tables that fold away."""
     found = [*(_losses(results) if texts(results) else []), *_looks(results), *_beside(results)]
     if lost(results):
-        found.append(
-            {
-                "title": "Failed or missing",
-                "words": "Trials that gave no numbers, and why.",
-                "table": tables.lost_table(results),
-            }
-        )
+        found.append({"title": "Failed or missing", "words": "Trials that gave no numbers, and why.", "table": tables.lost_table(results)})
     parts = results.get("joined") or [{"from": "", "provenance": results["provenance"]}]
     for part in parts:
         title = "Protocol and provenance" + (f" of {part['from']}" if part["from"] else "")
-        found.append(
-            {
-                "title": title,
-                "words": "What was done, so that it can be done again.",
-                "table": tables.provenance_table(part["provenance"]),
-            }
-        )
+        found.append({"title": title, "words": "What was done, so that it can be done again.", "table": tables.provenance_table(part["provenance"])})
     return found
 
 
@@ -76,14 +64,7 @@ def _losses(results: Results) -> list[dict[str, Any]]:
             "A gain above 0 is better. The cost is what a short text pays when the strategy is set for the longest. "
             "In brackets, 95% intervals of paired differences."
         )
-        found.append(
-            {
-                "title": "Strategies",
-                "words": words,
-                "figures": [figures.strategies(results)],
-                "table": tables.strategy_table(results),
-            }
-        )
+        found.append({"title": "Strategies", "words": words, "figures": [figures.strategies(results)], "table": tables.strategy_table(results)})
     return found
 
 
@@ -92,17 +73,13 @@ def _looks(results: Results) -> list[dict[str, Any]]:
     if any(run.get("attention") for run in results["runs"]):
         words = "The share of each head's attention that goes so many tokens back. The dotted line is the trained length: to its right, distances never seen."
         more = [("Mean distance, number of keys and first token", *tables.attention_table(results))]
-        found.append(
-            {"title": "How far heads look", "words": words, "figures": [figures.attention(results)], "more": more}
-        )
+        found.append({"title": "How far heads look", "words": words, "figures": [figures.attention(results)], "more": more})
     if any(run.get("tasks") for run in results["runs"]):
         words = (
             "Small languages in which place or distance decides the answer; each model was trained on the task at the trained length. "
             "Loss in nats an answer, with the share of right answers in brackets; chance knows the language and not the place."
         )
-        found.append(
-            {"title": "Tasks", "words": words, "figures": figures.tasks(results), "table": tables.task_table(results)}
-        )
+        found.append({"title": "Tasks", "words": words, "figures": figures.tasks(results), "table": tables.task_table(results)})
     return found
 
 
@@ -117,14 +94,7 @@ def _beside(results: Results) -> list[dict[str, Any]]:
             "(Press et al., 2022, table 2). Numbers do not carry over between set-ups; the order of the encodings may."
         )
         table = tables.published_table(results)
-        found.append(
-            {
-                "title": "Beside what was published",
-                "words": words,
-                "figures": [figures.published(results)],
-                "table": table,
-            }
-        )
+        found.append({"title": "Beside what was published", "words": words, "figures": [figures.published(results)], "table": table})
     return found
 
 

@@ -3,20 +3,7 @@
 from __future__ import annotations
 
 from milepost.report.lab_read import differing
-from milepost.report.lab_runs import (
-    Results,
-    base,
-    by_name,
-    ends,
-    helped,
-    lengths,
-    lost,
-    mean_loss,
-    plain,
-    trained,
-    whose,
-    without,
-)
+from milepost.report.lab_runs import Results, base, by_name, ends, helped, lengths, lost, mean_loss, plain, trained, whose, without
 
 QUESTION = "Does a model still know where its tokens are, in texts longer than those it was trained on?"
 
@@ -40,11 +27,7 @@ def answer(results: Results) -> str:
 
 def _who_holds(results: Results, change: dict[str, float], ended: list[str]) -> str:
     times = f"{lengths(results)[-1] / trained(results):g} times the trained {trained(results)} tokens"
-    over = (
-        f"; {listed(ended)} can't read so far, because {'its table ends' if len(ended) == 1 else 'their tables end'}"
-        if ended
-        else ""
-    )
+    over = f"; {listed(ended)} can't read so far, because {'its table ends' if len(ended) == 1 else 'their tables end'}" if ended else ""
     if not change:
         return f"At {times} nothing could be measured{over}."
     ordered = sorted(change, key=lambda label: change[label])
@@ -103,9 +86,7 @@ def unfinished(results: Results) -> list[str]:
     """A sentence on trials without numbers, where there are any."""
     gone = lost(results)
     missing = sum(1 for _, why in gone if why == "not run yet")
-    parts = [
-        f"{count} {words}" for count, words in ((len(gone) - missing, "failed"), (missing, "not run yet")) if count
-    ]
+    parts = [f"{count} {words}" for count, words in ((len(gone) - missing, "failed"), (missing, "not run yet")) if count]
     return [f"Trials without numbers: {listed(parts)}. The end of this page names them."] if parts else []
 
 

@@ -6,19 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from milepost.measure.results import Results as Document
-from milepost.report import (
-    image,
-    image_answer,
-    image_runs,
-    image_tables,
-    lab,
-    lab_answer,
-    lab_read,
-    lab_runs,
-    lab_tables,
-    signal,
-    signal_runs,
-)
+from milepost.report import image, image_answer, image_runs, image_tables, lab, lab_answer, lab_read, lab_runs, lab_tables, signal, signal_runs
 from milepost.report.figure import Figure, Mark
 from milepost.report.fragment import pictures, table
 from milepost.report.lab_runs import Results, helped
@@ -39,9 +27,7 @@ def load(folder: str | Path) -> Results:
     """The results in a folder, of whatever modality."""
     found, file = lab_read.read(folder), str(Path(folder) / "results.json")
     about = lab_read.modality(found)
-    check = (
-        image_runs.check if about == "image" else signal_runs.check if about in signal_runs.KINDS else lab_read.check
-    )
+    check = image_runs.check if about == "image" else signal_runs.check if about in signal_runs.KINDS else lab_read.check
     return Document("lab", check(found, file))
 
 
@@ -63,10 +49,7 @@ def fragment(results: Results) -> str:
 def by_length(results: Results) -> Figure:
     """Loss of the same tokens against the length of the text, mean over seeds."""
     lengths, trained = lab_runs.lengths(results), lab_runs.trained(results)
-    lines = {
-        label: [lab_runs.mean_loss(runs, n) for n in lengths]
-        for label, runs in lab_runs.by_name(lab_runs.texts(results)).items()
-    }
+    lines = {label: [lab_runs.mean_loss(runs, n) for n in lengths] for label, runs in lab_runs.by_name(lab_runs.texts(results)).items()}
     marks = (Mark("x", trained, f"trained, {trained}"),) if lengths[0] <= trained <= lengths[-1] else ()
     title = f"Loss of the same last {results['provenance']['protocol']['targets']} tokens"
     return Figure("lines", title, "tokens that are read", "nats a token", lengths, lines=lines, log_x=True, marks=marks)
@@ -75,20 +58,9 @@ def by_length(results: Results) -> Figure:
 def by_size(results: Results) -> Figure:
     """Accuracy against the size of the image, mean over seeds."""
     sizes, home = image_runs.sizes(results), image_runs.by(image_runs.trained(results))
-    lines = {
-        label: [image_runs.mean(runs, size) for size in sizes]
-        for label, runs in lab_runs.by_name(image_runs.measured(results)).items()
-    }
+    lines = {label: [image_runs.mean(runs, size) for size in sizes] for label, runs in lab_runs.by_name(image_runs.measured(results)).items()}
     names = tuple(map(image_runs.by, sizes))
-    return Figure(
-        "lines",
-        f"Right answers, trained at {home}",
-        "pixels",
-        "share",
-        [float(n) for n in range(len(sizes))],
-        lines=lines,
-        x_names=names,
-    )
+    return Figure("lines", f"Right answers, trained at {home}", "pixels", "share", [float(n) for n in range(len(sizes))], lines=lines, x_names=names)
 
 
 def terminal(results: Results, *, wide: bool = True) -> Said:
@@ -96,9 +68,7 @@ def terminal(results: Results, *, wide: bool = True) -> Said:
     about = lab_read.modality(results)
     if about == "image":
         shown = image_tables.seed_table(results) if wide else image_tables.size_table(results)
-        return Said(
-            [("accuracy by height x width, pixels", *shown)], image_answer.answer(results), image_answer.notes(results)
-        )
+        return Said([("accuracy by height x width, pixels", *shown)], image_answer.answer(results), image_answer.notes(results))
     if about in signal_runs.KINDS:
         return Said([("every axis", *signal.axis_table(results))], signal.answer(results), signal.notes(results))
     found = [("loss, nats a token (change against the trained length)", *lab_tables.length_table(results))]

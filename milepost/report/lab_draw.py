@@ -31,10 +31,7 @@ def line(
     if not rows:
         return
     how, label = look(run, results), name(run)
-    about = {
-        "legendgroup": label,
-        "meta": {"label": label, "kind": "encoding" if run["strategy"] == "none" else "strategy"},
-    }
+    about = {"legendgroup": label, "meta": {"label": label, "kind": "encoding" if run["strategy"] == "none" else "strategy"}}
     sides = [[row.get(side) for row in rows] for side in ("low", "high")]
     if all(value is not None for side in sides for value in side):
         low, high = sides

@@ -13,21 +13,7 @@ from typing import Any
 
 from milepost.report.lab_draw import GREY, empty, line
 from milepost.report.lab_published import TABLE, TRAINED
-from milepost.report.lab_runs import (
-    Results,
-    Run,
-    base,
-    by_name,
-    cost,
-    gains,
-    helped,
-    lengths,
-    mean_loss,
-    name,
-    plain,
-    texts,
-    trained,
-)
+from milepost.report.lab_runs import Results, Run, base, by_name, cost, gains, helped, lengths, mean_loss, name, plain, texts, trained
 from milepost.report.lab_style import COLOURS, look
 
 NATS = "loss, nats a token"
@@ -51,15 +37,7 @@ def by_position(results: Results) -> Any:
     fig = empty("Loss at each place of a long text")
     for run in texts(results):
         rows = [row for row in run.get("loss_by_position", []) if row["loss"] is not None]
-        line(
-            fig,
-            results,
-            run,
-            [(row["start"] + row["end"]) / 2 for row in rows],
-            rows,
-            "around token %{x}",
-            mode="lines",
-        )
+        line(fig, results, run, [(row["start"] + row["end"]) / 2 for row in rows], rows, "around token %{x}", mode="lines")
     _mark_trained(fig, results)
     fig.update_xaxes(title_text="place in the text, tokens")
     fig.update_yaxes(title_text=NATS)
@@ -93,13 +71,7 @@ def strategies(results: Results) -> Any:
     fig.add_vline(0, line_dash="dot", line_color=GREY)
     fig.update_xaxes(title_text="nats a token gained (left of 0: lost)", exponentformat="power")
     names = [html.escape(label) for label in groups]
-    fig.update_yaxes(
-        title_text="strategy",
-        tickvals=list(range(len(names))),
-        ticktext=names,
-        range=[len(names) - 0.5, -0.5],
-        automargin=True,
-    )
+    fig.update_yaxes(title_text="strategy", tickvals=list(range(len(names))), ticktext=names, range=[len(names) - 0.5, -0.5], automargin=True)
     fig.update_layout(height=180 + 80 * len(names))
     return fig
 
@@ -126,11 +98,7 @@ def attention(results: Results) -> Any:
         columns = [str(a) if e - a == 1 else f"{a}-{e - 1}" for a, e in itertools.pairwise(edges)]
         rows = [f"{head['layer']}, {head['head']}" for head in heads]
         label = f"{name(run)}, {one['length']} tokens" + (f", seed {run['seed']}" if seeds else "")
-        said = [
-            [f"mean distance {h['mean']:.1f}, looks at {math.exp(h['entropy']):.1f} keys, first token {h['sink']:.1%}"]
-            * len(columns)
-            for h in heads
-        ]
+        said = [[f"mean distance {h['mean']:.1f}, looks at {math.exp(h['entropy']):.1f} keys, first token {h['sink']:.1%}"] * len(columns) for h in heads]
         fig.add_heatmap(
             z=[head["distance"] for head in heads], x=columns, y=rows, text=said, zmin=0, zmax=most, colorscale="Viridis", visible=not fig.data,
             colorbar={"title": {"text": "share"}, "thickness": 12}, meta={"label": label, "kind": "encoding"}, name=html.escape(label),
@@ -138,15 +106,7 @@ def attention(results: Results) -> Any:
         )  # fmt: skip
         if trained(results) in edges and not fig.layout.shapes:
             place = edges.index(trained(results)) - 0.5
-            fig.add_shape(
-                type="line",
-                x0=place,
-                x1=place,
-                y0=0,
-                y1=1,
-                yref="paper",
-                line={"dash": "dot", "color": "#fff", "width": 2},
-            )
+            fig.add_shape(type="line", x0=place, x1=place, y0=0, y1=1, yref="paper", line={"dash": "dot", "color": "#fff", "width": 2})
     fig.update_xaxes(title_text="tokens back", type="category")
     fig.update_yaxes(title_text="layer, head", type="category", autorange="reversed")
     rows_shown = max(len(one["heads"]) for _, one in found)
@@ -191,19 +151,10 @@ def published(results: Results) -> Any:
             first = mean_loss(runs, base(results), "disjoint")
             losses = {n: mean_loss(runs, n, "disjoint") for n in lengths(results)}
             if first is not None:
-                known = {
-                    n / trained(results): math.exp(min(loss - first, 50))
-                    for n, loss in losses.items()
-                    if loss is not None
-                }
+                known = {n / trained(results): math.exp(min(loss - first, 50)) for n, loss in losses.items() if loss is not None}
                 line = {"color": look(runs[0], results).colour, "dash": "solid", "width": 2}
                 _ratio(fig, f"{label}, ours", list(known), list(known.values()), line)
-    fig.update_xaxes(
-        type="log",
-        title_text="times the trained length (log scale)",
-        tickvals=[1, 2, 4, 8, 16],
-        ticktext=["1", "2", "4", "8", "16"],
-    )
+    fig.update_xaxes(type="log", title_text="times the trained length (log scale)", tickvals=[1, 2, 4, 8, 16], ticktext=["1", "2", "4", "8", "16"])
     fig.update_yaxes(type="log", title_text="perplexity ratio (log scale)", dtick="D2")
     return fig
 
@@ -212,9 +163,7 @@ def _ratio(fig: Any, label: str, x: list[float], y: list[float], line: dict[str,
     shown = html.escape(label)
     hover = f"{shown}<br>%{{x:.3g}}x: %{{y:.2f}} times<extra></extra>"
     meta = {"label": label, "kind": "published" if line["dash"] == "dot" else "ours"}
-    fig.add_scatter(
-        x=x, y=y, name=shown, legendgroup=label, mode="lines+markers", line=line, meta=meta, hovertemplate=hover
-    )
+    fig.add_scatter(x=x, y=y, name=shown, legendgroup=label, mode="lines+markers", line=line, meta=meta, hovertemplate=hover)
 
 
 # -- what figures share -------------------------------------------------------------------------------------------------------
@@ -225,9 +174,7 @@ def _mark_trained(fig: Any, results: Results, *, log: bool = False) -> None:
     at = trained(results)
     fig.add_shape(type="line", x0=at, x1=at, y0=0, y1=1, yref="paper", line={"dash": "dot", "color": GREY})
     place = math.log10(at) if log else at
-    fig.add_annotation(
-        x=place, y=1, yref="paper", xanchor="left", yanchor="bottom", text=f"trained length, {at}", showarrow=False
-    )
+    fig.add_annotation(x=place, y=1, yref="paper", xanchor="left", yanchor="bottom", text=f"trained length, {at}", showarrow=False)
 
 
 def _lengths_axis(fig: Any, results: Results, title: str) -> None:

@@ -20,29 +20,15 @@ def page(title: str, question: str, answer: str, notes: Sequence[str], sections:
     for number, section in enumerate(sections):
         figures = [figure.to_json().replace("<", "\\u003c") for figure in section.get("figures", [])]
         tables = [("", *section["table"])] if "table" in section else []
-        shown.append(
-            {**section, "id": f"part-{number}", "drawn": figures, "tables": tables, "more": section.get("more", [])}
-        )
+        shown.append({**section, "id": f"part-{number}", "drawn": figures, "tables": tables, "more": section.get("more", [])})
     template = Environment(autoescape=True).from_string(_PAGE)
     return template.render(
-        title=title,
-        question=question,
-        answer=answer,
-        notes=notes,
-        sections=shown,
-        style=_STYLE,
-        script=_SCRIPT,
-        plotly=get_plotlyjs(),
-        number=_is_number,
+        title=title, question=question, answer=answer, notes=notes, sections=shown, style=_STYLE, script=_SCRIPT, plotly=get_plotlyjs(), number=_is_number
     )
 
 
 def _is_number(cell: str) -> bool:
-    return (re.match(r"[+-]?\d", cell) is not None and re.search(r"[A-Za-z]{3}", cell) is None) or cell in (
-        "not measured",
-        "table ends",
-        "",
-    )
+    return (re.match(r"[+-]?\d", cell) is not None and re.search(r"[A-Za-z]{3}", cell) is None) or cell in ("not measured", "table ends", "")
 
 
 _STYLE = """

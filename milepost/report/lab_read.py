@@ -28,9 +28,7 @@ def read(folder: str | Path) -> Any:
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"{folder} holds no results.json: run `milepost lab --out {folder}` first") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"{file} is no whole JSON ({error}); `milepost lab --out {folder} --resume` writes it again"
-        ) from None
+        raise ValueError(f"{file} is no whole JSON ({error}); `milepost lab --out {folder} --resume` writes it again") from None
     except OSError as error:
         raise ValueError(f"{file} can't be read: {error.strerror or error}") from None
 
@@ -54,9 +52,7 @@ def load_all(folders: Sequence[str | Path]) -> dict[str, Results]:
 def check(found: Any, name: str) -> Results:
     """The same results, if a report on text can be drawn from them."""
     if (about := modality(found)) != "text":
-        raise ValueError(
-            f"{name} is of a lab run on another modality than text ({about}): `milepost report` draws it, and only runs on text are compared"
-        )
+        raise ValueError(f"{name} is of a lab run on another modality than text ({about}): `milepost report` draws it, and only runs on text are compared")
     protocol = check_parts(found, name)
     has(protocol, {"plan": dict, "text": dict, "targets": int}, name, "provenance.protocol.")
     has(protocol["plan"], PLAN, name, "provenance.protocol.plan.")
@@ -71,12 +67,7 @@ def check(found: Any, name: str) -> Results:
             has_rows(run, field, ("length", "loss"), name, place)
         has_rows(run, "loss_by_position", ("start", "end", "loss"), name, place)
     for number, one in enumerate(found["comparisons"]):
-        has(
-            one,
-            {"encoding": str, "strategy": str, "seed": int, "length": int, "difference": float},
-            name,
-            f"comparisons[{number}].",
-        )
+        has(one, {"encoding": str, "strategy": str, "seed": int, "length": int, "difference": float}, name, f"comparisons[{number}].")
     return dict(found)
 
 
@@ -105,12 +96,8 @@ def has(found: Any, fields: Mapping[str, type], name: str, place: str) -> None:
 def has_rows(run: dict[str, Any], field: str, columns: tuple[str, ...], name: str, place: str) -> None:
     """That a field is a list of rows with these columns, or is not there."""
     rows = run.get(field, [])
-    if not isinstance(rows, list) or any(
-        not isinstance(row, dict) or any(column not in row for column in columns) for row in rows
-    ):
-        raise ValueError(
-            f"{name} is no whole result of `milepost lab`: {place}{field} wants rows with {', '.join(columns)}"
-        )
+    if not isinstance(rows, list) or any(not isinstance(row, dict) or any(column not in row for column in columns) for row in rows):
+        raise ValueError(f"{name} is no whole result of `milepost lab`: {place}{field} wants rows with {', '.join(columns)}")
 
 
 # -- several runs -------------------------------------------------------------------------------------------------------------
@@ -130,14 +117,8 @@ def joined(found: dict[str, Results]) -> Results:
     held = Counter(key for results in found.values() for key in {_what(run) for run in _all(results)})
     whole: Results = dict(found[folders[0]])
     for part in ("runs", "comparisons", "missing", "failed"):
-        whole[part] = [
-            {**one, "from": marks[folder]} if held[_what(one)] > 1 else dict(one)
-            for folder, results in found.items()
-            for one in results[part]
-        ]
-    whole["joined"] = [
-        {"from": marks[folder], "provenance": results["provenance"]} for folder, results in found.items()
-    ]
+        whole[part] = [{**one, "from": marks[folder]} if held[_what(one)] > 1 else dict(one) for folder, results in found.items() for one in results[part]]
+    whole["joined"] = [{"from": marks[folder], "provenance": results["provenance"]} for folder, results in found.items()]
     return whole
 
 
@@ -164,13 +145,7 @@ def _marks(folders: list[str]) -> list[str]:
 
 
 def _comparable(first: str, a: Results, other: str, b: Results) -> None:
-    what = (
-        "another text",
-        "another tokenizer",
-        "other lengths",
-        "another trained length",
-        "another number of test windows",
-    )
+    what = ("another text", "another tokenizer", "other lengths", "another trained length", "another number of test windows")
     for words, mine, theirs in zip(what, _tested(a), _tested(b), strict=True):
         if mine != theirs:
             raise ValueError(f"{other} has {words} than {first} ({theirs} and {mine}): their losses can't be compared")
@@ -180,13 +155,7 @@ def _tested(results: Results) -> tuple[Any, ...]:
     """What decides which tokens are scored."""
     protocol = results["provenance"]["protocol"]
     plan, text = protocol["plan"], protocol["text"]
-    return (
-        f"sha256 {text['sha256'][:16]}",
-        plan.get("tokenizer"),
-        plan["lengths"],
-        plan["shape"]["length"],
-        plan.get("windows"),
-    )
+    return f"sha256 {text['sha256'][:16]}", plan.get("tokenizer"), plan["lengths"], plan["shape"]["length"], plan.get("windows")
 
 
 def differing(results: Results) -> list[str]:

@@ -86,17 +86,10 @@ def gains(run: Run, results: Results, *, fixed: bool = False) -> dict[int, dict[
     """
     found = {}
     for one in results["comparisons"]:
-        if (
-            all(one.get(key) == run.get(key) for key in ("encoding", "strategy", "seed", "from"))
-            and bool(one.get("fixed")) == fixed
-        ):
+        if all(one.get(key) == run.get(key) for key in ("encoding", "strategy", "seed", "from")) and bool(one.get("fixed")) == fixed:
             low, high = one.get("low"), one.get("high")
             known = low is not None and high is not None
-            found[one["length"]] = {
-                "gain": -one["difference"],
-                "low": -high if known else None,
-                "high": -low if known else None,
-            }
+            found[one["length"]] = {"gain": -one["difference"], "low": -high if known else None, "high": -low if known else None}
     return found
 
 

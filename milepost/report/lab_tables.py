@@ -37,12 +37,7 @@ def length_table(results: Results) -> Table:
     rows = []
     for label, runs in by_name(texts(results)).items():
         first = mean_loss(runs, short)
-        rows.append(
-            [
-                label,
-                *[_loss(mean_loss(runs, n), ends(runs, n), first if n != short else None) for n in lengths(results)],
-            ]
-        )
+        rows.append([label, *[_loss(mean_loss(runs, n), ends(runs, n), first if n != short else None) for n in lengths(results)]])
     return ["encoding", *_times(results)], rows
 
 
@@ -64,24 +59,14 @@ def unit_table(results: Results) -> Table:
             found = [row_at(run, n) for run in runs]
             bits = _mean(row.get("bits_per_byte") for row in found if row is not None)
             loss = mean_loss(runs, n)
-            cells.append(
-                "table ends"
-                if ends(runs, n)
-                else NONE
-                if loss is None
-                else f"{_exp(loss)} / {'?' if bits is None else f'{bits:.3f}'}"
-            )
+            cells.append("table ends" if ends(runs, n) else NONE if loss is None else f"{_exp(loss)} / {'?' if bits is None else f'{bits:.3f}'}")
         rows.append([label, *cells])
     return ["encoding", *_times(results)], rows
 
 
 def protocol_loss_table(results: Results) -> Table:
     """Three ways to measure side by side: the same last tokens, windows without overlap, windows that slide."""
-    ways = {
-        "loss_by_length": "same last tokens",
-        "disjoint": "windows without overlap",
-        "sliding": "sliding by half a window",
-    }
+    ways = {"loss_by_length": "same last tokens", "disjoint": "windows without overlap", "sliding": "sliding by half a window"}
     rows = []
     for label, runs in by_name(plain(results)).items():
         for field, said in ways.items():
@@ -101,19 +86,8 @@ def strategy_table(results: Results, *, intervals: bool = True) -> Table:
             rows.append([label, "mean", *[NONE if v is None else f"{v:+.3f}" for v in (costs, *means)]])
         for run in runs:
             found = [cost(run, results), *[gains(run, results).get(n) for n in far]]
-            rows.append(
-                [
-                    label,
-                    str(run["seed"]),
-                    *[NONE if one is None else _with_interval(one, sign="+", shown=intervals) for one in found],
-                ]
-            )
-    return [
-        "strategy",
-        "seed",
-        f"cost at {base(results)}, set for {lengths(results)[-1]}",
-        *[f"gain at {n}" for n in far],
-    ], rows
+            rows.append([label, str(run["seed"]), *[NONE if one is None else _with_interval(one, sign="+", shown=intervals) for one in found]])
+    return ["strategy", "seed", f"cost at {base(results)}, set for {lengths(results)[-1]}", *[f"gain at {n}" for n in far]], rows
 
 
 def attention_table(results: Results) -> Table:
@@ -123,9 +97,7 @@ def attention_table(results: Results) -> Table:
         for one in run.get("attention") or []:
             heads = one["heads"]
             far, keys, sink = (_mean(h[field] for h in heads) or 0.0 for field in ("mean", "entropy", "sink"))
-            rows.append(
-                [name(run), str(run["seed"]), str(one["length"]), f"{far:.1f}", f"{math.exp(keys):.1f}", f"{sink:.1%}"]
-            )
+            rows.append([name(run), str(run["seed"]), str(one["length"]), f"{far:.1f}", f"{math.exp(keys):.1f}", f"{sink:.1%}"])
     return ["encoding", "seed", "tokens", "mean distance, tokens", "keys looked at", "share of the first token"], rows
 
 
@@ -148,30 +120,20 @@ def task_table(results: Results) -> Table:
 
 def cost_table(results: Results) -> Table:
     """Parameters, speed and memory of each training."""
-    base_speed = {
-        (run["seed"], run.get("run")): run.get("train_tokens_per_s")
-        for run in plain(results)
-        if run["encoding"] == "nope"
-    }
+    base_speed = {(run["seed"], run.get("run")): run.get("train_tokens_per_s") for run in plain(results) if run["encoding"] == "nope"}
     rows = []
     for run in plain(results):
         speed, of = run.get("train_tokens_per_s"), base_speed.get((run["seed"], run.get("run")))
         ratio = f"{speed / of:.2f}" if speed and of else NONE
         numbers = [f"{value:,.0f}" if value is not None else NONE for value in (run.get("parameters"), speed)]
-        rows.append(
-            [whose(run), str(run["seed"]), *numbers, ratio, f"{run['peak_mb']:,.0f}" if run.get("peak_mb") else NONE]
-        )
+        rows.append([whose(run), str(run["seed"]), *numbers, ratio, f"{run['peak_mb']:,.0f}" if run.get("peak_mb") else NONE])
     return ["encoding", "seed", "parameters", "tokens a second", "of nope's", "peak memory, MB"], rows
 
 
 def published_table(results: Results) -> Table:
     """ALiBi's table 2 beside ours: perplexity over perplexity at the trained length, windows without overlap."""
     short, far = base(results), [n for n in lengths(results) if n != base(results)]
-    head = [
-        "encoding",
-        *[f"published {n / TRAINED:.2g}x" for n in SHOWN],
-        *[f"ours {n / trained(results):g}x" for n in far],
-    ]
+    head = ["encoding", *[f"published {n / TRAINED:.2g}x" for n in SHOWN], *[f"ours {n / trained(results):g}x" for n in far]]
     rows = []
     for encoding, column in TABLE.items():
         known = [f"{column[n] / column[TRAINED]:.2f}" for n in SHOWN]
@@ -193,34 +155,15 @@ def provenance_table(about: dict[str, Any]) -> Table:
     """What was done, with what, on what."""
     plan, text = about["protocol"]["plan"], about["protocol"]["text"]
     rows = [
-        [
-            "text",
-            f"{text['source']}: {text['train_tokens']:,} tokens to train, {text['test_files']} test files; sha256 {text['sha256'][:16]}",
-        ],
+        ["text", f"{text['source']}: {text['train_tokens']:,} tokens to train, {text['test_files']} test files; sha256 {text['sha256'][:16]}"],
         ["tokens", str(plan.get("tokenizer", ""))],
         ["model", ", ".join(f"{key} {value}" for key, value in plan["shape"].items())],
-        [
-            "training",
-            f"{plan['steps']} steps of {plan['rows']} x {plan['shape']['length']} tokens; seeds {', '.join(map(str, plan['seeds']))}",
-        ],
-        [
-            "order",
-            "every encoding reads the same batches in the same order, and starts from the same weights outside the encoding",
-        ],
-        [
-            "scored",
-            f"the last {about['protocol']['targets']} tokens of {plan.get('windows', '?')} test windows; means over tokens",
-        ],
+        ["training", f"{plan['steps']} steps of {plan['rows']} x {plan['shape']['length']} tokens; seeds {', '.join(map(str, plan['seeds']))}"],
+        ["order", "every encoding reads the same batches in the same order, and starts from the same weights outside the encoding"],
+        ["scored", f"the last {about['protocol']['targets']} tokens of {plan.get('windows', '?')} test windows; means over tokens"],
         *[[key.replace("_", " "), value] for key, value in about["protocol"].items() if isinstance(value, str)],
-        [
-            "made",
-            f"{about.get('date', '?')}, {about.get('cores', '?')} cores, {about.get('system', '?')} {about.get('machine', '')}",
-        ],
-        [
-            "versions",
-            f"Python {about.get('python', '?')}, "
-            + ", ".join(f"{key} {value}" for key, value in about.get("versions", {}).items()),
-        ],
+        ["made", f"{about.get('date', '?')}, {about.get('cores', '?')} cores, {about.get('system', '?')} {about.get('machine', '')}"],
+        ["versions", f"Python {about.get('python', '?')}, " + ", ".join(f"{key} {value}" for key, value in about.get("versions", {}).items())],
     ]
     return ["", ""], rows
 
@@ -243,9 +186,7 @@ def _with_interval(row: dict[str, Any], sign: str = "", shown: bool = True) -> s
     if value is None:
         return str(row.get("note", "table ends"))
     low, high = row.get("low"), row.get("high")
-    return f"{value:{sign}.3f}" + (
-        "" if low is None or high is None or not shown else f" [{low:{sign}.3f}, {high:{sign}.3f}]"
-    )
+    return f"{value:{sign}.3f}" + ("" if low is None or high is None or not shown else f" [{low:{sign}.3f}, {high:{sign}.3f}]")
 
 
 def _score(row: dict[str, Any]) -> str:

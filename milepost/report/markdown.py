@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 
-def in_markdown(
-    title: str, question: str, answer: str, notes: Sequence[str], sections: Sequence[dict[str, Any]]
-) -> str:
+def in_markdown(title: str, question: str, answer: str, notes: Sequence[str], sections: Sequence[dict[str, Any]]) -> str:
     """The sections that have tables, in Markdown."""
     parts = [f"# {title}", question, _safe(answer), *[_safe(note) for note in notes]]
     for section in sections:

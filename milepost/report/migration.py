@@ -28,9 +28,7 @@ PAST = "the same last tokens with more context"
 
 def summary(data: Row) -> str:
     """One line: what was done."""
-    new = {"rope": "RoPE", "alibi": "ALiBi", "nope": "no positions"}.get(
-        data["to"], f"a table of {data['length']} rows"
-    )
+    new = {"rope": "RoPE", "alibi": "ALiBi", "nope": "no positions"}.get(data["to"], f"a table of {data['length']} rows")
     return f"{data['model']} ({data['family']}, {data['old']} tokens) with {new}, as {data['architecture']}; written to {data['out']}"
 
 
@@ -40,20 +38,14 @@ def verdict(data: Row) -> str:
     before, swapped = inside["before"]["value"], inside["swapped"]["value"]
     if before is None or swapped is None or (data["tuned"] is not None and inside["recovered"]["value"] is None):
         return f"Not recovered: inside the old {data['old']} tokens the loss is no number, the model overflows there."
-    cost = (
-        f"replacing the positions took the loss inside the old {data['old']} tokens from {before:.4f} to {swapped:.4f}"
-    )
+    cost = f"replacing the positions took the loss inside the old {data['old']} tokens from {before:.4f} to {swapped:.4f}"
     if data["tuned"] is None:
         return f"Not tuned: {cost}."
     after = inside["recovered"]["value"]
     if share is None:
         return f"There was nothing to recover: {cost}, which is no loss that could be told from chance; after tuning it is {after:.4f}."
     known = f"{share['value']:.1%} of the loss gap (95% between {share['low']:.1%} and {share['high']:.1%})"
-    more = (
-        " More than all of it: tuning on this text helped besides, and the source was not tuned."
-        if share["value"] > 1
-        else ""
-    )
+    more = " More than all of it: tuning on this text helped besides, and the source was not tuned." if share["value"] > 1 else ""
     if data["recovered"] is None:
         return f"Not clear whether it is recovered: {cost}, and tuning brought it to {after:.4f}, {known}; measure it on more text.{more}"
     if data["recovered"]:
@@ -80,9 +72,7 @@ def _past_words(data: Row) -> list[str]:
             continue
         works = "works" if row["works"] else "does not work well"
         word = "more" if gap["value"] > 0 else "less"
-        cost = (
-            f"the same tokens lose {abs(gap['value']):.4f} nats {word} than at {data['old']} as it is, {told.sure(gap)}"
-        )
+        cost = f"the same tokens lose {abs(gap['value']):.4f} nats {word} than at {data['old']} as it is, {told.sure(gap)}"
         said.append(f"At {far} tokens{ended} it {works}{name}: {cost}.")
     return said
 
@@ -117,31 +107,17 @@ def _positions(data: Row) -> Part:
     names = _stages(data)
     rows = [[f"0 to {data['old']}, all", *[interval(data["inside"][name]) for name in names]]]
     for row in data["by_position"]:
-        rows.append(
-            [
-                f"{row['start']} to {row['end']}",
-                *["table ends" if row[name] is None else interval(row[name]) for name in names],
-            ]
-        )
+        rows.append([f"{row['start']} to {row['end']}", *["table ends" if row[name] is None else interval(row[name]) for name in names]])
     return POSITIONS, ["tokens", *[STAGES[name] for name in names]], rows
 
 
 def _past(data: Row) -> Part:
     far = data["by_position"][-1]["end"]
     rows = [
-        [
-            row["served"],
-            *[interval(row[name]) for name in ("short", "long")],
-            interval(row["difference"], sign=True),
-            f"{row['windows']} x {row['targets']}",
-        ]
+        [row["served"], *[interval(row[name]) for name in ("short", "long")], interval(row["difference"], sign=True), f"{row['windows']} x {row['targets']}"]
         for row in data["past"]
     ]
-    return (
-        PAST,
-        ["served", f"{data['old']} tokens", f"{far} tokens", f"longer - {data['old']} as it is", "windows x tokens"],
-        rows,
-    )
+    return PAST, ["served", f"{data['old']} tokens", f"{far} tokens", f"longer - {data['old']} as it is", "windows x tokens"], rows
 
 
 def _methods(data: Row) -> Part:
@@ -150,13 +126,7 @@ def _methods(data: Row) -> Part:
          "no number" if row["choosing"] is None else f"{row['choosing']:.4f}"]
         for row in data["methods"]
     ]  # fmt: skip
-    head = [
-        "made longer by",
-        "first rows kept",
-        f"loss inside {data['old']}",
-        f"past {data['old']}",
-        "loss it was chosen by",
-    ]
+    head = ["made longer by", "first rows kept", f"loss inside {data['old']}", f"past {data['old']}", "loss it was chosen by"]
     return "longer tables, before tuning (* is written)", head, rows
 
 
@@ -167,17 +137,10 @@ def _steps(data: Row) -> Part:
         fade = f"; the old positions fade over the first {data['anneal']} steps" if data["anneal"] else ""
         rows.append(["2 recover", f"steps 1 to {tuned['steps'] - tuned['decay']} at rate {tuned['rate']:g}{fade}"])
         if tuned["decay"]:
-            rows.append(
-                ["3 fine-tune", f"steps {tuned['steps'] - tuned['decay'] + 1} to {tuned['steps']}: the rate falls to 0"]
-            )
+            rows.append(["3 fine-tune", f"steps {tuned['steps'] - tuned['decay'] + 1} to {tuned['steps']}: the rate falls to 0"])
     far = data["by_position"][-1]["end"]
     if data["to"] == "rope" and data["past"] and far > data["length"]:
-        rows.append(
-            [
-                "4 serve longer",
-                f"milepost extend {data['out']} --target-length {far} --method {_best(data)} --out LONGER",
-            ]
-        )
+        rows.append(["4 serve longer", f"milepost extend {data['out']} --target-length {far} --method {_best(data)} --out LONGER"])
     return "steps", ["", ""], rows
 
 
@@ -210,9 +173,7 @@ def terminal(data: Row) -> Iterator[Table | Text]:
 
 def markdown(data: Row) -> str:
     """report.md."""
-    return told.markdown(
-        f"{data['model']} moved to {data['to']}", summary(data), sentences(data), parts(data), notes(data)
-    )
+    return told.markdown(f"{data['model']} moved to {data['to']}", summary(data), sentences(data), parts(data), notes(data))
 
 
 def fragment(data: Row) -> str:
@@ -223,10 +184,7 @@ def fragment(data: Row) -> str:
 def page(data: Row) -> str:
     """report.html, self-contained."""
     tuned = data["tuned"]
-    drawn = {
-        POSITIONS: [figures.by_position(data)],
-        "tuning": [told.training(tuned)] if tuned and tuned["loss"] else [],
-    }
+    drawn = {POSITIONS: [figures.by_position(data)], "tuning": [told.training(tuned)] if tuned and tuned["loss"] else []}
     sections = told.sections(parts(data), drawn, data["provenance"])
     return whole_page(f"migrate {data['model']}", summary(data), " ".join(sentences(data)), notes(data), sections)
 

@@ -22,24 +22,13 @@ def by_position(data: dict[str, Any]) -> Any:
         if all(row[stage]["low"] is not None for row in rows):
             around = [row[stage]["low"] for row in rows] + [row[stage]["high"] for row in reversed(rows)]
             fig.add_scatter(
-                x=x + x[::-1],
-                y=around,
-                fill="toself",
-                mode="lines",
-                line={"width": 0, "color": COLOURS[stage]},
-                opacity=0.25,
-                hoverinfo="skip",
-                meta=meta,
+                x=x + x[::-1], y=around, fill="toself", mode="lines", line={"width": 0, "color": COLOURS[stage]}, opacity=0.25, hoverinfo="skip", meta=meta
             )
         fig.add_scatter(
             x=x, y=[row[stage]["value"] for row in rows], name=label, mode="lines+markers", line={"color": COLOURS[stage], "width": 2}, meta=meta,
             hovertemplate="around token %{x}<br>%{y:.4f} nats<extra>" + label + "</extra>",
         )  # fmt: skip
-    fig.add_vline(
-        x=data["old"],
-        line={"color": "#888", "dash": "dash"},
-        annotation_text="old end" if data["ended"] else "trained length",
-    )
+    fig.add_vline(x=data["old"], line={"color": "#888", "dash": "dash"}, annotation_text="old end" if data["ended"] else "trained length")
     fig.update_xaxes(title_text="place in the text, tokens", range=[0, data["by_position"][-1]["end"]])
     fig.update_yaxes(title_text="loss, nats a token")
     return fig

@@ -26,9 +26,7 @@ def figure(panels: Sequence[Panel]) -> Any:
     from plotly.subplots import make_subplots
 
     rows, across = math.ceil(len(panels) / 2), min(2, len(panels))
-    fig = make_subplots(
-        rows, across, subplot_titles=[p.title for p in panels], horizontal_spacing=0.2, vertical_spacing=0.25 / rows
-    )
+    fig = make_subplots(rows, across, subplot_titles=[p.title for p in panels], horizontal_spacing=0.2, vertical_spacing=0.25 / rows)
     for at, panel in enumerate(panels):
         row, column = at // 2 + 1, at % 2 + 1
         plot = fig.get_subplot(row, column)
@@ -36,34 +34,16 @@ def figure(panels: Sequence[Panel]) -> Any:
         legend = "legend" if at == 0 else f"legend{at + 1}"
         for trace in _traces(go, panel, right, top, legend):
             fig.add_trace(trace, row, column)
-        box = {
-            "x": right + 0.01,
-            "y": top[1],
-            "xanchor": "left",
-            "yanchor": "top",
-            "bgcolor": "rgba(0,0,0,0)",
-            "font": {"size": 11},
-        }
+        box = {"x": right + 0.01, "y": top[1], "xanchor": "left", "yanchor": "top", "bgcolor": "rgba(0,0,0,0)", "font": {"size": 11}}
         fig.update_layout({legend: box})
         fig.update_xaxes(title_text=panel.x_title, row=row, col=column)
-        fig.update_yaxes(
-            title_text=panel.y_title,
-            type="log" if panel.log_y else "linear",
-            dtick=1 if panel.log_y else None,
-            row=row,
-            col=column,
-        )
+        fig.update_yaxes(title_text=panel.y_title, type="log" if panel.log_y else "linear", dtick=1 if panel.log_y else None, row=row, col=column)
         if panel.kind == "heat":
             fig.update_yaxes(autorange="reversed", row=row, col=column)
         if panel.mark is not None:
             fig.add_vline(panel.mark, line_dash="dot", line_color="#888", row=row, col=column)
     margin = {"l": 70, "r": 110, "t": 50, "b": 50}
-    fig.update_layout(
-        template="plotly_white",
-        height=360 * rows + 40,
-        margin=margin,
-        font={"family": "system-ui, sans-serif", "size": 13},
-    )
+    fig.update_layout(template="plotly_white", height=360 * rows + 40, margin=margin, font={"family": "system-ui, sans-serif", "size": 13})
     return fig
 
 
@@ -77,15 +57,7 @@ def _traces(go: Any, panel: Panel, right: float, top: tuple[float, float], legen
         return [go.Heatmap(z=panel.z, x=panel.x, y=panel.y, colorbar=bar, **scale)]
     lines = (panel.lines or {}).items()
     return [
-        go.Scatter(
-            x=panel.x,
-            y=values,
-            name=name,
-            mode="lines",
-            line={"color": COLOURS[n % len(COLOURS)], "width": 2},
-            legend=legend,
-            showlegend=True,
-        )
+        go.Scatter(x=panel.x, y=values, name=name, mode="lines", line={"color": COLOURS[n % len(COLOURS)], "width": 2}, legend=legend, showlegend=True)
         for n, (name, values) in enumerate(lines)
     ]
 
@@ -94,14 +66,10 @@ def page(pictures: Sequence[tuple[Portrait, Page | None]]) -> str:
     """One self-contained HTML page: title, formula, reference and figure of each encoding."""
     parts = []
     for picture, about in pictures:
-        parts.append(
-            f"<section><h2>{html.escape(about.title if about else picture.encoding)}</h2><p><code>{html.escape(picture.encoding)}</code></p>"
-        )
+        parts.append(f"<section><h2>{html.escape(about.title if about else picture.encoding)}</h2><p><code>{html.escape(picture.encoding)}</code></p>")
         if about:
             parts.append(f"<pre>{html.escape(about.formula)}</pre><p class=ref>{html.escape(about.reference)}</p>")
-        drawn = [
-            figure([panel]).to_html(include_plotlyjs=False, full_html=False, config=CONFIG) for panel in picture.panels
-        ]
+        drawn = [figure([panel]).to_html(include_plotlyjs=False, full_html=False, config=CONFIG) for panel in picture.panels]
         parts.append(f'<div class="panels">{"".join(f"<div>{one}</div>" for one in drawn)}</div></section>')
     title = pictures[0][0].encoding if len(pictures) == 1 else "Positional encodings"
     return document(title, "\n".join(parts))

@@ -18,16 +18,7 @@ from milepost.report.lab import markdown as table_to_paste
 from milepost.report.lab_page import page as whole_page
 
 Row = dict[str, Any]
-HEAD = [
-    "method",
-    "setting",
-    "gain at the target",
-    "short texts pay",
-    "left to the trained length",
-    "reaches it",
-    "sees all",
-    "a config says it",
-]
+HEAD = ["method", "setting", "gain at the target", "short texts pay", "left to the trained length", "reaches it", "sees all", "a config says it"]
 
 
 def rows(data: Row) -> list[list[str]]:
@@ -44,18 +35,12 @@ def rows(data: Row) -> list[list[str]]:
 def lengths(data: Row) -> tuple[list[str], list[list[str]]]:
     """Loss of every method at every length."""
     head = ["method", *[str(one["length"]) for one in data["rows"][0]["loss_by_length"]]]
-    return head, [
-        [row["method"], *["" if one["loss"] is None else f"{one['loss']:.3f}" for one in row["loss_by_length"]]]
-        for row in data["rows"]
-    ]
+    return head, [[row["method"], *["" if one["loss"] is None else f"{one['loss']:.3f}" for one in row["loss_by_length"]]] for row in data["rows"]]
 
 
 def tried(data: Row) -> tuple[list[str], list[list[str]]]:
     """Every setting that was tried, on the part of the text that settings were chosen on."""
-    found = [
-        [one["method"], one["setting"], "" if one["loss"] is None else f"{one['loss']:.3f}", _yes(one["chosen"])]
-        for one in data["tried"]
-    ]
+    found = [[one["method"], one["setting"], "" if one["loss"] is None else f"{one['loss']:.3f}", _yes(one["chosen"])] for one in data["tried"]]
     return ["method", "setting", "loss at the target", "chosen"], found
 
 
@@ -63,11 +48,7 @@ def _sure(one: Row) -> str:
     if one["value"] is None:
         return "not measured"
     value = _zero(one["value"])
-    return (
-        f"{value:+.3f}"
-        if one["low"] is None
-        else f"{value:+.3f} ({_zero(one['low']):+.3f} to {_zero(one['high']):+.3f})"
-    )
+    return f"{value:+.3f}" if one["low"] is None else f"{value:+.3f} ({_zero(one['low']):+.3f} to {_zero(one['high']):+.3f})"
 
 
 def _zero(value: float) -> float:
@@ -83,20 +64,12 @@ def _yes(value: bool) -> str:
 
 def terminal(data: Row) -> Iterator[Table | Text]:
     """The table, notes, what to paste, and the answer last."""
-    table = Table(
-        box=None,
-        pad_edge=False,
-        header_style="bold",
-        title=Text(f"{data['model']}, {data['target_length']} tokens"),
-        title_justify="left",
-    )
+    table = Table(box=None, pad_edge=False, header_style="bold", title=Text(f"{data['model']}, {data['target_length']} tokens"), title_justify="left")
     for column in ("method", "gain", "short texts pay", "reaches", "setting"):
         table.add_column(column, overflow="fold", no_wrap=column not in ("setting",))
     for row, cells in zip(data["rows"], rows(data), strict=True):
         style = "bold" if row["method"] == data["top"] else ""
-        table.add_row(
-            *[Text(cell, style) for cell in (cells[0], cells[2], cells[3].split(" (")[0], cells[5], _setting(row))]
-        )
+        table.add_row(*[Text(cell, style) for cell in (cells[0], cells[2], cells[3].split(" (")[0], cells[5], _setting(row))])
     yield table
     for note in data["notes"]:
         yield Text(f"note: {note}", "yellow")
@@ -114,12 +87,7 @@ def _setting(row: Row) -> str:
 
 def markdown(data: Row) -> str:
     """report.md."""
-    parts = [
-        f"# recommend {data['model']}",
-        *data["verdict"],
-        *[f"- {note}" for note in data["notes"]],
-        table_to_paste(HEAD, rows(data)),
-    ]
+    parts = [f"# recommend {data['model']}", *data["verdict"], *[f"- {note}" for note in data["notes"]], table_to_paste(HEAD, rows(data))]
     parts += ["## Loss by length, nats a token", table_to_paste(*lengths(data))]
     if data["tried"]:
         parts += ["## Settings that were tried", table_to_paste(*tried(data))]
@@ -152,13 +120,7 @@ def sections(data: Row) -> list[dict[str, Any]]:
         found.append({"title": "Settings that were tried", "words": words, "table": tried(data)})
     if data["exports"]:
         told = [[engine, one.get("text") or f"refused: {one['refused']}"] for engine, one in data["exports"].items()]
-        found.append(
-            {
-                "title": "To paste",
-                "words": "In the words of each engine, read back as that engine reads them.",
-                "table": (["", ""], told),
-            }
-        )
+        found.append({"title": "To paste", "words": "In the words of each engine, read back as that engine reads them.", "table": (["", ""], told)})
     about = data["provenance"]
     protocol = [[key, str(value)] for key, value in about["protocol"].items()]
     found.append(
@@ -190,16 +152,7 @@ def by_length(data: Row) -> Figure:
     found = {row["method"]: {one["length"]: one["loss"] for one in row["loss_by_length"]} for row in data["rows"]}
     lines = {method: [by.get(n) for n in lengths] for method, by in found.items()}
     marks = (Mark("x", data["trained_length"], "trained length"),)
-    return Figure(
-        "lines",
-        "Loss of the same last tokens",
-        "tokens read",
-        "nats a token",
-        lengths,
-        lines=lines,
-        log_x=True,
-        marks=marks,
-    )
+    return Figure("lines", "Loss of the same last tokens", "tokens read", "nats a token", lengths, lines=lines, log_x=True, marks=marks)
 
 
 def save(data: Row, out: Path) -> Path:

@@ -17,28 +17,14 @@ def by_length(data: Row) -> Any:
     fig = _figure("Loss of the same last tokens")
     for number, row in enumerate(data["rows"]):
         shown = [one for one in row["loss_by_length"] if one["loss"] is not None]
-        line = {
-            "color": COLOURS[number % len(COLOURS)],
-            "dash": "solid" if row["config"] else DASHES[0],
-            "width": 4 if row["method"] == data["top"] else 2,
-        }
+        line = {"color": COLOURS[number % len(COLOURS)], "dash": "solid" if row["config"] else DASHES[0], "width": 4 if row["method"] == data["top"] else 2}
         fig.add_scatter(
             x=[one["length"] for one in shown], y=[one["loss"] for one in shown], name=html.escape(row["method"]), mode="lines+markers",
             line=line, meta=_meta(row),
         )  # fmt: skip
     at = math.log10(data["trained_length"])  # a log axis wants its annotations so, and its shapes not
-    fig.add_shape(
-        type="line",
-        x0=data["trained_length"],
-        x1=data["trained_length"],
-        y0=0,
-        y1=1,
-        yref="paper",
-        line={"dash": "dot", "color": GREY},
-    )
-    fig.add_annotation(
-        x=at, y=1, yref="paper", text="trained", showarrow=False, xanchor="left", yanchor="bottom", font={"color": GREY}
-    )
+    fig.add_shape(type="line", x0=data["trained_length"], x1=data["trained_length"], y0=0, y1=1, yref="paper", line={"dash": "dot", "color": GREY})
+    fig.add_annotation(x=at, y=1, yref="paper", text="trained", showarrow=False, xanchor="left", yanchor="bottom", font={"color": GREY})
     ticks = [one["length"] for one in data["rows"][0]["loss_by_length"]]
     fig.update_xaxes(title_text="tokens read (log scale)", type="log", tickvals=ticks, ticktext=[str(n) for n in ticks])
     fig.update_yaxes(title_text="loss, nats a token")
@@ -53,14 +39,8 @@ def gains(data: Row) -> Any:
         if gain["value"] is None or cost["value"] is None:
             continue
         sides = (("error_x", gain), ("error_y", cost))
-        bars = {
-            axis: _spread([(one["value"], one["low"], one["high"])]) for axis, one in sides if one["low"] is not None
-        }
-        marker = {
-            "color": COLOURS[number % len(COLOURS)],
-            "size": 14 if top else 9,
-            "symbol": "circle" if row["config"] else "circle-open",
-        }
+        bars = {axis: _spread([(one["value"], one["low"], one["high"])]) for axis, one in sides if one["low"] is not None}
+        marker = {"color": COLOURS[number % len(COLOURS)], "size": 14 if top else 9, "symbol": "circle" if row["config"] else "circle-open"}
         fig.add_scatter(
             x=[gain["value"]], y=[cost["value"]], mode="markers+text", text=[html.escape(row["method"])], textposition="top center", marker=marker,
             name=html.escape(row["method"]), showlegend=False, meta=_meta(row), **bars,
@@ -85,10 +65,5 @@ def _figure(title: str) -> Any:
     import plotly.graph_objects as go
 
     return go.Figure(
-        layout={
-            "title": {"text": title},
-            "height": 420,
-            "margin": {"l": 60, "r": 20, "t": 50, "b": 50},
-            "legend": {"orientation": "h", "y": -0.2},
-        }
+        layout={"title": {"text": title}, "height": 420, "margin": {"l": 60, "r": 20, "t": 50, "b": 50}, "legend": {"orientation": "h", "y": -0.2}}
     )

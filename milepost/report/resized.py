@@ -41,10 +41,7 @@ def sentences(data: dict[str, Any]) -> list[str]:
 
 def parts(data: dict[str, Any]) -> list[Part]:
     """Every table that has rows."""
-    near = [
-        "no number" if data["alike"][when]["neighbours"] is None else f"{data['alike'][when]['neighbours']:.4f}"
-        for when in COLOURS
-    ]
+    near = ["no number" if data["alike"][when]["neighbours"] is None else f"{data['alike'][when]['neighbours']:.4f}" for when in COLOURS]
     looks = [["places", _size(data["source"]), _size(data["target"])], ["mean cosine of neighbours", *near]]
     checks = [[WORDS[check["passed"]][0], check["name"], check["sentence"]] for check in data["checks"]]
     changed = [[key, str(old), str(new)] for key, (old, new) in data["changed"].items()]
@@ -86,9 +83,7 @@ def terminal(data: dict[str, Any]) -> Iterator[Table | Text]:
 
 def markdown(data: dict[str, Any]) -> str:
     """report.md."""
-    return told.markdown(
-        f"{data['model']} for {_size(data['target'])}", summary(data), sentences(data), parts(data), notes(data)
-    )
+    return told.markdown(f"{data['model']} for {_size(data['target'])}", summary(data), sentences(data), parts(data), notes(data))
 
 
 def fragment(data: dict[str, Any]) -> str:
@@ -108,9 +103,7 @@ def grid(data: dict[str, Any], when: str) -> Any:
     held = data["alike"][when]
     known = [v for one in data["alike"].values() for row in one["cosine"] for v in row if v is not None]
     (row, column), (rows, columns) = held["middle"], held["places"]
-    fig = told.figure(
-        f"{when.capitalize()}, {_size(data['source' if when == 'before' else 'target'])}: cosine with the middle"
-    )
+    fig = told.figure(f"{when.capitalize()}, {_size(data['source' if when == 'before' else 'target'])}: cosine with the middle")
     fig.add_heatmap(
         z=held["cosine"], x=columns, y=rows, zmin=min(known, default=-1.0), zmax=1.0, colorscale="Viridis", colorbar={"thickness": 12}, name="",
         hovertemplate="row %{y}, column %{x}: %{z:.3f}<extra></extra>",

@@ -40,13 +40,7 @@ def terminal(result: dict[str, Any]) -> Iterator[Table | Text]:
 
 
 def _said(spec: dict[str, Any]) -> Table:
-    table = Table(
-        title=Text(spec["model"] or "no model type"),
-        title_justify="left",
-        box=None,
-        header_style="bold",
-        pad_edge=False,
-    )
+    table = Table(title=Text(spec["model"] or "no model type"), title_justify="left", box=None, header_style="bold", pad_edge=False)
     for column in ("", "value", "from"):
         table.add_column(column, overflow="fold")
     sources = spec["sources"]
@@ -70,11 +64,7 @@ def _said(spec: dict[str, Any]) -> Table:
             table.add_row(Text(f"  {field}"), Text(_cut(value, 90)), Text(source, "dim"))
     for field in ("trained", "scaled", "served"):
         if spec[field] is not None:
-            table.add_row(
-                Text(f"{field} length"),
-                Text(str(spec[field])),
-                Text(sources.get(field, sources.get(f"full_attention.{field}", "")), "dim"),
-            )
+            table.add_row(Text(f"{field} length"), Text(str(spec[field])), Text(sources.get(field, sources.get(f"full_attention.{field}", "")), "dim"))
     return table
 
 
@@ -95,12 +85,7 @@ def _pairs(one: dict[str, Any]) -> Table:
         bar = "█" * max(1, round(WIDEST * math.log1p(p["target_turns"]) / math.log1p(most))) if p["frequency"] else ""
         long = "stands still" if p["wavelength"] is None else f"{p['wavelength']:.5g}"
         numbers = [f"{p[field]:.4g}" for field in ("turns", "target_turns", "resolution")]
-        table.add_row(
-            str(p["pair"]),
-            long,
-            *numbers,
-            Text(bar + (" unseen" if p["unseen"] else "") + mark, "red" if p["unseen"] else "green"),
-        )
+        table.add_row(str(p["pair"]), long, *numbers, Text(bar + (" unseen" if p["unseen"] else "") + mark, "red" if p["unseen"] else "green"))
     return table
 
 
@@ -118,26 +103,16 @@ def terminal_parity(result: dict[str, Any]) -> Iterator[Table | Text]:
     """The same, or where not."""
     a, b = result["a"]["name"], result["b"]["name"]
     if result["same"]:
-        yield Text(
-            "same table: every pair of every layer turns alike, and logits have the same temperature", "bold green"
-        )
+        yield Text("same table: every pair of every layer turns alike, and logits have the same temperature", "bold green")
     else:
-        table = Table(
-            title=Text(f"A = {_cut(a, 70)}\nB = {_cut(b, 70)}"),
-            title_justify="left",
-            box=None,
-            header_style="bold",
-            pad_edge=False,
-        )
+        table = Table(title=Text(f"A = {_cut(a, 70)}\nB = {_cut(b, 70)}"), title_justify="left", box=None, header_style="bold", pad_edge=False)
         for column in ("layers", "what", "pair", "length", "A", "B", "difference"):
             table.add_column(column, justify="left" if column in ("layers", "what") else "right")
         rows = result["differences"]
         for d in rows[:ROWS]:
             numbers = [f"{d[x]:.6g}" if isinstance(d[x], float) else str(d[x]) for x in "ab"]
             place = ["" if d[x] is None else str(d[x]) for x in ("pair", "length")]
-            table.add_row(
-                d["kind"], d["what"], *place, *numbers, "" if d["relative"] is None else f"{100 * d['relative']:.3g} %"
-            )
+            table.add_row(d["kind"], d["what"], *place, *numbers, "" if d["relative"] is None else f"{100 * d['relative']:.3g} %")
         yield table
         if len(rows) > ROWS:
             yield Text(f"and {len(rows) - ROWS} more (--json has them all)", "dim")
@@ -153,9 +128,7 @@ def terminal_parity(result: dict[str, Any]) -> Iterator[Table | Text]:
 def save(result: dict[str, Any], out: Path) -> Path:
     """Write ``out`` as its ending says."""
     fig = figure(result["analysis"])
-    return _save(
-        fig, f"{result['spec']['model'] or 'rope'} at {result['analysis'][0]['target']} tokens", _about(result), out
-    )
+    return _save(fig, f"{result['spec']['model'] or 'rope'} at {result['analysis'][0]['target']} tokens", _about(result), out)
 
 
 def save_parity(result: dict[str, Any], out: Path) -> Path:
@@ -169,9 +142,7 @@ def _save(fig: Any, title: str, lines: Sequence[str], out: Path) -> Path:
         return write(out, image(fig, out.suffix[1:]))
     from jinja2 import Environment
 
-    template = Environment(autoescape=True).from_string(
-        "<h2>{{ title }}</h2><ul>{% for line in lines %}<li>{{ line }}</li>{% endfor %}</ul>"
-    )
+    template = Environment(autoescape=True).from_string("<h2>{{ title }}</h2><ul>{% for line in lines %}<li>{{ line }}</li>{% endfor %}</ul>")
     drawn = fig.to_html(include_plotlyjs=False, full_html=False, config=CONFIG)
     return write(out, document(title, template.render(title=title, lines=lines) + drawn))
 
@@ -193,48 +164,25 @@ def figure(analysis: Sequence[dict[str, Any]]) -> Any:
     from plotly import graph_objects as go
     from plotly.subplots import make_subplots
 
-    fig = make_subplots(
-        len(analysis),
-        2,
-        subplot_titles=[t for one in analysis for t in (f"{one['kind']}: turns", f"{one['kind']}: frequency kept")],
-    )
+    fig = make_subplots(len(analysis), 2, subplot_titles=[t for one in analysis for t in (f"{one['kind']}: turns", f"{one['kind']}: frequency kept")])
     for row, one in enumerate(analysis, start=1):
         x = [p["pair"] for p in one["pairs"]]
         trained, target = ([p[field] or None for p in one["pairs"]] for field in ("turns", "target_turns"))
         kept = [p["resolution"] for p in one["pairs"]]
         unseen = [t if p["unseen"] else None for t, p in zip(target, one["pairs"], strict=True)]
         first = row == 1
-        fig.add_trace(
-            go.Scatter(
-                x=x, y=trained, name=f"over the trained {one['trained']}", line={"color": COLOURS[0]}, showlegend=first
-            ),
-            row,
-            1,
-        )
-        fig.add_trace(
-            go.Scatter(x=x, y=target, name=f"at {one['target']}", line={"color": COLOURS[2]}, showlegend=first), row, 1
-        )
+        fig.add_trace(go.Scatter(x=x, y=trained, name=f"over the trained {one['trained']}", line={"color": COLOURS[0]}, showlegend=first), row, 1)
+        fig.add_trace(go.Scatter(x=x, y=target, name=f"at {one['target']}", line={"color": COLOURS[2]}, showlegend=first), row, 1)
         marker = {"color": COLOURS[3], "size": 7}
-        fig.add_trace(
-            go.Scatter(x=x, y=unseen, name="angles never seen", mode="markers", marker=marker, showlegend=first), row, 1
-        )
+        fig.add_trace(go.Scatter(x=x, y=unseen, name="angles never seen", mode="markers", marker=marker, showlegend=first), row, 1)
         fig.add_hline(1.0, line_dash="dot", line_color="#888", row=row, col=1)
-        fig.add_annotation(
-            x=0, y=0, text="one full turn", showarrow=False, xanchor="left", yanchor="bottom", row=row, col=1
-        )  # log axis: 10^0
-        fig.add_trace(
-            go.Scatter(x=x, y=kept, name="frequency / trained frequency", line={"color": COLOURS[4]}, showlegend=first),
-            row,
-            2,
-        )
+        fig.add_annotation(x=0, y=0, text="one full turn", showarrow=False, xanchor="left", yanchor="bottom", row=row, col=1)  # log axis: 10^0
+        fig.add_trace(go.Scatter(x=x, y=kept, name="frequency / trained frequency", line={"color": COLOURS[4]}, showlegend=first), row, 2)
         fig.update_yaxes(type="log", title_text="turns", row=row, col=1)
         fig.update_yaxes(range=[0, 1.08 * max(1.0, *kept)], title_text="share", row=row, col=2)
         fig.update_xaxes(title_text="pair", row=row)
     fig.update_layout(
-        template="plotly_white",
-        height=380 * len(analysis) + 80,
-        legend={"orientation": "h", "y": -0.15},
-        font={"family": "system-ui, sans-serif"},
+        template="plotly_white", height=380 * len(analysis) + 80, legend={"orientation": "h", "y": -0.15}, font={"family": "system-ui, sans-serif"}
     )
     return fig
 
@@ -251,13 +199,7 @@ def figure_parity(result: dict[str, Any]) -> Any:
             groups.setdefault(name, []).append((d["pair"], d["b"] / d["a"]))
     for n, (name, points) in enumerate(groups.items()):
         fig.add_trace(
-            go.Scatter(
-                x=[p for p, _ in points],
-                y=[r for _, r in points],
-                name=name,
-                mode="lines+markers",
-                line={"color": COLOURS[n % len(COLOURS)]},
-            )
+            go.Scatter(x=[p for p, _ in points], y=[r for _, r in points], name=name, mode="lines+markers", line={"color": COLOURS[n % len(COLOURS)]})
         )
     if not groups:
         fig.add_annotation(text="no pair differs", showarrow=False, font={"size": 18})

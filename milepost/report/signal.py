@@ -36,14 +36,10 @@ def answer(results: Results) -> str:
     many = len(axes(results))
     said = []
     for label, runs in groups.items():
-        known = [
-            axis for number, axis in enumerate(axes(results)) if all(run["by_axis"][number]["learned"] for run in runs)
-        ]
+        known = [axis for number, axis in enumerate(axes(results)) if all(run["by_axis"][number]["learned"] for run in runs)]
         right = sum(run["accuracy"] for run in runs) / len(runs)
         words = "on no axis" if not known else f"on all {many} axes" if len(known) == many else f"on {listed(known)}"
-        said.append(
-            f"{label} knows the order {words} ({right:.1%} of signals told right, chance {runs[0]['chance']:.1%})"
-        )
+        said.append(f"{label} knows the order {words} ({right:.1%} of signals told right, chance {runs[0]['chance']:.1%})")
     turning = [row for run in measured(results) for row in run["by_axis"] if row["control"]]
     if not turning:
         return f"{'; '.join(said)}."
@@ -67,22 +63,9 @@ def sections(results: Results) -> list[dict[str, Any]]:
             "the told bit turns when the signal is mirrored along this axis. A model that does not see the axis is right half of the time, and nothing "
             "turns. Bars are 95% intervals."
         )
-        found.append(
-            {
-                "title": "Every axis",
-                "words": words,
-                "figures": [_bars(results, field) for field in ("right", "turned")],
-                "table": axis_table(results),
-            }
-        )
+        found.append({"title": "Every axis", "words": words, "figures": [_bars(results, field) for field in ("right", "turned")], "table": axis_table(results)})
     if lost(results):
-        found.append(
-            {
-                "title": "Failed or missing",
-                "words": "Trials that gave no numbers, and why.",
-                "table": lost_table(results),
-            }
-        )
+        found.append({"title": "Failed or missing", "words": "Trials that gave no numbers, and why.", "table": lost_table(results)})
     words = "What was done, so that it can be done again."
     return [*found, {"title": "Protocol and provenance", "words": words, "table": _provenance(results["provenance"])}]
 
@@ -92,35 +75,10 @@ def axis_table(results: Results) -> Table:
     rows = []
     for run in measured(results):
         for row in run["by_axis"]:
-            shares = [
-                f"{row[field]:.1%} [{row[field + '_low']:.1%}, {row[field + '_high']:.1%}]"
-                for field in ("right", "turned")
-            ]
-            change = [
-                f"{row[field]:.1e}" if row[field] is not None else "not measured" for field in ("change", "control")
-            ]
-            rows.append(
-                [
-                    name(run),
-                    str(run["seed"]),
-                    row["axis"],
-                    *shares,
-                    f"{row['others']:.1%}",
-                    *change,
-                    "learned" if row["learned"] else "not learned",
-                ]
-            )
-    return [
-        "encoding",
-        "seed",
-        "axis",
-        "right",
-        "turned by a mirror",
-        "other bits turned",
-        "change, moved far",
-        "control",
-        "",
-    ], rows
+            shares = [f"{row[field]:.1%} [{row[field + '_low']:.1%}, {row[field + '_high']:.1%}]" for field in ("right", "turned")]
+            change = [f"{row[field]:.1e}" if row[field] is not None else "not measured" for field in ("change", "control")]
+            rows.append([name(run), str(run["seed"]), row["axis"], *shares, f"{row['others']:.1%}", *change, "learned" if row["learned"] else "not learned"])
+    return ["encoding", "seed", "axis", "right", "turned by a mirror", "other bits turned", "change, moved far", "control", ""], rows
 
 
 def _bars(results: Results, field: str) -> Any:
@@ -137,11 +95,7 @@ def _bars(results: Results, field: str) -> Any:
             hovertemplate=f"{html.escape(label)}, seed {run['seed']}<br>%{{text}}: %{{y:.1%}}<extra></extra>",
         )  # fmt: skip
     fig.add_hline(0.5, line_dash="dot", line_color=GREY, annotation_text="chance")
-    fig.update_xaxes(
-        title_text="axis",
-        tickvals=list(range(len(axes(results)))),
-        ticktext=[html.escape(axis) for axis in axes(results)],
-    )
+    fig.update_xaxes(title_text="axis", tickvals=list(range(len(axes(results)))), ticktext=[html.escape(axis) for axis in axes(results)])
     fig.update_yaxes(title_text="share of signals", tickformat=".0%", range=[-0.05, 1.05])
     fig.update_layout(height=380)
     return fig
@@ -155,14 +109,7 @@ def _provenance(about: dict[str, Any]) -> Table:
         ["model", ", ".join(f"{key} {value}" for key, value in plan["shape"].items() if key != "sides")],
         ["steps", f"{plan['steps']} of {plan['rows']} signals; seeds {', '.join(map(str, plan['seeds']))}"],
         *[[key.replace("_", " "), value] for key, value in about["protocol"].items() if isinstance(value, str)],
-        [
-            "made",
-            f"{about.get('date', '?')}, {about.get('cores', '?')} cores, {about.get('system', '?')} {about.get('machine', '')}",
-        ],
-        [
-            "versions",
-            f"Python {about.get('python', '?')}, "
-            + ", ".join(f"{key} {value}" for key, value in about.get("versions", {}).items()),
-        ],
+        ["made", f"{about.get('date', '?')}, {about.get('cores', '?')} cores, {about.get('system', '?')} {about.get('machine', '')}"],
+        ["versions", f"Python {about.get('python', '?')}, " + ", ".join(f"{key} {value}" for key, value in about.get("versions", {}).items())],
     ]
     return ["", ""], rows

@@ -83,14 +83,9 @@ def sheet(figures: Sequence[Figure], width: int = 460) -> str:
     drawn = [draw(figure, width) for figure in figures]
     heights = [int(found.group(1)) for one in drawn if (found := re.search(r'height="(\d+)"', one))]
     rows = [max(heights[at : at + 2]) + GAP for at in range(0, len(drawn), 2)]
-    placed = [
-        one.replace("<svg ", f'<svg x="{(at % 2) * (width + GAP)}" y="{sum(rows[: at // 2])}" ', 1)
-        for at, one in enumerate(drawn)
-    ]
+    placed = [one.replace("<svg ", f'<svg x="{(at % 2) * (width + GAP)}" y="{sum(rows[: at // 2])}" ', 1) for at, one in enumerate(drawn)]
     wide, high = width + (width + GAP) * (len(drawn) > 1), sum(rows)
-    return alone(
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}" height="{high}">{"".join(placed)}</svg>'
-    )
+    return alone(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}" height="{high}">{"".join(placed)}</svg>')
 
 
 def alone(drawn: str) -> str:
@@ -112,21 +107,9 @@ def whole(figure: Figure, width: int, height: float, frame: Frame, body: str, af
     """The drawing around a body: title, description, and the frame for a pointer."""
     titles = wrapped(figure.title, width / 1.3)  # bold, and larger than other words
     down = 18 * (len(titles) - 1)
-    data = {
-        "left": frame.left,
-        "top": frame.top + down,
-        "width": frame.width,
-        "height": frame.height,
-        "kind": figure.kind,
-        **about,
-    }
-    attributes = " ".join(
-        f'data-{name}="{value if isinstance(value, str) else format(value, ".6g")}"' for name, value in data.items()
-    )
-    lines = "".join(
-        f'<text x="0" y="{16 + 18 * n}" font-size="14" font-weight="600">{escape(line)}</text>'
-        for n, line in enumerate(titles)
-    )
+    data = {"left": frame.left, "top": frame.top + down, "width": frame.width, "height": frame.height, "kind": figure.kind, **about}
+    attributes = " ".join(f'data-{name}="{value if isinstance(value, str) else format(value, ".6g")}"' for name, value in data.items())
+    lines = "".join(f'<text x="0" y="{16 + 18 * n}" font-size="14" font-weight="600">{escape(line)}</text>' for n, line in enumerate(titles))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height + down:.0f}" viewBox="0 0 {width} {height + down:.0f}" role="img" '
         f'aria-label="{escape(figure.title)}" fill="currentColor" font-family="system-ui, -apple-system, Segoe UI, Noto Sans SC, PingFang SC, sans-serif" '
@@ -145,16 +128,7 @@ def wrapped(text: str, room: float) -> list[str]:
     return lines
 
 
-def word(
-    text: str,
-    x: float,
-    y: float,
-    anchor: str = "start",
-    *,
-    halo: bool = False,
-    turned: bool = False,
-    size: float = SIZE,
-) -> str:
+def word(text: str, x: float, y: float, anchor: str = "start", *, halo: bool = False, turned: bool = False, size: float = SIZE) -> str:
     """Words at a place. A halo of the page's colour (class ``halo``) keeps them apart from what is behind them."""
     about = f' text-anchor="{anchor}"' if anchor != "start" else ""
     about += f" {CLEAR}" if halo else ""
@@ -168,11 +142,7 @@ def upright(titles: Sequence[str], frame: Frame) -> str:
     y, out = frame.top + frame.height / 2, []
     for n, text in enumerate(titles):
         x = 13 + LINE * n
-        out.append(
-            f'<text x="{x}" y="{y:.1f}" text-anchor="middle" transform="rotate(-90 {x} {y:.1f})">{escape(text)}</text>'
-            if text
-            else ""
-        )
+        out.append(f'<text x="{x}" y="{y:.1f}" text-anchor="middle" transform="rotate(-90 {x} {y:.1f})">{escape(text)}</text>' if text else "")
     return "".join(out)
 
 

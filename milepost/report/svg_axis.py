@@ -7,12 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
-LETTERS = (
-    dict.fromkeys(" .,:;'|ijlI", 0.34)
-    | dict.fromkeys('()[]ftr-/!"', 0.46)
-    | dict.fromkeys("mwMW@%", 1.0)
-    | dict.fromkeys("+=<>~±×−≈→#&^", 0.84)
-)
+LETTERS = dict.fromkeys(" .,:;'|ijlI", 0.34) | dict.fromkeys('()[]ftr-/!"', 0.46) | dict.fromkeys("mwMW@%", 1.0) | dict.fromkeys("+=<>~±×−≈→#&^", 0.84)
 """Widths of letters that are not as most, in sizes of the font."""
 
 
@@ -47,9 +42,7 @@ def linear(values: Sequence[float], first: float, last: float, *, whole: bool = 
     return Axis(low, high, first, last, False, tuple((t, short(t, step)) for t in ticks))
 
 
-def logarithmic(
-    values: Sequence[float], first: float, last: float, *, whole: bool = False, tight: bool = False
-) -> Axis:
+def logarithmic(values: Sequence[float], first: float, last: float, *, whole: bool = False, tight: bool = False) -> Axis:
     """A logarithmic axis over the values above zero."""
     above = [v for v in values if v > 0]
     low, high = min(above, default=1.0), max(above, default=10.0)
@@ -57,11 +50,7 @@ def logarithmic(
         low, high = low / 1.3, high * 1.3
     begin, end = math.floor(math.log10(low)), math.ceil(math.log10(high))
     every = max(1, math.ceil((end - begin) * 34 / max(1.0, abs(last - first))))
-    ticks = [
-        10.0**e
-        for e in range(begin, end + 1)
-        if low <= 10.0**e * (1 + 1e-9) and 10.0**e <= high * (1 + 1e-9) and e % every == 0
-    ]
+    ticks = [10.0**e for e in range(begin, end + 1) if low <= 10.0**e * (1 + 1e-9) and 10.0**e <= high * (1 + 1e-9) and e % every == 0]
     if len(ticks) < 3:
         ticks = [m * 10.0**e for e in range(begin, end + 1) for m in (1, 2, 5) if low <= m * 10.0**e <= high]
     if len(ticks) < 2:
@@ -91,6 +80,4 @@ def short(value: float, step: float) -> str:
 
 def words_width(text: str, size: float) -> float:
     """How wide words are at most, in pixels. No font is at hand: letters are taken to be as wide as in DejaVu Sans, which is wide among those of screens."""
-    return size * sum(
-        1.0 if ord(letter) > 0x2E7F else LETTERS.get(letter, 0.79 if letter.isupper() else 0.64) for letter in text
-    )
+    return size * sum(1.0 if ord(letter) > 0x2E7F else LETTERS.get(letter, 0.79 if letter.isupper() else 0.64) for letter in text)

@@ -34,9 +34,7 @@ def _dial(dial: Dial, x: float, y: float) -> str:
         arcs += _arc(x, y, seen, min(dial.met, 1.0), RED)
     turn = dial.met * 2 * math.pi
     hand = f"M{x:.1f} {y:.1f}L{x + 14 * math.sin(turn):.1f} {y - 14 * math.cos(turn):.1f}"
-    line = (
-        f'<path d="{hand}" stroke="{RED if dial.unseen else "currentColor"}" stroke-width="2" stroke-linecap="round"/>'
-    )
+    line = f'<path d="{hand}" stroke="{RED if dial.unseen else "currentColor"}" stroke-width="2" stroke-linecap="round"/>'
     said = f"<title>{dial_words(dial)}</title>"
     return f"{said}{face}{arcs}{line}{word(dial.name, x, y + ROUND + 17, 'middle')}{word(dial.note, x, y + ROUND + 31, 'middle')}"
 
@@ -52,7 +50,5 @@ def _arc(x: float, y: float, first: float, last: float, colour: str) -> str:
         return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{ROUND}" fill="none" stroke="{colour}" stroke-width="6"/>'
     if last - first <= 1e-4:
         return ""
-    (ax, ay), (bx, by) = (
-        (x + ROUND * math.sin(2 * math.pi * t), y - ROUND * math.cos(2 * math.pi * t)) for t in (first, last)
-    )
+    (ax, ay), (bx, by) = ((x + ROUND * math.sin(2 * math.pi * t), y - ROUND * math.cos(2 * math.pi * t)) for t in (first, last))
     return f'<path d="M{ax:.1f} {ay:.1f}A{ROUND} {ROUND} 0 {int(last - first > 0.5)} 1 {bx:.1f} {by:.1f}" fill="none" stroke="{colour}" stroke-width="6"/>'

@@ -52,30 +52,19 @@ def heat(figure: Figure, width: int) -> str:
         'stroke-opacity=".35"/>'
     )
     columns_svg, extra = _columns(figure, frame, columns)
-    body = (
-        image
-        + columns_svg
-        + _rows(figure, frame, rows)
-        + upright([figure.y_title], frame)
-        + _bar(frame, low, high, colours)
-    )
+    body = image + columns_svg + _rows(figure, frame, rows) + upright([figure.y_title], frame) + _bar(frame, low, high, colours)
     return whole(figure, width, frame.bottom + BOTTOM + extra, frame, body, "", {"rows": rows, "columns": columns})
 
 
 def png(rows: Sequence[Numbers], low: float, high: float, colours: tuple[str, ...]) -> bytes:
     """One pixel for each number, as PNG."""
     by = 253.999 / (high - low) if high > low else 0.0
-    lines = b"".join(
-        b"\0" + bytes([0 if v is None else 1 + max(0, min(254, int((v - low) * by + 0.5))) for v in row])
-        for row in rows
-    )
+    lines = b"".join(b"\0" + bytes([0 if v is None else 1 + max(0, min(254, int((v - low) * by + 0.5))) for v in row]) for row in rows)
     count, across = len(rows), len(rows[0])
     palette = b"\0\0\0" + b"".join(bytes(shade(n / 254, colours)) for n in range(255))
     head = struct.pack(">IIBBBBB", across, count, 8, 3, 0, 0, 0)
     chunks = ((b"IHDR", head), (b"PLTE", palette), (b"tRNS", b"\0"), (b"IDAT", zlib.compress(lines, 6)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(d)) + name + d + struct.pack(">I", zlib.crc32(name + d)) for name, d in chunks
-    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(struct.pack(">I", len(d)) + name + d + struct.pack(">I", zlib.crc32(name + d)) for name, d in chunks)
 
 
 def shade(share: float, colours: tuple[str, ...]) -> tuple[int, int, int]:
@@ -98,16 +87,7 @@ def _columns(figure: Figure, frame: Frame, count: int) -> tuple[str, float]:
         for n, name in enumerate(figure.x_names):
             if n % every == 0:
                 x = frame.left + (n + 0.5) * cell
-                out.append(
-                    word(
-                        name,
-                        x + (4 if turned else 0),
-                        frame.bottom + (14 if turned else 16),
-                        "end" if turned else "middle",
-                        turned=turned,
-                        size=size,
-                    )
-                )
+                out.append(word(name, x + (4 if turned else 0), frame.bottom + (14 if turned else 16), "end" if turned else "middle", turned=turned, size=size))
         extra = max(0.0, longest * 0.72 - 8) if turned else 0.0
     else:
         for value in _ticks(figure.x, frame.width):
@@ -129,9 +109,7 @@ def _rows(figure: Figure, frame: Frame, count: int) -> str:
         size = _size(figure.y_names, cell)
         every = max(1, math.ceil(size / cell - 0.05))
         some = [(n, name) for n, name in enumerate(figure.y_names) if n % every == 0]
-        out = [
-            word(name, frame.left - 7, frame.top + (n + 0.5) * cell + size / 3, "end", size=size) for n, name in some
-        ]
+        out = [word(name, frame.left - 7, frame.top + (n + 0.5) * cell + size / 3, "end", size=size) for n, name in some]
     else:
         for value in _ticks(figure.y, frame.height):
             y = frame.top + (figure.y.index(value) + 0.5) * cell
@@ -153,13 +131,9 @@ def _bar(frame: Frame, low: float, high: float, colours: tuple[str, ...]) -> str
     out = []
     for n in range(steps):
         red, green, blue = shade(1 - (n + 0.5) / steps, colours)
-        out.append(
-            f'<rect x="{x:.1f}" y="{frame.top + n * tall:.1f}" width="10" height="{tall + 0.6:.1f}" fill="#{red:02x}{green:02x}{blue:02x}"/>'
-        )
+        out.append(f'<rect x="{x:.1f}" y="{frame.top + n * tall:.1f}" width="10" height="{tall + 0.6:.1f}" fill="#{red:02x}{green:02x}{blue:02x}"/>')
     if high <= low:
         return "".join(out) + word(number(low), x + 16, frame.top + frame.height / 2 + 4)
     axis = linear([low, high], frame.bottom, frame.top, tight=True)
-    out += [
-        word(label, x + 16, max(frame.top + 9, min(frame.bottom, axis.at(value) + 4))) for value, label in axis.ticks
-    ]
+    out += [word(label, x + 16, max(frame.top + 9, min(frame.bottom, axis.at(value) + 4))) for value, label in axis.ticks]
     return "".join(out)

@@ -30,13 +30,7 @@ def catalogue(pages: Sequence[Page]) -> Table:
         table.add_column(column, overflow="fold")
     for p in pages:
         given = ", ".join(name if not default else f"{name}={default}" for name, default in p.arguments.items())
-        table.add_row(
-            Text(p.name, "bold"),
-            Text(", ".join(p.points) or "nowhere"),
-            Text(_properties(p)),
-            Text(given),
-            Text(p.reference),
-        )
+        table.add_row(Text(p.name, "bold"), Text(", ".join(p.points) or "nowhere"), Text(_properties(p)), Text(given), Text(p.reference))
     return table
 
 
@@ -82,48 +76,28 @@ def rope_bench(result: dict[str, Any]) -> Table:
     """The ratio table of `bench rope`."""
     p = result["provenance"]["protocol"]
     table = Table(
-        title=f"q and k of {p['heads']} heads x {p['length']} x {p['head_dim']}, {p['dtype']}, {p['device']}, best of {p['rounds']}",
-        header_style="bold",
+        title=f"q and k of {p['heads']} heads x {p['length']} x {p['head_dim']}, {p['dtype']}, {p['device']}, best of {p['rounds']}", header_style="bold"
     )
     for column in ("implementation", "mode", "ms", "time / clone", "time / ours"):
         table.add_column(column, justify="left" if column in ("implementation", "mode") else "right")
     for row in sorted(result["rows"], key=lambda r: (r["mode"], r["seconds"])):
-        table.add_row(
-            row["implementation"],
-            row["mode"],
-            f"{row['seconds'] * 1e3:.1f}",
-            f"{row['ratio']:.2f}",
-            f"{row['times_ours']:.2f}",
-        )
+        table.add_row(row["implementation"], row["mode"], f"{row['seconds'] * 1e3:.1f}", f"{row['ratio']:.2f}", f"{row['times_ours']:.2f}")
     if result["not_installed"]:
-        table.caption = (
-            f"not installed, so not measured: {', '.join(result['not_installed'])} (pip install 'milepost[bench]')"
-        )
+        table.caption = f"not installed, so not measured: {', '.join(result['not_installed'])} (pip install 'milepost[bench]')"
     return table
 
 
 def attention_bench(result: dict[str, Any]) -> Table:
     """The ratio table of `bench attention` and `bench decode`."""
     p = result["provenance"]["protocol"]
-    table = Table(
-        title=f"{p['heads']} heads x {p['head_dim']}, {p['dtype']}, {p['device']}, ratios to torch SDPA with no position",
-        header_style="bold",
-    )
+    table = Table(title=f"{p['heads']} heads x {p['head_dim']}, {p['dtype']}, {p['device']}, ratios to torch SDPA with no position", header_style="bold")
     for column in ("scheme", "implementation", "pass", "length", "ratio", "extra MB", ""):
         table.add_column(column, justify="right" if column in ("length", "ratio", "extra MB") else "left")
     for row in result["rows"]:
         ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}"
         peak = "" if row["peak_mb"] is None else f"{row['peak_mb']:.0f}"
         ours = "bold" if row["implementation"] == "milepost" else ""
-        table.add_row(
-            row["scheme"],
-            Text(row["implementation"], ours),
-            row["pass"],
-            str(row["length"]),
-            Text(ratio, ours),
-            peak,
-            Text(row["note"]),
-        )
+        table.add_row(row["scheme"], Text(row["implementation"], ours), row["pass"], str(row["length"]), Text(ratio, ours), peak, Text(row["note"]))
     return table
 
 

@@ -39,10 +39,7 @@ def tuned(told: dict[str, Any] | None) -> Part:
         return "", [], []
     rows = [
         ["steps", f"{told['steps']}, of {told['windows_a_step']} windows of {told['length']} tokens each"],
-        [
-            "text",
-            f"{told['windows']} windows of {told['text']['source']} (sha256 {told['text']['sha256'][:12]}), read {told['times_read']:g} times",
-        ],
+        ["text", f"{told['windows']} windows of {told['text']['source']} (sha256 {told['text']['sha256'][:12]}), read {told['times_read']:g} times"],
         ["measured on", str(told["measured_on"]["source"])],
         ["rate", f"{told['rate']:g} after {told['warm_up']} steps of warm-up, seed {told['seed']}"],
         ["weights", "all" if told["lora"] is None else f"LoRA of rank {told['lora']['r']}, merged"],
@@ -50,9 +47,7 @@ def tuned(told: dict[str, Any] | None) -> Part:
     ]
     if told["loss"]:
         first, last = told["loss"][0], told["loss"][-1]
-        rows.append(
-            ["training loss", f"{first['loss']:.4f} at step {first['step']}, {last['loss']:.4f} at step {last['step']}"]
-        )
+        rows.append(["training loss", f"{first['loss']:.4f} at step {first['step']}, {last['loss']:.4f} at step {last['step']}"])
     return "tuning", ["", ""], rows
 
 
@@ -86,11 +81,7 @@ def fragment(summary: str, sentences: Sequence[str], parts: Sequence[Part], note
     """The tables as HTML, for a notebook."""
     from jinja2 import Environment
 
-    return (
-        Environment(autoescape=True)
-        .from_string(_FRAGMENT)
-        .render(summary=summary, sentences=sentences, parts=parts, notes=notes)
-    )
+    return Environment(autoescape=True).from_string(_FRAGMENT).render(summary=summary, sentences=sentences, parts=parts, notes=notes)
 
 
 def sections(parts: Sequence[Part], figures: dict[str, list[Any]], about: dict[str, Any]) -> list[dict[str, Any]]:
@@ -104,10 +95,7 @@ def sections(parts: Sequence[Part], figures: dict[str, list[Any]], about: dict[s
         }
         for title, head, rows in parts
     ]
-    told = [
-        [key, str(value)]
-        for key, value in {**about["protocol"], **{k: v for k, v in about.items() if k != "protocol"}}.items()
-    ]
+    told = [[key, str(value)] for key, value in {**about["protocol"], **{k: v for k, v in about.items() if k != "protocol"}}.items()]
     return [*made, {"title": "Protocol and provenance", "words": "", "table": (["", ""], told)}]
 
 

@@ -31,11 +31,7 @@ def summary(result: dict[str, Any]) -> str:
     parts = [f"{count['PASS']} checks passed", f"{count['FAIL']} failed"]
     parts += [
         f"{count[v]} {words}"
-        for v, words in (
-            ("WARN", "warnings"),
-            ("BLIND", "could not have failed (????): nothing is proved"),
-            ("NONE", "do not apply"),
-        )
+        for v, words in (("WARN", "warnings"), ("BLIND", "could not have failed (????): nothing is proved"), ("NONE", "do not apply"))
         if count[v]
     ]
     return f"{'PASS' if result['ok'] else 'FAIL'} {result['model']}: {', '.join(parts)}"
@@ -43,13 +39,7 @@ def summary(result: dict[str, Any]) -> str:
 
 def terminal(result: dict[str, Any]) -> Iterator[Table | Text]:
     """The table, notes, and one line."""
-    table = Table(
-        title=Text(f"{result['model']} ({result['model_type']})"),
-        title_justify="left",
-        box=None,
-        show_header=False,
-        pad_edge=False,
-    )
+    table = Table(title=Text(f"{result['model']} ({result['model_type']})"), title_justify="left", box=None, show_header=False, pad_edge=False)
     for _ in range(3):
         table.add_column(overflow="fold")
     for check in result["checks"]:
@@ -67,17 +57,8 @@ def terminal(result: dict[str, Any]) -> Iterator[Table | Text]:
 
 def markdown(result: dict[str, Any]) -> str:
     """report.md."""
-    lines = [
-        f"# verify {result['model']}",
-        "",
-        summary(result),
-        "",
-        "| | check | found | allowed | a fault gives | in | |",
-        "|---|---|---:|---:|---:|---|---|",
-    ]
-    lines += [
-        "| " + " | ".join(cell.replace("|", "\\|") for cell in _cells(check)) + " |" for check in result["checks"]
-    ]
+    lines = [f"# verify {result['model']}", "", summary(result), "", "| | check | found | allowed | a fault gives | in | |", "|---|---|---:|---:|---:|---|---|"]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in _cells(check)) + " |" for check in result["checks"]]
     lines += ["", *[f"- {note}" for note in result["notes"]], "", _how(result)]
     return "\n".join(lines) + "\n"
 
@@ -97,23 +78,10 @@ def figure(result: dict[str, Any]) -> Any:
 
     known = [c for c in result["checks"] if c["measured"] is not None and c["allowed"] and c["verdict"] != "NONE"][::-1]
     names = [c["name"] for c in known]
-    fig = go.Figure(
-        layout={
-            "title": {"text": "Found, and what a fault would give"},
-            "height": 160 + 26 * len(known),
-            "margin": {"l": 180, "r": 20},
-        }
-    )
+    fig = go.Figure(layout={"title": {"text": "Found, and what a fault would give"}, "height": 160 + 26 * len(known), "margin": {"l": 180, "r": 20}})
     for what, key, colour in (("found", "measured", "#2563eb"), ("a fault gives", "control", "#d97706")):
         values = [None if c[key] is None else max(c[key] / c["allowed"], FLOOR) for c in known]
-        fig.add_scatter(
-            x=values,
-            y=names,
-            mode="markers",
-            name=what,
-            marker={"color": colour, "size": 9},
-            meta={"label": what, "kind": "checks"},
-        )
+        fig.add_scatter(x=values, y=names, mode="markers", name=what, marker={"color": colour, "size": 9}, meta={"label": what, "kind": "checks"})
     fig.add_vline(x=1, line={"color": "#888", "dash": "dot"})
     fig.update_xaxes(type="log", title_text="times what is allowed: beyond 1 it fails (log scale)")
     return fig
@@ -122,16 +90,11 @@ def figure(result: dict[str, Any]) -> Any:
 def page(result: dict[str, Any]) -> str:
     """report.html, self-contained."""
     rows = [_cells(check) for check in result["checks"]]
-    sections: list[dict[str, Any]] = [
-        {"title": "Checks", "words": _how(result), "table": (["verdict", *HEAD[1:-1], "what it says"], rows)}
-    ]
+    sections: list[dict[str, Any]] = [{"title": "Checks", "words": _how(result), "table": (["verdict", *HEAD[1:-1], "what it says"], rows)}]
     if any(check["measured"] is not None and check["allowed"] for check in result["checks"]):
         sections[0]["figures"] = [figure(result)]
     about = result["provenance"]
-    told = [
-        [key, str(value)]
-        for key, value in {**about["protocol"], **{k: v for k, v in about.items() if k != "protocol"}}.items()
-    ]
+    told = [[key, str(value)] for key, value in {**about["protocol"], **{k: v for k, v in about.items() if k != "protocol"}}.items()]
     sections.append({"title": "Protocol and provenance", "words": "", "table": (["", ""], told)})
     question = f"Does this model ({result['model_type']}), loaded and run, do with positions what its config asks for?"
     return whole_page(f"verify {result['model']}", question, summary(result), result["notes"], sections)

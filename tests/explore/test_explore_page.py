@@ -31,15 +31,7 @@ COUNTED = """() => {
   range.dispatchEvent(new Event("change"));
 }"""
 """Moves a slider by eighty steps at once, and counts what is asked for."""
-LINKS = (
-    "?view=nothing",
-    "?view=code&length=0",
-    "?view=code&a=ropee",
-    "?view=code&b=(((",
-    "?view=clocks&leangth=3",
-    "?lang=fr",
-    "?view=<script>",
-)
+LINKS = ("?view=nothing", "?view=code&length=0", "?view=code&a=ropee", "?view=code&b=(((", "?view=clocks&leangth=3", "?lang=fr", "?view=<script>")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -48,38 +40,23 @@ LINKS = (
 def test_every_view_is_drawn_at_any_width_in_both_schemes_with_contrast(chromium, served, view, width, scheme):
     with Seen(chromium, served, f"?view={view}", width, scheme) as seen:
         seen.check()
-        assert (
-            seen.ask("document.querySelector('h1').textContent") == table("en")[f"page.view.{view}"]
-            and not seen.trouble()
-        )
+        assert seen.ask("document.querySelector('h1').textContent") == table("en")[f"page.view.{view}"] and not seen.trouble()
         figures = seen.figures()
-        assert len(figures) == len(answer(view, {})["figures"]) and all(
-            "<path" in one or "<image" in one for one in figures
+        assert len(figures) == len(answer(view, {})["figures"]) and all("<path" in one or "<image" in one for one in figures)
+        assert seen.ask("[...document.querySelectorAll('details pre')].every(one => one.textContent.trim())") and seen.ask(
+            "document.querySelector('.reference').textContent"
         )
-        assert seen.ask(
-            "[...document.querySelectorAll('details pre')].every(one => one.textContent.trim())"
-        ) and seen.ask("document.querySelector('.reference').textContent")
-        assert seen.ask(
-            "[...document.querySelectorAll('.drawing svg')].every(one => one.getBoundingClientRect().right <= innerWidth + 1)"
-        )
-        sizes = seen.ask(
-            "[...document.querySelectorAll('.drawing svg')].map(one => [one.width.baseVal.value, one.getBoundingClientRect().width])"
-        )
-        assert all(
-            drawn == pytest.approx(shown, abs=1) for drawn, shown in sizes
-        )  # words are as large as they were meant to be
-        assert seen.ask("getComputedStyle(document.body).backgroundColor") == (
-            "rgb(22, 22, 26)" if scheme == "dark" else "rgb(255, 255, 255)"
-        )
+        assert seen.ask("[...document.querySelectorAll('.drawing svg')].every(one => one.getBoundingClientRect().right <= innerWidth + 1)")
+        sizes = seen.ask("[...document.querySelectorAll('.drawing svg')].map(one => [one.width.baseVal.value, one.getBoundingClientRect().width])")
+        assert all(drawn == pytest.approx(shown, abs=1) for drawn, shown in sizes)  # words are as large as they were meant to be
+        assert seen.ask("getComputedStyle(document.body).backgroundColor") == ("rgb(22, 22, 26)" if scheme == "dark" else "rgb(255, 255, 255)")
         found = seen.ask(CONTRAST)
         assert found["looked"] > 30 and found["poor"] == []
         found = seen.ask(CUT)
         assert found["looked"] > 5 and found["cut"] == []
 
 
-@pytest.mark.parametrize(
-    "view", [view for view, made in VIEWS.items() if any(c.kind == "number" for c in made.CONTROLS)]
-)
+@pytest.mark.parametrize("view", [view for view, made in VIEWS.items() if any(c.kind == "number" for c in made.CONTROLS)])
 def test_a_slider_of_the_view_changes_the_figure_and_the_address(chromium, served, view):
     with Seen(chromium, served, f"?view={view}") as seen:
         before, address = seen.figures(), seen.page.url
@@ -90,15 +67,7 @@ def test_a_slider_of_the_view_changes_the_figure_and_the_address(chromium, serve
 
 @pytest.mark.parametrize(
     ("view", "label"),
-    [
-        ("code", "base"),
-        ("distance", "head_dim"),
-        ("clocks", "base"),
-        ("slopes", "heads"),
-        ("buckets", "buckets"),
-        ("scalings", "head_dim"),
-        ("plane", "base"),
-    ],
+    [("code", "base"), ("distance", "head_dim"), ("clocks", "base"), ("slopes", "heads"), ("buckets", "buckets"), ("scalings", "head_dim"), ("plane", "base")],
 )
 def test_a_slider_of_the_encoding_changes_the_figure_and_its_spec(chromium, served, view, label):
     with Seen(chromium, served, f"?view={view}") as seen:
@@ -123,12 +92,7 @@ def test_a_list_and_a_typed_spec_set_the_same_thing(chromium, served):
         seen.ready()
         typed = seen.figures()
         assert len(typed) == 2 and typed != listed and seen.page.locator("#encoding-0").input_value() == ""
-        assert (
-            seen.ask("[...document.querySelectorAll('.parameters code')].map(one => one.textContent)").count(
-                "alibi.heads"
-            )
-            == 1
-        )
+        assert seen.ask("[...document.querySelectorAll('.parameters code')].map(one => one.textContent)").count("alibi.heads") == 1
         seen.page.fill("#spec-0", "rope")
         seen.page.locator("#spec-0").press("Enter")
         seen.ready()
@@ -149,22 +113,12 @@ def test_a_link_restores_the_whole_state(chromium, served):
         seen.page.click("#language")
         seen.until("document.documentElement.lang === 'zh-CN'")
         seen.ready()
-        link, figures, sentence = (
-            seen.page.url,
-            seen.figures(),
-            seen.ask("[...document.querySelectorAll('.sentence')].map(one => one.textContent)"),
-        )
+        link, figures, sentence = seen.page.url, seen.figures(), seen.ask("[...document.querySelectorAll('.sentence')].map(one => one.textContent)")
         assert len(figures) == 4
         seen.check()
     with Seen(chromium, served, link.removeprefix(served)) as again:
-        assert (
-            again.figures() == figures
-            and again.ask("[...document.querySelectorAll('.sentence')].map(one => one.textContent)") == sentence
-        )
-        assert (
-            again.page.locator(f"{NUMBERS} >> nth=0").input_value() == "1000"
-            and again.page.locator("#compare").is_checked()
-        )
+        assert again.figures() == figures and again.ask("[...document.querySelectorAll('.sentence')].map(one => one.textContent)") == sentence
+        assert again.page.locator(f"{NUMBERS} >> nth=0").input_value() == "1000" and again.page.locator("#compare").is_checked()
         assert "yarn(factor=8.0" in again.page.locator("#spec-1").input_value() and again.page.url == link
         again.check()
 
@@ -227,25 +181,12 @@ def test_the_other_language_is_everywhere_on_the_page(chromium, served):
         seen.until("document.documentElement.lang === 'zh-CN'")
         seen.ready()
         words, text = table("zh"), seen.ask("document.body.innerText")
-        for key in (
-            "page.lead",
-            "page.view.scalings",
-            "page.intro.scalings",
-            "page.compare",
-            "page.link",
-            "page.formulas",
-            "page.encoding",
-            "scalings.method",
-        ):
+        for key in ("page.lead", "page.view.scalings", "page.intro.scalings", "page.compare", "page.link", "page.formulas", "page.encoding", "scalings.method"):
             assert words[key] in text, key
-        english = [
-            table("en")[key] for key in table("en") if key.startswith("page.") and table("en")[key] != words[key]
-        ]
+        english = [table("en")[key] for key in table("en") if key.startswith("page.") and table("en")[key] != words[key]]
         lines = {line.strip() for line in text.splitlines()}
         assert not lines & set(english) - {"English"} and "lang=zh" in seen.page.url
-        assert words["scalings.kept"] in "".join(seen.figures()) and seen.page.title().startswith(
-            words["page.view.scalings"]
-        )
+        assert words["scalings.kept"] in "".join(seen.figures()) and seen.page.title().startswith(words["page.view.scalings"])
         seen.check()
 
 
@@ -289,9 +230,7 @@ def test_everything_can_be_reached_with_the_tab_key_and_shows_it(chromium, serve
         met, plain = set(), []
         for _ in range(wanted + 5):
             seen.page.keyboard.press("Tab")
-            number, outline = seen.ask(
-                "[document.activeElement.dataset.tab ?? null, getComputedStyle(document.activeElement).outlineStyle]"
-            )
+            number, outline = seen.ask("[document.activeElement.dataset.tab ?? null, getComputedStyle(document.activeElement).outlineStyle]")
             if number is not None:
                 met.add(int(number))
                 if outline == "none":
@@ -322,11 +261,7 @@ def test_the_pointer_finds_the_number_of_a_cell(chromium, served):
 
 
 @pytest.mark.parametrize(
-    ("lang", "why"),
-    [
-        ("en", "trained is a number from 16 to 131072 here, got 1"),
-        ("zh", "trained 在此页要填 16 到 131072 之间的数，收到的是 1"),
-    ],
+    ("lang", "why"), [("en", "trained is a number from 16 to 131072 here, got 1"), ("zh", "trained 在此页要填 16 到 131072 之间的数，收到的是 1")]
 )
 def test_a_number_out_of_range_is_said_and_the_last_good_figure_stays(chromium, served, lang, why):
     with Seen(chromium, served, f"?view=clocks&lang={lang}") as seen:
@@ -347,16 +282,10 @@ def test_a_spec_that_can_t_be_is_said_in_the_package_s_own_words(chromium, serve
         before = seen.figures()
         seen.page.fill("#spec-0", "rope(head_dim=7)")
         seen.ready()
-        assert (
-            "the rotary size must be even, from 2 to head_dim=7, got 7" in seen.trouble() and seen.figures() == before
-        )
+        assert "the rotary size must be even, from 2 to head_dim=7, got 7" in seen.trouble() and seen.figures() == before
         seen.page.fill("#spec-0", "rope(base=10")
         seen.ready()
-        assert (
-            "can't read the spec" in seen.trouble()
-            and seen.figures() == before
-            and "Traceback" not in seen.ask("document.body.innerText")
-        )
+        assert "can't read the spec" in seen.trouble() and seen.figures() == before and "Traceback" not in seen.ask("document.body.innerText")
         seen.page.click("#trouble button")
         seen.ready()
         assert not seen.trouble() and seen.page.locator("#spec-0").input_value() == "sinusoidal"
@@ -377,33 +306,22 @@ def test_script_tags_in_typed_text_are_shown_as_text(chromium, served):
     with Seen(chromium, served, "?view=permute&lang=en") as seen:
         seen.page.fill("#settings input[type=text]", f"{OWNED} the end")
         seen.ready()
-        assert not seen.trouble() and "document.title='owned'</script>" in seen.ask(
-            "document.querySelector('.sentence').textContent"
-        )
+        assert not seen.trouble() and "document.title='owned'</script>" in seen.ask("document.querySelector('.sentence').textContent")
         assert seen.ask("document.querySelectorAll('.side script, .side img, svg script').length") == 0
-        assert "owned" not in seen.page.title() and "<img" in seen.ask(
-            "document.querySelector('.drawing svg').textContent"
-        )
+        assert "owned" not in seen.page.title() and "<img" in seen.ask("document.querySelector('.drawing svg').textContent")
         seen.page.reload()
         seen.ready()
         assert "owned" not in seen.page.title()
         seen.page.fill("#spec-0", OWNED)
         seen.ready()
-        assert (
-            OWNED[:20] in seen.trouble()
-            and seen.ask("document.querySelectorAll('#trouble img, #trouble script').length") == 0
-        )
+        assert OWNED[:20] in seen.trouble() and seen.ask("document.querySelectorAll('#trouble img, #trouble script').length") == 0
         seen.check()
 
 
 def test_a_very_long_text_is_refused_with_its_limit(chromium, served):
     with Seen(chromium, served, "?view=permute&lang=en") as seen:
         before = seen.figures()
-        limits = {
-            "long " * 70: "2 to 24 words",
-            "a" * 500: "at most 400 characters here, got 500",
-            "字" * 30_000: "at most 8192 characters",
-        }
+        limits = {"long " * 70: "2 to 24 words", "a" * 500: "at most 400 characters here, got 500", "字" * 30_000: "at most 8192 characters"}
         for text, words in limits.items():
             seen.page.fill("#settings input[type=text]", text)
             seen.until("document.body.dataset.ready === 'yes' && !document.getElementById('trouble').hidden")
@@ -424,9 +342,7 @@ def test_a_server_that_has_gone_is_said(chromium, served):
 def test_a_first_visit_asks_for_little_and_draws_at_once(chromium, served):
     with Seen(chromium, served, "?view=code&lang=en") as seen:
         asked = [url.removeprefix(served).split("?")[0] for url in seen.asked]
-        assert sorted(set(asked)) == sorted(
-            ["", "page.css", "page.js", "controls.js", "figures.js", "icon.svg", "api/start", "api/code"]
-        )
+        assert sorted(set(asked)) == sorted(["", "page.css", "page.js", "controls.js", "figures.js", "icon.svg", "api/start", "api/code"])
         assert asked.count("api/code") == 1
 
 
@@ -450,15 +366,9 @@ def test_figures_download_as_png_svg_and_data(chromium, served, tmp_path):
             done.save_as(tmp_path / word)
         png = (tmp_path / "PNG").read_bytes()
         wide, tall = struct.unpack(">II", png[16:24])
-        shown = seen.ask(
-            "[document.querySelector('.drawing svg').width.baseVal.value, document.querySelector('.drawing svg').height.baseVal.value]"
-        )
-        assert (
-            png[:8] == b"\x89PNG\r\n\x1a\n" and [wide, tall] == [2 * round(size) for size in shown] and len(png) > 5000
-        )
-        assert (tmp_path / "SVG").read_text().startswith("<svg xmlns") and (tmp_path / "CSV").read_text().startswith(
-            "distance,ones with itself"
-        )
+        shown = seen.ask("[document.querySelector('.drawing svg').width.baseVal.value, document.querySelector('.drawing svg').height.baseVal.value]")
+        assert png[:8] == b"\x89PNG\r\n\x1a\n" and [wide, tall] == [2 * round(size) for size in shown] and len(png) > 5000
+        assert (tmp_path / "SVG").read_text().startswith("<svg xmlns") and (tmp_path / "CSV").read_text().startswith("distance,ones with itself")
         assert len(json.loads((tmp_path / "JSON").read_text())["x"]) == 64
         seen.check()
 

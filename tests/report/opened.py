@@ -16,9 +16,7 @@ class Opened:
         self.context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         self.page = self.context.new_page()
         self.said, self.asked = [], []
-        self.page.on(
-            "console", lambda message: self.said.append(message.text) if message.type in ("error", "warning") else None
-        )
+        self.page.on("console", lambda message: self.said.append(message.text) if message.type in ("error", "warning") else None)
         self.page.on("pageerror", lambda error: self.said.append(str(error)))
         self.page.on("request", lambda request: self.asked.append(request.url))
         self.page.goto(file.resolve().as_uri())
@@ -49,9 +47,7 @@ class Opened:
     def drawn(self):
         """Of each figure, how many lines, points, bars or heat maps there are to see."""
         marks = ".scatterlayer .trace, .heatmaplayer image, .barlayer .trace"
-        return self.ask(
-            f"[...document.querySelectorAll('.js-plotly-plot')].map(one => one.querySelectorAll('{marks}').length)"
-        )
+        return self.ask(f"[...document.querySelectorAll('.js-plotly-plot')].map(one => one.querySelectorAll('{marks}').length)")
 
     def visible(self, section):
         """The labels that a section's first figure shows."""

@@ -33,9 +33,7 @@ def test_the_lab_s_report_draws_everything_in_both_schemes_at_any_width(chromium
             "Protocol and provenance",
         ]  # fmt: skip
         dark = scheme == "dark"
-        assert seen.ask("getComputedStyle(document.body).backgroundColor") == (
-            "rgb(22, 22, 26)" if dark else "rgb(255, 255, 255)"
-        )
+        assert seen.ask("getComputedStyle(document.body).backgroundColor") == ("rgb(22, 22, 26)" if dark else "rgb(255, 255, 255)")
         ink = seen.ask("getComputedStyle(document.querySelector('.xtitle')).fill")
         assert ink == ("rgb(231, 231, 234)" if dark else "rgb(28, 28, 28)")
 
@@ -61,9 +59,7 @@ def test_a_click_on_a_name_hides_its_lines_and_another_shows_them(chromium, repo
         button = seen.page.locator("#part-0 .chips button", has_text="alibi")
         button.click()
         assert set(before) - set(seen.visible("part-0")) == {"alibi"}
-        assert (
-            button.get_attribute("aria-pressed") == "false" and seen.drawn()[0] == lines - 4
-        )  # two seeds, each a line and a band
+        assert button.get_attribute("aria-pressed") == "false" and seen.drawn()[0] == lines - 4  # two seeds, each a line and a band
         button.click()
         assert seen.visible("part-0") == before and seen.drawn()[0] == lines
         assert seen.visible("part-1") == before
@@ -113,9 +109,7 @@ def test_the_heat_map_of_another_encoding_is_chosen_from_a_list(chromium, report
 
 def test_wide_tables_scroll_inside_their_box(chromium, report):
     with Opened(chromium, report, PHONE) as seen:
-        boxes = seen.ask(
-            "[...document.querySelectorAll('.wide')].filter(b => b.offsetParent).map(b => [b.scrollWidth, b.clientWidth])"
-        )
+        boxes = seen.ask("[...document.querySelectorAll('.wide')].filter(b => b.offsetParent).map(b => [b.scrollWidth, b.clientWidth])")
         assert any(inner > outer for inner, outer in boxes) and all(outer <= PHONE for _, outer in boxes)
         for fold in seen.page.locator("summary").all():
             fold.click()
@@ -144,16 +138,7 @@ def test_the_page_of_spec(chromium, tmp_path, width):
         "model_type": "llama", "head_dim": 64, "num_hidden_layers": 2, "max_position_embeddings": 4096, "rope_theta": 10000.0, "hidden_size": 256,
         "num_attention_heads": 4,
     }  # fmt: skip
-    words = [
-        "spec",
-        json.dumps(config),
-        "--target-length",
-        "16k",
-        "--rope-scaling",
-        "yarn",
-        "--out",
-        str(tmp_path / "spec.html"),
-    ]
+    words = ["spec", json.dumps(config), "--target-length", "16k", "--rope-scaling", "yarn", "--out", str(tmp_path / "spec.html")]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     with Opened(chromium, tmp_path / "spec.html", width) as seen:

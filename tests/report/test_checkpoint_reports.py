@@ -24,10 +24,7 @@ def pages(tmp_path_factory):
     lab = saved.save(Decoder(Shape(256, 1, 32, 2, 32), "rope").start(0), home / "lab", seed=0, steps=0, data="text")
     (home / "text.txt").write_text("some words to read, and some more of them. " * 800)
     inspected = inspect(home / "model", target_length=4096).to_json() | {"provenance": provenance(what="inspect")}
-    verified, recommended = (
-        verify(home / "model").to_json(),
-        recommend(lab, target_length=64, text=home / "text.txt", windows=4).to_json(),
-    )
+    verified, recommended = verify(home / "model").to_json(), recommend(lab, target_length=64, text=home / "text.txt", windows=4).to_json()
     inspected["warnings"], verified["notes"], recommended["notes"] = [OWNED], [OWNED], [OWNED]
     return {
         "inspect": inspection.save(inspected, home / "inspected"),

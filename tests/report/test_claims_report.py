@@ -22,22 +22,16 @@ def page(tmp_path_factory):
 
 
 def shown(seen):
-    return seen.ask(
-        "[...document.querySelectorAll('section')].filter(one => one.offsetParent !== null).map(one => one.id)"
-    )
+    return seen.ask("[...document.querySelectorAll('section')].filter(one => one.offsetParent !== null).map(one => one.id)")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [PHONE, DESK])
 def test_every_figure_is_drawn_in_the_ink_of_the_page(chromium, page, width, scheme):
     with Opened(chromium, page, width, scheme, figures=False) as seen:
-        marks = seen.ask(
-            "[...document.querySelectorAll('.figure svg')].map(one => one.querySelectorAll('path[stroke-width], circle').length)"
-        )
+        marks = seen.ask("[...document.querySelectorAll('.figure svg')].map(one => one.querySelectorAll('path[stroke-width], circle').length)")
         assert len(marks) == seen.count(".figure") == 4 and all(marks)
-        assert seen.ask(
-            "[...document.querySelectorAll('.figure svg')].every(one => one.getBoundingClientRect().right <= window.innerWidth)"
-        )
+        assert seen.ask("[...document.querySelectorAll('.figure svg')].every(one => one.getBoundingClientRect().right <= window.innerWidth)")
         seen.check()
         ink = seen.ask("getComputedStyle(document.querySelector('.figure svg text')).fill")
         assert ink == ("rgb(231, 231, 234)" if scheme == "dark" else "rgb(28, 28, 28)")
@@ -104,20 +98,10 @@ def test_the_page_weighs_little(page):
 
 
 def test_a_threshold_is_drawn_and_what_a_logarithm_has_no_place_for_is_a_gap():
-    data = {
-        "kind": "points",
-        "title": "t",
-        "x_title": "",
-        "y_title": "nats",
-        "x": ["a", "b"],
-        "lines": {"m": [0.0, 1.0]},
-        "low": {"m": [-1.0, 0.5]},
-    }
+    data = {"kind": "points", "title": "t", "x_title": "", "y_title": "nats", "x": ["a", "b"], "lines": {"m": [0.0, 1.0]}, "low": {"m": [-1.0, 0.5]}}
     data |= {"high": {"m": [0.5, 2.0]}, "log_x": False, "log_y": True, "mark": 0.1}
     drawn = report.figure(data)
     assert (drawn.lines, drawn.sides, drawn.marks[0].at) == ({"m": [None, 1.0]}, {"m": [(None, 0.5), (0.5, 2.0)]}, 0.1)
-    assert report.figure({**data, "mark": 0.0}).marks == () and report.figure({**data, "log_y": False}).lines == {
-        "m": [0.0, 1.0]
-    }
+    assert report.figure({**data, "mark": 0.0}).marks == () and report.figure({**data, "log_y": False}).lines == {"m": [0.0, 1.0]}
     lines = report.figure({**data, "kind": "lines", "x": [1, 2], "log_y": False})
     assert (lines.kind, lines.x, lines.marks[0].axis) == ("lines", [1, 2], "y")

@@ -45,17 +45,12 @@ def test_the_answer_of_little_says_little():
     assert image_answer.answer(images(sizes=((8, 12),))).endswith("Other sizes were not tested.")
     assert image_answer.answer(images(sizes=((4, 6),))).startswith("The trained 8 x 12 pixels were not tested.")
     alone = image_answer.answer(images(encodings=("learned",)))
-    assert (
-        "learned is right most often (90.5% of 100 test images). Over 2 other sizes, 4 x 6 to 16 x 24, nothing is known; learned can't"
-        in alone
-    )
+    assert "learned is right most often (90.5% of 100 test images). Over 2 other sizes, 4 x 6 to 16 x 24, nothing is known; learned can't" in alone
 
 
 def test_notes_warn_of_one_seed_of_what_is_missing_and_of_twins():
     said = image_answer.notes(images(seeds=(0,), missing=[{"encoding": "mixed", "seed": 0}]))
-    assert said[0] == "Trials without numbers: 1 not run yet. The end of this page names them." and said[1].startswith(
-        "One seed"
-    )
+    assert said[0] == "Trials without numbers: 1 not run yet. The end of this page names them." and said[1].startswith("One seed")
     assert "learned and grid are one model at the trained size" in said[2]
     assert image_answer.notes(images(encodings=("nope", "axial"))) == []
 
@@ -63,27 +58,10 @@ def test_notes_warn_of_one_seed_of_what_is_missing_and_of_twins():
 def test_tables_hold_means_seeds_and_paired_differences():
     head, rows = image_tables.size_table(images())
     assert head == ["encoding", "4 x 6 (0.5x)", "8 x 12 (1x)", "16 x 24 (2x)"]
-    assert rows[0] == ["nope", "40.5% (+0.0)", "40.5%", "40.5% (+0.0)"] and rows[1] == [
-        "learned",
-        "60.5% (-30.0)",
-        "90.5%",
-        "table ends",
-    ]
+    assert rows[0] == ["nope", "40.5% (+0.0)", "40.5%", "40.5% (+0.0)"] and rows[1] == ["learned", "60.5% (-30.0)", "90.5%", "table ends"]
     assert rows[4] == ["axial, linear", "90.5% (-5.0)", "95.5%", "90.5% (-5.0)"]
-    assert image_tables.seed_table(images())[1][6] == [
-        "learned",
-        "1",
-        "61.0% [56.0%, 66.0%]",
-        "91.0% [86.0%, 96.0%]",
-        "table ends",
-    ]
-    assert image_tables.comparison_table(images(), "learned")[1][0] == [
-        "axial",
-        "0",
-        "+50.0 [+40.0, +60.0]",
-        "+50.0 [+40.0, +60.0]",
-        "not measured",
-    ]
+    assert image_tables.seed_table(images())[1][6] == ["learned", "1", "61.0% [56.0%, 66.0%]", "91.0% [86.0%, 96.0%]", "table ends"]
+    assert image_tables.comparison_table(images(), "learned")[1][0] == ["axial", "0", "+50.0 [+40.0, +60.0]", "+50.0 [+40.0, +60.0]", "not measured"]
     assert image_tables.loss_table(images())[1][1] == ["learned", "1.395", "1.095", "table ends"]
 
 
@@ -112,20 +90,13 @@ def test_the_markdown_has_every_table(tmp_path):
     written = lab_any.save(images(failed=[{"encoding": OWNED, "seed": 0, "data": "image", "why": "a | b"}]), tmp_path)
     text = written[1].read_text()
     assert text.startswith(f"# {image.TITLE}\n") and "| grid | 80.5% (-10.0) | 90.5% | 80.5% (-10.0) |" in text
-    assert (
-        "## Failed or missing" in text
-        and "a \\| b" in text
-        and "<img" not in text
-        and "sha256 abababababababab" in text
-    )
+    assert "## Failed or missing" in text and "a \\| b" in text and "<img" not in text and "sha256 abababababababab" in text
 
 
 # -- reading ------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "results", [images(), signals(), signals("eeg", ("nope", "axial(axes=4)"))], ids=["image", "video", "eeg"]
-)
+@pytest.mark.parametrize("results", [images(), signals(), signals("eeg", ("nope", "axial(axes=4)"))], ids=["image", "video", "eeg"])
 def test_what_was_written_is_read_and_drawn_from_results_alone(results, tmp_path):
     home = put(results, tmp_path / "run")
     assert lab_any.load(home) == results
@@ -134,10 +105,7 @@ def test_what_was_written_is_read_and_drawn_from_results_alone(results, tmp_path
 
 def test_a_run_on_images_is_not_taken_for_one_on_text(tmp_path):
     home = put(images(), tmp_path / "run")
-    with pytest.raises(
-        ValueError,
-        match=r"another modality than text \(image\): `milepost report` draws it, and only runs on text are compared",
-    ):
+    with pytest.raises(ValueError, match=r"another modality than text \(image\): `milepost report` draws it, and only runs on text are compared"):
         lab_read.load(home)
 
 
@@ -181,17 +149,7 @@ def test_the_answer_on_signals_says_which_axes_are_known_and_what_a_move_changes
 def test_the_table_of_axes():
     head, rows = signal.axis_table(signals())
     assert head[:4] == ["encoding", "seed", "axis", "right"] and len(rows) == 6
-    assert rows[3] == [
-        "axial(axes=3)",
-        "0",
-        "frame",
-        "97.0% [95.0%, 99.0%]",
-        "95.0% [93.0%, 97.0%]",
-        "1.0%",
-        "1.0e-12",
-        "5.0e-01",
-        "learned",
-    ]
+    assert rows[3] == ["axial(axes=3)", "0", "frame", "97.0% [95.0%, 99.0%]", "95.0% [93.0%, 97.0%]", "1.0%", "1.0e-12", "5.0e-01", "learned"]
 
 
 # -- in a browser -------------------------------------------------------------------------------------------------------------
@@ -200,9 +158,7 @@ def test_the_table_of_axes():
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     lost = [{"encoding": OWNED, "seed": 1, "data": "image", "why": OWNED}]
-    return lab_any.save(
-        images(encodings=("nope", "learned", "grid", "axial", OWNED), failed=lost), tmp_path_factory.mktemp("images")
-    )[0]
+    return lab_any.save(images(encodings=("nope", "learned", "grid", "axial", OWNED), failed=lost), tmp_path_factory.mktemp("images"))[0]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -226,16 +182,12 @@ def shown(seen):
 def test_a_patch_and_a_view_are_chosen_for_all_maps_at_once(chromium, report):
     with Opened(chromium, report) as seen:
         first = shown(seen)
-        assert len(first) == 5 and {(value, row, column) for value, row, column, _ in first} == {
-            (-abs(15 - 23) / 10, 2, 3)
-        }
+        assert len(first) == 5 and {(value, row, column) for value, row, column, _ in first} == {(-abs(15 - 23) / 10, 2, 3)}
         seen.page.select_option("#part-1 select >> nth=0", "row 1, column 2")
         assert {(value, row, column) for value, row, column, _ in shown(seen)} == {(-1.5, 1, 2)}
         seen.page.select_option("#part-1 select >> nth=1", "attention of the trained model")
         after = shown(seen)
-        assert {value for value, *_ in after} == {(8 + 23) / 100} and all(
-            "attention of the trained model" in title for *_, title in after
-        )
+        assert {value for value, *_ in after} == {(8 + 23) / 100} and all("attention of the trained model" in title for *_, title in after)
         seen.check()
 
 

@@ -29,10 +29,7 @@ def every_figure(results):
 
 @pytest.fixture
 def whole(made):
-    return made(
-        encodings=("nope", "learned", "sinusoidal", "alibi", "rope"),
-        tasks={"recall": {"rope": 0.5, "nope": 2.1}, "index": {"rope": 0.7}},
-    )
+    return made(encodings=("nope", "learned", "sinusoidal", "alibi", "rope"), tasks={"recall": {"rope": 0.5, "nope": 2.1}, "index": {"rope": 0.7}})
 
 
 def test_every_seed_is_a_line_with_a_band_of_its_interval(made):
@@ -74,9 +71,7 @@ def test_gains_and_the_cost_are_drawn_with_paired_intervals(made):
     paid, *gained = fig.data
     assert list(paid.x) == pytest.approx([-0.8, -0.15])
     assert list(gained[2].x) == pytest.approx([-0.15, 0.36])
-    assert list(gained[2].error_x.arrayminus) == pytest.approx([0.03, 0.03]) and list(
-        gained[2].error_x.array
-    ) == pytest.approx([0.02, 0.02])
+    assert list(gained[2].error_x.arrayminus) == pytest.approx([0.03, 0.03]) and list(gained[2].error_x.array) == pytest.approx([0.02, 0.02])
     assert all(round(y) == row for trace in fig.data for row, y in enumerate(trace.y))
 
 
@@ -174,12 +169,7 @@ def page_of(results):
 
 
 def test_a_name_with_a_script_in_it_is_only_words(made):
-    results = made(
-        encodings=("nope", BAD),
-        seeds=(0,),
-        failed=[{"encoding": BAD, "seed": 1, "why": BAD}],
-        tasks={"recall": {BAD: 0.5}},
-    )
+    results = made(encodings=("nope", BAD), seeds=(0,), failed=[{"encoding": BAD, "seed": 1, "why": BAD}], tasks={"recall": {BAD: 0.5}})
     results["provenance"]["protocol"]["text"]["source"] = BAD
     said = page_of(results)
     assert BAD not in said and said.count("&lt;script&gt;document.title") > 5

@@ -97,16 +97,7 @@ def test_runs_that_scored_other_tokens_are_refused_with_the_reason(made, path, v
 def test_an_encoding_in_two_folders_is_told_apart_by_the_folder(made):
     both = lab.joined({"runs/a": made(encodings=("nope", "rope")), "runs/b": made(encodings=("rope", "alibi"))})
     names = list(dict.fromkeys(name(run) for run in both["runs"]))
-    assert names == [
-        "nope",
-        "rope (a)",
-        "rope (a), linear",
-        "rope (a), yarn",
-        "rope (b)",
-        "rope (b), linear",
-        "rope (b), yarn",
-        "alibi",
-    ]
+    assert names == ["nope", "rope (a)", "rope (a), linear", "rope (a), yarn", "rope (b)", "rope (b), linear", "rope (b), yarn", "alibi"]
     assert len(both["runs"]) == 2 * (4 + 4)
 
 

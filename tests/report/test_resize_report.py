@@ -17,14 +17,7 @@ transformers = importlib.import_module("transformers")
 IMAGE = {
     "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_channels": 1, "patch_size": 2, "image_size": (8, 12), "intermediate_size": 16
 }  # fmt: skip
-TEXT = {
-    "vocab_size": 40,
-    "hidden_size": 16,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 16,
-    "max_position_embeddings": 32,
-}
+TEXT = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16, "max_position_embeddings": 32}
 
 
 def smooth(model):
@@ -63,9 +56,7 @@ def test_cosines_are_those_of_the_rows_one_by_one(sides, prefix):
     across = sides[-1]
     middle = rows[(sides[0] // 2) * across + across // 2] if len(sides) == 2 else rows[across // 2]
     assert [v for row in found["cosine"] for v in row] == pytest.approx([cosine(middle, row) for row in rows])
-    beside = [(n, n + 1) for n in range(len(rows)) if (n + 1) % across] + [
-        (n, n + across) for n in range(len(rows) - across)
-    ]
+    beside = [(n, n + 1) for n in range(len(rows)) if (n + 1) % across] + [(n, n + across) for n in range(len(rows) - across)]
     assert found["neighbours"] == pytest.approx(sum(cosine(rows[a], rows[b]) for a, b in beside) / len(beside))
 
 
@@ -104,24 +95,15 @@ def test_the_folder_holds_its_report_which_another_resize_does_not_copy(image, t
     assert json.loads((folder / "resized.json").read_text()) == image.to_json()
     (folder / "old.json").write_text("{}")
     again = resize(image.out, grid=(4, 6), out=tmp_path / "again")
-    assert again.ok and sorted(p.name for p in (tmp_path / "again" / "milepost").iterdir()) == [
-        "report.html",
-        "report.md",
-        "resized.json",
-    ]
+    assert again.ok and sorted(p.name for p in (tmp_path / "again" / "milepost").iterdir()) == ["report.html", "report.md", "resized.json"]
 
 
 def test_figures_hold_the_table_before_and_after(image, text):
     data = image.to_json()
     for when, sides in (("before", (4, 6)), ("after", (8, 12))):
         cells, mark = resized.grid(data, when).data
-        assert (len(cells.z), len(cells.z[0])) == sides and (list(cells.y), list(cells.x)) == (
-            list(range(sides[0])),
-            list(range(sides[1])),
-        )
-        assert (mark.y[0], mark.x[0]) == (sides[0] // 2, sides[1] // 2) and cells.z[mark.y[0]][
-            mark.x[0]
-        ] == pytest.approx(1)
+        assert (len(cells.z), len(cells.z[0])) == sides and (list(cells.y), list(cells.x)) == (list(range(sides[0])), list(range(sides[1])))
+        assert (mark.y[0], mark.x[0]) == (sides[0] // 2, sides[1] // 2) and cells.z[mark.y[0]][mark.x[0]] == pytest.approx(1)
         assert [list(row) for row in cells.z] == data["alike"][when]["cosine"]
     old, new = resized.by_place(text.to_json()).data
     assert (old.name, new.name) == ("before: 32", "after: 128") and list(old.x) == [(n + 0.5) / 32 for n in range(32)]
@@ -133,9 +115,7 @@ def test_pages_in_a_browser(chromium, image, text, tmp_path):
     hostile = image.to_json() | {"model": OWNED, "notes": [OWNED]}
     with Opened(chromium, resized.save(hostile, tmp_path / "image"), PHONE, "dark") as seen:
         assert seen.page.title().startswith("resize <img") and seen.drawn() == [2, 2]
-        assert [
-            len(one) for one in seen.ask("[...document.querySelectorAll('.figure')].map(one => one.data[0].z)")
-        ] == [4, 8]
+        assert [len(one) for one in seen.ask("[...document.querySelectorAll('.figure')].map(one => one.data[0].z)")] == [4, 8]
         assert seen.count(".chips button") == 0, "there is nothing to hide on a map"
         seen.check()
     with Opened(chromium, resized.save(text.to_json(), tmp_path / "text")) as seen:

@@ -48,9 +48,7 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
         raise ValueError(f"text has 2 to {LONGEST} bytes here, for the model reads bytes; got {len(read)}")
     for word in ("heads", "head_dim", "width"):
         if getattr(enc, word) not in (None, SIZES[word]):
-            raise ValueError(
-                f"the model of this view has {word}={SIZES[word]}, got {enc!r}; leave {word} out of the spec"
-            )
+            raise ValueError(f"the model of this view has {word}={SIZES[word]}, got {enc!r}; leave {word} out of the spec")
     model = _model(asked["model"], repr(enc))
     ids = torch.frombuffer(bytearray(read), dtype=torch.uint8).long()[None]
     plain = Layout.dense(len(read))
@@ -92,9 +90,7 @@ def _trained(name: str) -> Decoder:
     try:
         return saved.load(FOLDER / name)
     except ImportError:
-        raise ValueError(
-            "trained models are kept as safetensors: pip install 'milepost[explore]', or choose the random model"
-        ) from None
+        raise ValueError("trained models are kept as safetensors: pip install 'milepost[explore]', or choose the random model") from None
 
 
 def _model(kind: str, spec: str) -> Decoder:
@@ -104,9 +100,7 @@ def _model(kind: str, spec: str) -> Decoder:
     name = spec.partition("(")[0]
     if " + " not in spec and spec in (repr(SHAPE.build(known)) for known in TRAINED):
         return _trained(name)
-    if (
-        " + " not in spec and name == "rope"
-    ):  # the same weights, with another base or scaling: it has nothing of its own to train
+    if " + " not in spec and name == "rope":  # the same weights, with another base or scaling: it has nothing of its own to train
         return _trained(name).with_encoding(spec)
     come = f"{', '.join(TRAINED)} as they are, and for rope with another base or scaling"
     raise ValueError(f"trained models come for {come}; got {spec}: choose the random model")

@@ -20,9 +20,7 @@ CONTROLS = (slider("side", 21, 2, 25),)
 def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
     """The maps over a square of ``side`` places."""
     if enc.axes < 2:
-        raise ValueError(
-            f"this view is for positions of several axes, and {enc!r} has one; choose one of {', '.join(ENCODINGS)}"
-        )
+        raise ValueError(f"this view is for positions of several axes, and {enc!r} has one; choose one of {', '.join(ENCODINGS)}")
     found = portrait(enc, asked["side"] ** 2)
     figures = tuple(of_panel(panel, words.phrase) for panel in found.panels)
     return Shown(figures, words.say("plane.sentence"))

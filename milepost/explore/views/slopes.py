@@ -50,11 +50,7 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
         ),
         Figure("lines", words.say("slopes.weights"), words.phrase("distance"), words.say("slopes.weight"), near, lines=lines, low=0.0),
     )  # fmt: skip
-    return Shown(
-        figures,
-        words.say("slopes.sentence", heads=heads, length=length, near=min(reach), far=max(reach)),
-        ("attention.reference",),
-    )
+    return Shown(figures, words.say("slopes.sentence", heads=heads, length=length, near=min(reach), far=max(reach)), ("attention.reference",))
 
 
 def alike(enc: Encoding, length: int, heads: int) -> torch.Tensor:
