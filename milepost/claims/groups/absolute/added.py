@@ -71,10 +71,10 @@ def orthogonal_found() -> Found:
 
 def trained_angles_found(lab: Lab) -> Found:
     """Words and places of trained models with a learned table."""
-    each = [
-        angles(model.tokens.weight.detach().double(), model.encodings[0].table.detach().double())
-        for model in lab.models(TABLES, "learned")
-    ]  # type: ignore[operator]
+    each = []
+    for model in lab.models(TABLES, "learned"):
+        table = model.encodings[0].table.detach().double()  # type: ignore[operator]
+        each.append(angles(model.tokens.weight.detach().double(), table))
     number = both([one for one, _ in each], None, None, "all words and places")
     note = f"between the spaces of words and places of trained models the smallest angle has cosine {max(space for _, space in each):.2g}"
     return Found(
