@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from milepost.checkpoints.files.source import Source
+from milepost.checkpoints.files.source import SourceFiles
 from milepost.checkpoints.model.tune import Tuning
-from milepost.rope.config.files import load
 from milepost.rope.config.keys import ConfigError
 from milepost.rope.engines.written import Refused
 
@@ -52,18 +50,20 @@ def asked(
 
 
 def chosen(
-    source: Source, target: int, text: Any, begun: Path | None, device: str, dtype: str, tell: Callable[[str], None]
+    source: SourceFiles,
+    target: int,
+    text: Any,
+    resumed: Mapping[str, Any] | None,
+    device: str,
+    dtype: str,
+    tell: Callable[[str], None],
 ) -> tuple[str, float | None, dict[str, Any]]:
-    """The method and the factor that lose least on the text; those of a tune that is gone on with."""
-    if begun is not None and (begun / "plan.json").is_file():
-        held = load(begun / "plan.json")
-        return (
-            str(held["method"]),
-            None if held["method"] == "dynamic" else float(held["factor"]),
-            {"from": "the tune that is gone on with"},
-        )
-    if source.told is not None:
-        was = source.told.get("source", {}).get("name", "the model that it was made from")
+    """The method and the factor that lose least on the text; those of a training that is resumed."""
+    if resumed is not None:
+        factor = None if resumed["method"] == "dynamic" else float(resumed["factor"])
+        return str(resumed["method"]), factor, {"from": "the training that is resumed"}
+    if source.sidecar is not None:
+        was = source.sidecar.get("source", {}).get("name", "the model that it was made from")
         raise ConfigError(
             f"method auto measures models as they were trained, and {source.name} was extended before: give {was} instead, or name a method"
         )

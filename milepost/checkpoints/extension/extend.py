@@ -11,7 +11,6 @@ verified and measured; where a check of `verify` fails it is kept, and `ok` is F
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -20,18 +19,10 @@ from typing import Any
 from milepost.checkpoints.extension.asked import asked, chosen
 from milepost.checkpoints.extension.losses import Measured
 from milepost.checkpoints.extension.plan import Plan, lengths, plan
-from milepost.checkpoints.files.folder import (
-    begin,
-    begun,
-    beside,
-    check_out,
-    check_room,
-    put,
-    write_files,
-    write_sidecar,
-    write_weights,
-)
-from milepost.checkpoints.files.source import Source, open_source
+from milepost.checkpoints.files.copy import write_files, write_sidecar, write_weights
+from milepost.checkpoints.files.folder import check_out, check_room, new_folder
+from milepost.checkpoints.extension.source import open_source
+from milepost.checkpoints.files.source import SourceFiles
 from milepost.checkpoints.model.hf_load import DTYPES, check_device
 from milepost.checkpoints.model.tune import Tuning, has_peft, processes
 from milepost.checkpoints.model.tune import tune as tune_weights
@@ -121,29 +112,28 @@ def extend(
         raise ConfigError(f"dtype is one of {', '.join(DTYPES)}, got {dtype!r}")
     check_device(device)
     source = open_source(model, target_length)
-    place = check_out(source.folder, out)
-    hold = beside(place, None if tuning is None else "tune")
+    place = check_out(out, source.folder)
     state = None if tuning is None else processes(device)
     first = state is None or state.is_main_process
-    if tuning is not None and hold.exists() and not resume and first:
-        raise ConfigError(f"{hold} holds a tune that did not end: go on with it (--resume), or remove it")
-    recommendation = None
     lengths(source, target_length)  # before anything takes long
-    if method == "auto":
-        method, factor, recommendation = chosen(
-            source, target_length, text, hold if resume else None, device, dtype, tell
+    with new_folder(place, resume=resume, main=first) as draft:
+        recommendation = None
+        if method == "auto":
+            resumed = draft.plan if resume else None
+            method, factor, recommendation = chosen(source, target_length, text, resumed, device, dtype, tell)
+        made = plan(source, target_length, method, factor)
+        names = source.others if link else (*source.weights, *source.others)
+        check_room(place, sum((source.folder / name).stat().st_size for name in names))
+        measured = (
+            None
+            if text is None
+            else Measured(source, made, text, tuning, recommendation is not None, device, dtype, tell)
         )
-    made = plan(source, target_length, method, factor)
-    check_room(source, place, link=link)
-    measured = (
-        None if text is None else Measured(source, made, text, tuning, recommendation is not None, device, dtype, tell)
-    )
-    about = _about(source, made, tuning, measured, dtype, 1 if state is None else state.num_processes)
-    tuned = None
-    try:
-        work = hold / "folder" if tuning is not None else hold
+        about = _about(source, made, tuning, measured, dtype, 1 if state is None else state.num_processes)
+        tuned, work = None, draft.files
         if first:
-            begin(hold, work, about, resume and tuning is not None, tell)
+            if tuning is not None:
+                draft.check_plan(about, resume, tell)
             write_files(source, made.config, target_length, work, tell)
         if tuning is None:
             write_weights(source, work, link=link, tell=tell)
@@ -151,7 +141,7 @@ def extend(
             assert state is not None and measured is not None
             state.wait_for_everyone()
             tuned = tune_weights(
-                source, work, measured.training, tuning, device=device, state=hold / "state", tell=tell
+                source, work, measured.training, tuning, device=device, state=draft.training, tell=tell
             )
             tuned |= {"text": measured.trained_on.describe(), "measured_on": measured.text.describe()}
             if not first:
@@ -165,12 +155,6 @@ def extend(
             tuned, recommendation, checked.to_json(), made.notes, provenance(what="extend", **about),
         )  # fmt: skip
         _finish(done, source, made, work)
-        put(work, place)
-        shutil.rmtree(hold, ignore_errors=True)
-    except BaseException:
-        if first and not begun(hold):
-            shutil.rmtree(hold, ignore_errors=True)
-        raise
     return done
 
 
@@ -190,18 +174,17 @@ def _scalings(made: Plan) -> dict[str, dict[str, str]]:
 
 
 def _about(
-    source: Source, made: Plan, tuning: Tuning | None, measured: Measured | None, dtype: str, processes: int
+    source: SourceFiles, made: Plan, tuning: Tuning | None, measured: Measured | None, dtype: str, processes: int
 ) -> dict[str, Any]:
     """What was asked of which files: a tune goes on only where this is the same."""
-    weights = {name: (source.folder / name).stat().st_size for name in source.weights}
     return {
-        "source": {"name": source.name, "config_sha256": source.digest, "weights": weights}, "method": made.method, "factor": made.factor,
+        "source": {"name": source.name, "config_sha256": source.digest, "weights": source.sizes}, "method": made.method, "factor": made.factor,
         "trained": made.trained, "target": made.target, "dtype": dtype, "text": None if measured is None else measured.text.describe(),
         "tuning": None if tuning is None else {**tuning.to_json(), "lora": has_peft(), "processes": processes},
     }  # fmt: skip
 
 
-def _finish(done: Extension, source: Source, made: Plan, work: Path) -> None:
+def _finish(done: Extension, source: SourceFiles, made: Plan, work: Path) -> None:
     """The sidecar and the report."""
     from milepost.report.extension import save
 

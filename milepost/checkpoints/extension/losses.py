@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from milepost.checkpoints.extension.plan import Plan
-from milepost.checkpoints.files.source import Source
+from milepost.checkpoints.files.source import SourceFiles
 from milepost.checkpoints.model.load import Loaded, load
 from milepost.checkpoints.model.text import read_text
 from milepost.checkpoints.model.tune import Tuning, windows_for
@@ -34,7 +34,7 @@ class Measured:
 
     def __init__(
         self,
-        source: Source,
+        source: SourceFiles,
         made: Plan,
         text: Any,
         tuning: Tuning | None,

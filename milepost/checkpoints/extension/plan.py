@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from milepost.checkpoints.extension.config import changes, check_transformers, undo, undone, write_config
-from milepost.checkpoints.files.source import Source
+from milepost.checkpoints.files.source import SourceFiles
 from milepost.rope.analysis import analyse
 from milepost.rope.config.keys import ConfigError
 from milepost.rope.engines import transformers as dialect
@@ -56,12 +56,12 @@ class Plan:
         return {when: {one.kind: list(one.unseen_pairs) for one in each} for when, each in found.items()}
 
 
-def plan(source: Source, target: int, method: str, factor: float | None = None) -> Plan:
+def plan(source: SourceFiles, target: int, method: str, factor: float | None = None) -> Plan:
     """What is to be written. Raises ConfigError for what was asked wrongly, `Refused` where transformers can't say it."""
     if method not in METHODS:
         raise ConfigError(f"unknown method {method!r}; there are auto, {', '.join(METHODS)}")
     trained, served = lengths(source, target)
-    first = undone(source.config, source.told)
+    first = undone(source.config, source.sidecar)
     before, plain = replace(dialect.read(source.config), trained=trained), dialect.read(first)
     ratio = target / trained
     factor = _factor(ratio if factor is None else factor, ratio, method, trained, target)
@@ -93,14 +93,14 @@ def plan(source: Source, target: int, method: str, factor: float | None = None) 
     )
 
 
-def lengths(source: Source, target: int) -> tuple[int, int]:
+def lengths(source: SourceFiles, target: int) -> tuple[int, int]:
     """The lengths that a model was trained for and serves; an error where the target is not above."""
-    trained = dialect.read(undone(source.config, source.told)).trained
+    trained = dialect.read(undone(source.config, source.sidecar)).trained
     if trained is None:
         raise ConfigError(
             f"{source.name} does not say its trained length: add max_position_embeddings to a copy of its config.json"
         )
-    served = int(source.told["to"]) if source.told else _served(dialect.read(source.config))
+    served = int(source.sidecar["to"]) if source.sidecar else _served(dialect.read(source.config))
     if target <= served:
         said = f"trained for {trained}" + (f", scaled to {served}" if served > trained else "")
         raise ConfigError(

@@ -1,121 +1,143 @@
-"""The folder of an extended model: written whole beside its place, then renamed.
+"""The folder that a command writes: whole or not at all, and by one run at a time.
 
-    config.json             with the new positions
-    *.safetensors           the source's, copied, linked (--link), or tuned
-    tokenizer_config.json   the source's, with model_max_length = target
-    other files             those that loaders read; no pickles, no code, no weights in other forms
-    milepost.json           what was done, and what undoes it
-    milepost/               report.html, report.md, extension.json: a loader does not look there
+    place = check_out(out, source)                # OUT is free, and not in the source's folder
+    with new_folder(place) as draft:              # refused while another run writes to the same OUT
+        write(draft.files / "config.json", ...)
+                                                  # OUT appears when the block ends; an error leaves nothing behind
 
-A run that is killed leaves a hidden folder beside OUT at most (.OUT.*.tmp), and never half of an OUT.
+All files are written to a hidden folder beside OUT (.OUT.unfinished), which holds the lock. A run that is killed leaves
+that folder at most, and never half of an OUT; the next run for the same OUT clears it. Where it holds checkpoints of a
+training, it is kept, also after an error: they are resumed from, or removed by the user.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
+import fcntl
 import os
 import shutil
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from milepost.checkpoints.files.source import TOLD, Source
-from milepost.measure.results import write, write_json
+from milepost.measure.results import write_json
 from milepost.rope.config.files import load
 from milepost.rope.config.keys import ConfigError, short
 
-TOKENIZER = "tokenizer_config.json"
+PLAN = "plan.json"
 
 
-def check_out(source: Path, out: str | Path) -> Path:
-    """OUT, resolved: not there or empty, and not in the source's folder, nor around it."""
-    target = Path(out).expanduser().resolve()
-    if target == source or source in target.parents:
-        raise ConfigError(
-            f"OUT ({target}) is the source folder, or inside of it: the source is never written to; name another folder"
-        )
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ConfigError(f"OUT ({target}) is there already, and not an empty folder: name another, or remove it")
-    return target
+@dataclass(frozen=True)
+class Draft:
+    """A folder in the making: ``files`` becomes ``place``; ``hidden`` holds it, and what the run needs meanwhile."""
 
+    place: Path
+    hidden: Path
 
-def beside(target: Path, ending: str | None = None) -> Path:
-    """A hidden name in the nearest folder above OUT that is there: on the same disk, and nothing to tidy but itself."""
-    above = next(path for path in target.parents if path.is_dir())
-    return above / f".{target.name}.{ending or uuid.uuid4().hex[:8] + '.tmp'}"
+    @property
+    def files(self) -> Path:
+        """The folder that is renamed to ``place`` at the end."""
+        return self.hidden / "folder"
 
+    @property
+    def training(self) -> Path:
+        """Where checkpoints of a training are saved."""
+        return self.hidden / "state"
 
-def check_room(source: Source, target: Path, *, link: bool) -> None:
-    """Refuse a disk that is too small, before anything is written."""
-    names = source.others if link else (*source.weights, *source.others)
-    needed = sum((source.folder / name).stat().st_size for name in names)
-    free = shutil.disk_usage(beside(target).parent).free
-    if needed > free:
-        raise ConfigError(f"{target} needs {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free there")
+    @property
+    def can_resume(self) -> bool:
+        """Whether there is a checkpoint of a training to resume from."""
+        return any(self.training.glob("checkpoint-*"))
 
+    @property
+    def plan(self) -> Mapping[str, Any] | None:
+        """What the training was started with, if one was."""
+        return load(self.hidden / PLAN) if (self.hidden / PLAN).is_file() else None
 
-def begin(hold: Path, work: Path, about: Mapping[str, Any], resume: bool, tell: Callable[[str], None]) -> None:
-    """An empty folder to work in. Where a tune is gone on with, its checkpoints are kept, if it is the same."""
-    if resume and (hold / "plan.json").is_file():
-        held = load(hold / "plan.json")
-        for key, value in about.items():
-            if held.get(key) != value:
+    def check_plan(self, plan: Mapping[str, Any], resume: bool, tell: Callable[[str], None]) -> None:
+        """Save the plan of a training; one that is resumed must have the same."""
+        before = self.plan if resume else None
+        if before is None and resume:
+            tell(f"there is no training to resume ({self.hidden} is not there): starting from the first step")
+        for key, value in plan.items():
+            if before is not None and before.get(key) != value:
                 raise ConfigError(
-                    f"{hold} is of another tune: its {key} is {short(held.get(key))}, not {short(value)}; ask for the same, or remove it"
+                    f"{self.hidden} is of another training: its {key} is {short(before.get(key))}, not {short(value)}; "
+                    "ask for the same, or remove it"
                 )
-        shutil.rmtree(work, ignore_errors=True)
-    elif resume:
-        tell(f"there is no tune to go on with ({hold} is not there): beginning")
-    if work != hold:
-        write_json(hold / "plan.json", about)
-    work.mkdir(parents=True)
+        write_json(self.hidden / PLAN, plan)
 
 
-def begun(hold: Path) -> bool:
-    """Whether there is something to go on with: a checkpoint of a tune."""
-    return any(hold.glob("state/checkpoint-*"))
+def check_out(out: str | Path, source: str | Path | None = None) -> Path:
+    """OUT, resolved: it is not there or empty, and it is not the source's folder, nor inside of it."""
+    place = Path(out).expanduser().resolve()
+    folder = None if source is None else Path(source).expanduser().resolve()
+    if folder is not None and folder.is_dir() and (place == folder or folder in place.parents):
+        raise ConfigError(
+            f"OUT ({place}) is the source folder, or inside of it: the source is never written to; name another folder"
+        )
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise ConfigError(f"OUT ({place}) is there already, and not an empty folder: name another, or remove it")
+    return place
 
 
-def write_files(
-    source: Source, config: Mapping[str, Any], target: int, work: Path, tell: Callable[[str], None]
-) -> None:
-    """Everything but the weights."""
-    for name in source.others:
-        (work / name).parent.mkdir(parents=True, exist_ok=True)
-        tell(f"copying {name}")
-        shutil.copyfile(source.folder / name, work / name)
-    write(work / "config.json", json.dumps(config, indent=2, ensure_ascii=False) + "\n")
-    if TOKENIZER in source.others:
-        said = dict(load(source.folder / TOKENIZER)) | {"model_max_length": target}
-        write(work / TOKENIZER, json.dumps(said, indent=2, ensure_ascii=False) + "\n")
+def check_room(place: Path, needed: int) -> None:
+    """Refuse a disk with less than ``needed`` bytes free, before anything is written."""
+    free = shutil.disk_usage(_above(place)).free
+    if needed > free:
+        raise ConfigError(f"{place} needs {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free there")
 
 
-def write_weights(source: Source, work: Path, *, link: bool, tell: Callable[[str], None]) -> None:
-    """The weights, copied; or linked: one file under two names, which takes no room."""
-    for name in source.weights:
-        tell(f"{'linking' if link else 'copying'} {name}")
-        if not link:
-            shutil.copyfile(source.folder / name, work / name)
-            continue
+@contextmanager
+def new_folder(place: Path, *, resume: bool = False, main: bool = True) -> Iterator[Draft]:
+    """Write to ``files`` of the draft; they become ``place`` when the block ends without an error.
+
+    ``resume`` keeps the checkpoints of a training that did not end. Of several processes only the ``main`` one locks,
+    renames and clears; the others see the same paths.
+    """
+    above = _above(place)
+    draft = Draft(place, above / f".{'.'.join(place.relative_to(above).parts)}.unfinished")
+    if not main:
+        yield draft
+        return
+    with _lock(draft):
         try:
-            os.link((source.folder / name).resolve(), work / name)
-        except OSError as error:
-            raise ConfigError(
-                f"--link can't give {name} a second name in {work.parent}: {error.strerror or error}; leave --link out, to copy it"
-            ) from None
+            check_out(place)  # another run may have finished since the caller looked
+            if draft.can_resume and not resume:
+                raise ConfigError(
+                    f"{draft.hidden} holds a training that did not end: resume it (--resume), or remove that folder"
+                )
+            shutil.rmtree(draft.files, ignore_errors=True)
+            draft.files.mkdir()
+            yield draft
+            place.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(draft.files, place)  # replaces an empty folder, and no other
+        except BaseException:
+            if not draft.can_resume:
+                shutil.rmtree(draft.hidden, ignore_errors=True)
+            raise
+        shutil.rmtree(draft.hidden, ignore_errors=True)
 
 
-def write_sidecar(work: Path, told: Mapping[str, Any]) -> None:
-    """milepost.json, with the digest of the config that it is about."""
-    digest = hashlib.sha256((work / "config.json").read_bytes()).hexdigest()
-    write_json(work / TOLD, {**told, "config_sha256": digest})
+def _above(place: Path) -> Path:
+    """The nearest folder above that is there: on the same disk, and no parents to remove after an error."""
+    return next(path for path in place.parents if path.is_dir())
 
 
-def put(work: Path, target: Path) -> None:
-    """Give the finished folder its name."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if target.exists():
-        target.rmdir()  # empty: see check_out
-    os.replace(work, target)
+def _lock(draft: Draft) -> TextIO:
+    """The lock of the hidden folder, held until it is closed. The system releases it when the process ends in any way."""
+    path = draft.hidden / ".lock"
+    while True:
+        draft.hidden.mkdir(exist_ok=True)
+        with suppress(FileNotFoundError):  # the run that held it has just ended, and removed the folder
+            file = path.open("w")
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.close()
+                raise ConfigError(
+                    f"another run is writing to {draft.place} now: wait until it ends, or name another folder"
+                ) from None
+            if os.fstat(file.fileno()).st_ino == path.stat().st_ino:
+                return file

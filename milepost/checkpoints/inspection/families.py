@@ -17,11 +17,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from milepost.checkpoints.files.tensors import Held, ending
+from milepost.checkpoints.files.tensors import StoredTensor, ending
 from milepost.checkpoints.inspection.parts import CONTENT, EMBEDDING, LOGITS, Layer, Length, Positions, Table
 from milepost.rope.config.keys import ConfigError, Found, Keys, short
 
-Reader = Callable[[Keys, Mapping[str, Held]], Positions]
+Reader = Callable[[Keys, Mapping[str, StoredTensor]], Positions]
 
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
@@ -51,7 +51,7 @@ def _plain(count: int, stack: str = "") -> tuple[Layer, ...]:
 
 def _learned(
     keys: Keys,
-    tensors: Mapping[str, Held],
+    tensors: Mapping[str, StoredTensor],
     *,
     names: tuple[str, ...] = ("max_position_embeddings",),
     rows: int = 512,
@@ -112,7 +112,7 @@ def _init(keys: Keys) -> float | None:
     return None if found is None else found.value
 
 
-def _seen(table: Table, held: list[Held]) -> tuple[Table, list[str]]:
+def _seen(table: Table, held: list[StoredTensor]) -> tuple[Table, list[str]]:
     """The table as the tensor has it: where config and tensor differ, the tensor is what is there, and that is said."""
     if len(held) != 1 or len(held[0].shape) < 2:
         return table, []
@@ -132,7 +132,7 @@ def _seen(table: Table, held: list[Held]) -> tuple[Table, list[str]]:
     return replace(table, width=width, tensor=held[0].name), notes
 
 
-def _gpt_neo(keys: Keys, tensors: Mapping[str, Held]) -> Positions:
+def _gpt_neo(keys: Keys, tensors: Mapping[str, StoredTensor]) -> Positions:
     """GPT-2's table, with layers that see a window: attention_types = [[["global", "local"], 12]]."""
     found = _learned(keys, tensors, rows=2048, tensor="wpe.weight")
     window, count = _count(keys, ("window_size",), 256).value, _layers(keys, 24)
@@ -159,7 +159,7 @@ def no_layer_turns(keys: Keys) -> bool:
     return listed is not None and bool(listed.value) and all(one == 0 for one in listed.value)
 
 
-def _nope(keys: Keys, tensors: Mapping[str, Held]) -> Positions:
+def _nope(keys: Keys, tensors: Mapping[str, StoredTensor]) -> Positions:
     """No position anywhere: a SmolLM3 none of whose layers turns."""
     said = _count(keys, ("max_position_embeddings",), 32768, 1 << 31)
     length = Length(said.value, said.key)
@@ -192,13 +192,13 @@ def _alibi(count: int, slopes: tuple[float, ...], *notes: str, served: Length = 
     return Positions((LOGITS,), layers, (), trained, replace(trained, source=NO_SCALING), served, notes)
 
 
-def _bloom(keys: Keys, tensors: Mapping[str, Held]) -> Positions:
+def _bloom(keys: Keys, tensors: Mapping[str, StoredTensor]) -> Positions:
     length = keys.whole("seq_length")
     served = Length() if length is None else Length(length.value, length.key)
     return _alibi(_layers(keys, 2), published_slopes(_count(keys, HEADS, 8, 1 << 14).value), served=served)
 
 
-def _falcon(keys: Keys, tensors: Mapping[str, Held]) -> Positions:
+def _falcon(keys: Keys, tensors: Mapping[str, StoredTensor]) -> Positions:
     heads, width = _count(keys, HEADS, 71, 1 << 14).value, _count(keys, WIDTHS, 4544).value
     length = _count(keys, ("max_position_embeddings",), 2048)
     size = width // heads
@@ -207,7 +207,7 @@ def _falcon(keys: Keys, tensors: Mapping[str, Held]) -> Positions:
     return _alibi(_layers(keys, 32), published_slopes(heads), note, rounded, served=Length(length.value, length.key))
 
 
-def _mpt(keys: Keys, tensors: Mapping[str, Held]) -> Positions:
+def _mpt(keys: Keys, tensors: Mapping[str, StoredTensor]) -> Positions:
     inner = keys.inner("attn_config")
     most, on = (inner.number("alibi_bias_max", above=0), inner.flag("alibi")) if inner is not None else (None, None)
     length = _count(keys, ("max_seq_len",), 2048)
@@ -229,7 +229,7 @@ def _mpt(keys: Keys, tensors: Mapping[str, Held]) -> Positions:
 # -- T5 ----------------------------------------------------------------------------------------------------------------------------
 
 
-def _t5(keys: Keys, tensors: Mapping[str, Held], *, layers: int = 6, encoder_only: bool = False) -> Positions:
+def _t5(keys: Keys, tensors: Mapping[str, StoredTensor], *, layers: int = 6, encoder_only: bool = False) -> Positions:
     buckets = _count(keys, ("relative_attention_num_buckets",), 32, 1 << 16)
     distance = _count(keys, ("relative_attention_max_distance",), 128)
     first = _count(keys, ("num_layers", "num_hidden_layers"), layers, MOST_LAYERS).value
@@ -281,7 +281,7 @@ BIASES = ("relative_attention_bias.weight", "attn_rel_b.weight")
 # -- DeBERTa -----------------------------------------------------------------------------------------------------------------------
 
 
-def _deberta(keys: Keys, tensors: Mapping[str, Held]) -> Positions:
+def _deberta(keys: Keys, tensors: Mapping[str, StoredTensor]) -> Positions:
     length = _count(keys, ("max_position_embeddings",), 512)
     relative, added = keys.flag("relative_attention"), keys.flag("position_biased_input")
     found = _learned(keys, tensors) if added is None or added.value else None
@@ -343,7 +343,7 @@ def _sides(keys: Keys, name: str, default: int) -> tuple[int, int]:
     return side, side
 
 
-def _vit(keys: Keys, tensors: Mapping[str, Held], *, patch: int = 16, note: str = "") -> Positions:
+def _vit(keys: Keys, tensors: Mapping[str, StoredTensor], *, patch: int = 16, note: str = "") -> Positions:
     image, piece = _sides(keys, "image_size", 224), _sides(keys, "patch_size", patch)
     grid = image[0] // piece[0], image[1] // piece[1]
     rows = grid[0] * grid[1] + 1
@@ -362,7 +362,7 @@ def _vit(keys: Keys, tensors: Mapping[str, Held], *, patch: int = 16, note: str 
     )
 
 
-def _swin(keys: Keys, tensors: Mapping[str, Held]) -> Positions:
+def _swin(keys: Keys, tensors: Mapping[str, StoredTensor]) -> Positions:
     image, piece = _sides(keys, "image_size", 224), _sides(keys, "patch_size", 4)
     window = _count(keys, ("window_size",), 7, 1 << 16)
     depths = keys.numbers("depths")

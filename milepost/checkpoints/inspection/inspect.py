@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from milepost.checkpoints.files.tensors import Held, in_folder, in_gguf, in_safetensors
+from milepost.checkpoints.files.tensors import StoredTensor, in_folder, in_gguf, in_safetensors
 from milepost.checkpoints.inspection import lab as inspect_lab
 from milepost.checkpoints.inspection import rope as inspect_rope
 from milepost.checkpoints.inspection.families import LAYERS, READERS, no_layer_turns
@@ -139,7 +139,7 @@ class _Source:
     form: str
     file: Path
     config: Mapping[str, Any]
-    tensors: Mapping[str, Held] = field(default_factory=dict)
+    tensors: Mapping[str, StoredTensor] = field(default_factory=dict)
     word: str = ""
 
     def warnings(self) -> list[str]:
@@ -286,7 +286,7 @@ def _unknown(source: _Source, keys: Keys, name: str, why: str) -> _Read:
         for key, value in keys.config.items()
         if value is not None and any(word in key.lower() for word in ABOUT_POSITIONS)
     }
-    named: dict[str, list[Held]] = {}
+    named: dict[str, list[StoredTensor]] = {}
     for held in source.tensors.values():
         if any(word in held.name.lower() for word in HOLD_POSITIONS):
             named.setdefault(re.sub(r"\.\d+\.", ".N.", held.name), []).append(held)

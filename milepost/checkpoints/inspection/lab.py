@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from milepost import scaling
-from milepost.checkpoints.files.tensors import Held, ending
+from milepost.checkpoints.files.tensors import StoredTensor, ending
 from milepost.checkpoints.inspection.families import NO_SCALING, published_slopes
 from milepost.checkpoints.inspection.parts import CONTENT, EMBEDDING, LOGITS, ROTATED, Layer, Length, Positions, Table
 from milepost.checkpoints.inspection.rope import FULL
@@ -37,7 +37,7 @@ class Call:
 
 
 def positions(
-    about: Mapping[str, Any], tensors: Mapping[str, Held], length: int | None
+    about: Mapping[str, Any], tensors: Mapping[str, StoredTensor], length: int | None
 ) -> tuple[Positions, RopeSpec | None]:
     """What model.json says; and a RopeSpec, where layers turn."""
     keys = Keys(about)
@@ -97,7 +97,7 @@ def positions(
     return found, spec
 
 
-def _table(call: Call, length: int, width: int, tensors: Mapping[str, Held]) -> Table:
+def _table(call: Call, length: int, width: int, tensors: Mapping[str, StoredTensor]) -> Table:
     usable, offset = int(call.given.get("length", length)), int(call.given.get("offset", 0))
     held = [
         one

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from milepost.checkpoints.files.tensors import Held, ending, values
+from milepost.checkpoints.files.tensors import StoredTensor, ending, values
 from milepost.checkpoints.inspection.buckets import Outlier, outliers
 from milepost.checkpoints.inspection.families import BIASES
 from milepost.checkpoints.inspection.parts import Length, Positions
@@ -39,7 +39,7 @@ class Told:
         }
 
 
-def told(found: Positions, tensors: Mapping[str, Held], spec: RopeSpec | None) -> tuple[Told, Positions]:
+def told(found: Positions, tensors: Mapping[str, StoredTensor], spec: RopeSpec | None) -> tuple[Told, Positions]:
     """What the tensors say; and the positions, with the trained length put right where a table shows another."""
     tables, found = _tables(found, tensors)
     parts = [tables, _buckets(found, tensors), _frequencies(tensors, spec)]
@@ -55,7 +55,7 @@ def told(found: Positions, tensors: Mapping[str, Held], spec: RopeSpec | None) -
     return made, found
 
 
-def _numbers(held: Held, notes: list[str]) -> Any:
+def _numbers(held: StoredTensor, notes: list[str]) -> Any:
     """The tensor's numbers; None, and a word, where they are quantised."""
     if held.plain:
         return values(held)
@@ -63,7 +63,7 @@ def _numbers(held: Held, notes: list[str]) -> Any:
     return None
 
 
-def _tables(found: Positions, tensors: Mapping[str, Held]) -> tuple[Told, Positions]:
+def _tables(found: Positions, tensors: Mapping[str, StoredTensor]) -> tuple[Told, Positions]:
     results: list[TrainedRows] = []
     read: list[str] = []
     notes: list[str] = []
@@ -84,7 +84,7 @@ def _tables(found: Positions, tensors: Mapping[str, Held]) -> tuple[Told, Positi
     return Told(tuple(results), read=tuple(read), notes=tuple(notes)), found
 
 
-def _buckets(found: Positions, tensors: Mapping[str, Held]) -> Told:
+def _buckets(found: Positions, tensors: Mapping[str, StoredTensor]) -> Told:
     results: list[Outlier] = []
     read: list[str] = []
     notes: list[str] = []
@@ -104,12 +104,12 @@ def _buckets(found: Positions, tensors: Mapping[str, Held]) -> Told:
     return Told(buckets=tuple(results), read=tuple(read), notes=tuple(notes))
 
 
-def _biases(found: Positions, tensors: Mapping[str, Held]) -> list[tuple[Held, str, Any, bool]]:
+def _biases(found: Positions, tensors: Mapping[str, StoredTensor]) -> list[tuple[StoredTensor, str, Any, bool]]:
     """Every table of buckets: the tensor, its stack, a layer that uses it, and whether heads come first (the lab's)."""
     layers = [layer for layer in found.layers if "t5" in layer.scheme.split(" + ")]
     if not layers:
         return []
-    made: list[tuple[Held, str, Any, bool]] = []
+    made: list[tuple[StoredTensor, str, Any, bool]] = []
     for held in ending(tensors, *BIASES):
         stack = "decoder" if held.name.startswith(("decoder.", "dec.")) else "encoder"
         layer = next((one for one in layers if one.stack == stack), None)
@@ -123,7 +123,7 @@ def _biases(found: Positions, tensors: Mapping[str, Held]) -> list[tuple[Held, s
     return made
 
 
-def _frequencies(tensors: Mapping[str, Held], spec: RopeSpec | None) -> Told:
+def _frequencies(tensors: Mapping[str, StoredTensor], spec: RopeSpec | None) -> Told:
     """Old checkpoints hold inv_freq. Engines of today compute it anew, so a difference means that config and weights disagree."""
     if spec is None:
         return Told()

@@ -8,13 +8,12 @@ A projection is a list of heads, each of head_dim rows. Written as letters, with
     qkv_proj, Wqkv       q...q k...k v...v             Phi-3, ModernBERT
     qkv_proj             q...q v...v k...k (4 times)   CodeGen: one for each of four TPU cores
 
-In every head that is a q or a k, the first `rotary` rows are put in another order; a v is never moved. A norm of q or k has one
-number a channel, for one head or for all of them, and moves with it.
+In every head that is a q or a k, the first `rotary` rows are put in another order; a v is never moved. A norm of q or
+k has one number a channel, for one head or for all of them, and moves with it.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -23,33 +22,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from milepost.checkpoints.files.tensors import PLAIN, StoredTensor
 from milepost.rope.config.keys import ConfigError, short
 from milepost.rope.spec import LayerRope, RopeSpec
 from milepost.rotation import Pairing, permutation
 
-FLOATS = ("F64", "F32", "F16", "BF16")
-"""What safetensors calls the dtypes whose rows can be moved one by one."""
 NORMS = {"q_norm": "q", "q_layernorm": "q", "k_norm": "k", "k_layernorm": "k"}
 LAYER = re.compile(
-    r"(?:(?:model|transformer|gpt_neox|language_model)\.)*(?:layers|h)\.(\d+)\.(?:self_attn|self_attention|attention|attn)\.(\w+)\.(.+)"
+    r"(?:(?:model|transformer|gpt_neox|language_model)\.)*(?:layers|h)\.(\d+)"
+    r"\.(?:self_attn|self_attention|attention|attn)\.(\w+)\.(.+)"
 )
-"""A tensor of a text model's attention: the layer, the module in it, and the rest. Towers of other modalities have other names."""
+"""A tensor of a text model's attention: layer, module in it, the rest. Towers of other modalities have other names."""
 
 
 @dataclass(frozen=True)
-class Held:
-    """A tensor in a file: where it lies, and what it says it is."""
-
-    file: str
-    dtype: str
-    shape: tuple[int, ...]
-    start: int
-    size: int
-
-
-@dataclass(frozen=True)
-class Turn:
-    """How the rows of one tensor move: its heads as letters, the rows of a head, and how many of those are rotated."""
+class HeadRows:
+    """How the rows of a tensor move: its heads as letters, the rows of a head, and how many of those are rotated."""
 
     heads: str
     head_dim: int
@@ -110,27 +98,14 @@ def _codegen(config: Any) -> dict[str, str]:
     return {"qkv_proj": ("q" * (H // cores) + "v" * (H // cores) + "k" * (H // cores)) * cores}
 
 
+SEPARATE = (
+    *("llama", "mistral", "ministral", "mixtral", "arcee", "seed_oss", "starcoder2", "smollm3"),
+    *("granite", "granitemoe", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text"),
+    *("gpt_oss", "olmo", "olmo2", "olmo3", "olmoe", "phi", "phimoe", "stablelm", "nemotron"),
+    *("gptj", "cohere", "cohere2", "glm", "glm4", "helium", "ernie4_5"),
+)
 MODELS: dict[str, Callable[[Any], dict[str, str]]] = {
-    **dict.fromkeys(
-        (
-            "llama",
-            "mistral",
-            "ministral",
-            "mixtral",
-            "arcee",
-            "seed_oss",
-            "starcoder2",
-            "smollm3",
-            "granite",
-            "granitemoe",
-        ),
-        _separate,
-    ),
-    **dict.fromkeys(
-        ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text", "gpt_oss"), _separate
-    ),
-    **dict.fromkeys(("olmo", "olmo2", "olmo3", "olmoe", "phi", "phimoe", "stablelm", "nemotron"), _separate),
-    **dict.fromkeys(("gptj", "cohere", "cohere2", "glm", "glm4", "helium", "ernie4_5"), _separate),
+    **dict.fromkeys(SEPARATE, _separate),
     "gpt_neox": _head_by_head,
     "persimmon": _head_by_head,
     "falcon": _falcon,
@@ -138,47 +113,46 @@ MODELS: dict[str, Callable[[Any], dict[str, str]]] = {
     "modernbert": _modernbert,
     "codegen": _codegen,
 }
-"""By ``model_type`` of the text model: the heads in each projection that holds q or k. Every one has a test by logits."""
+"""By ``model_type`` of the text model: the heads in each projection that holds q or k. Each has a test by logits."""
 
 
 # -- what a checkpoint has -------------------------------------------------------------------------------------------
 
 
-def plan(config: Any, spec: RopeSpec, tensors: Mapping[str, Held]) -> dict[str, Turn]:
-    """The tensors to rewrite and how, for a text model's ``config`` of transformers. Raises where anything does not fit."""
+def find_head_rows(config: Any, spec: RopeSpec, tensors: Mapping[str, StoredTensor]) -> dict[str, HeadRows]:
+    """The tensors to rewrite, by name, for a text model's ``config`` of transformers. Raises where one does not fit."""
     heads = MODELS[config.model_type](config)
     ropes = layers(config, spec)
-    found: dict[str, Turn] = {}
-    weights: set[tuple[int, str]] = set()
-    for name, held in tensors.items():
+    missing = dict.fromkeys((n, module) for n, rope in enumerate(ropes) if rope is not None for module in heads)
+    rows: dict[str, HeadRows] = {}
+    for name, tensor in tensors.items():
         match = LAYER.fullmatch(name)
         if match is None or match[2] not in (*heads, *NORMS):
             continue
         layer, module, rest = int(match[1]), match[2], match[3]
         if layer >= len(ropes):
             raise ConfigError(
-                f"the config has {len(ropes)} layers, and there is a tensor {name} of layer {layer}: config and weights don't belong together"
+                f"the config has {len(ropes)} layers, and there is a tensor {name} of layer {layer}: "
+                "config and weights don't belong together"
             )
         rope = ropes[layer]
         if rope is None:
             continue
-        _check_plain(name, held, rest, module)
-        found[name] = _turn(name, held, rest, heads.get(module), NORMS.get(module), heads, rope)
-        if rest == "weight" and module in heads:
-            weights.add((layer, module))
-    missing = [
-        (n, module)
-        for n, rope in enumerate(ropes)
-        if rope is not None
-        for module in heads
-        if (n, module) not in weights
-    ]
-    if missing:
-        raise ConfigError(
-            f"{len(missing)} weights of q and k are not in the checkpoint: layer {missing[0][0]} has no {missing[0][1]}.weight, where a model of type "
-            f"{config.model_type!r} keeps them; there are {short(_some(tensors, missing[0][0]))}"
+        _check_plain(tensor, rest, module)
+        rows[name] = (
+            _projection(tensor, rest, heads[module], rope)
+            if module in heads
+            else _norm(tensor, NORMS[module], "".join(heads.values()).count(NORMS[module]), rope)
         )
-    return found
+        if rest == "weight":
+            missing.pop((layer, module), None)
+    if missing:
+        layer, module = next(iter(missing))
+        raise ConfigError(
+            f"{len(missing)} weights of q and k are not in the checkpoint: layer {layer} has no {module}.weight, "
+            f"where a model of type {config.model_type!r} keeps them; there are {short(_some(tensors, layer))}"
+        )
+    return rows
 
 
 def layers(config: Any, spec: RopeSpec) -> list[LayerRope | None]:
@@ -189,44 +163,43 @@ def layers(config: Any, spec: RopeSpec) -> list[LayerRope | None]:
     return [spec.layer(n) for n in range(count)]
 
 
-def _check_plain(name: str, held: Held, rest: str, module: str) -> None:
+def _check_plain(tensor: StoredTensor, rest: str, module: str) -> None:
     """Refuse tensors whose rows are not the channels of q and k: packed numbers, their scales, adapters."""
     leaf = rest.rsplit(".", 1)[-1]
     if leaf not in ("weight", "bias") or (
         rest != leaf and not (module in NORMS and re.fullmatch(r"norms\.\d+\.\w+", rest))
     ):
         raise ConfigError(
-            f"{name} belongs to a quantised weight or an adapter: the rows of q and k can't be moved there. Convert the unquantised model, with adapters "
-            "merged into it, and quantise the result"
+            f"{tensor.name} belongs to a quantised weight or an adapter: the rows of q and k can't be moved there. "
+            "Convert the unquantised model, with adapters merged into it, and quantise the result"
         )
-    if held.dtype not in FLOATS:
+    if not tensor.plain:
         raise ConfigError(
-            f"{name} has dtype {held.dtype}: q and k can be converted in {', '.join(FLOATS)}. Convert the unquantised model, and quantise the result"
+            f"{tensor.name} has dtype {tensor.dtype}: q and k can be converted in {', '.join(PLAIN)}. "
+            "Convert the unquantised model, and quantise the result"
         )
 
 
-def _turn(
-    name: str, held: Held, rest: str, letters: str | None, norm: str | None, heads: Mapping[str, str], rope: LayerRope
-) -> Turn:
-    """How one tensor moves, its shape checked."""
-    if letters is not None:
-        rows = len(letters) * rope.head_dim
-        if held.shape[:1] != (rows,) or len(held.shape) != (2 if rest == "weight" else 1):
-            said = ", ".join(f"{letters.count(letter)} heads of {letter}" for letter in "qkv" if letter in letters)
-            raise ConfigError(
-                f"{name} has shape {list(held.shape)}, and the config says {said}, of {rope.head_dim} channels each: {rows} rows. "
-                "Config and weights don't belong together"
-            )
-        return Turn(letters, rope.head_dim, rope.rotary)
-    letter = norm or ""
-    most = "".join(heads.values()).count(letter)
-    count, left = divmod(math.prod(held.shape), rope.head_dim)
+def _projection(tensor: StoredTensor, rest: str, letters: str, rope: LayerRope) -> HeadRows:
+    rows = len(letters) * rope.head_dim
+    if tensor.shape[:1] != (rows,) or len(tensor.shape) != (2 if rest == "weight" else 1):
+        counts = ", ".join(f"{letters.count(letter)} heads of {letter}" for letter in "qkv" if letter in letters)
+        raise ConfigError(
+            f"{tensor.name} has shape {list(tensor.shape)}, and the config says {counts}, of {rope.head_dim} channels "
+            f"each: {rows} rows. Config and weights don't belong together"
+        )
+    return HeadRows(letters, rope.head_dim, rope.rotary)
+
+
+def _norm(tensor: StoredTensor, letter: str, most: int, rope: LayerRope) -> HeadRows:
+    """A norm of q or k, for each head alike or for all ``most`` heads."""
+    count, left = divmod(tensor.count, rope.head_dim)
     if left or count not in (1, most):
         raise ConfigError(
-            f"{name} has shape {list(held.shape)}: a norm of {letter} has {rope.head_dim} numbers, for each head alike, or {most * rope.head_dim}, "
-            f"for {most} heads of {rope.head_dim}"
+            f"{tensor.name} has shape {list(tensor.shape)}: a norm of {letter} has {rope.head_dim} numbers, for each "
+            f"head alike, or {most * rope.head_dim}, for {most} heads of {rope.head_dim}"
         )
-    return Turn(letter * count, rope.head_dim, rope.rotary)
+    return HeadRows(letter * count, rope.head_dim, rope.rotary)
 
 
 def _some(names: Iterable[str], layer: int) -> list[str]:

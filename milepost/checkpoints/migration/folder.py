@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from milepost.checkpoints.files.folder import write_files
-from milepost.checkpoints.files.source import Source
-from milepost.checkpoints.layout_conversion.convert_layout import INDEX
+from milepost.checkpoints.files.copy import write_files
+from milepost.checkpoints.files.source import SourceFiles
+from milepost.checkpoints.files.tensors import INDEX
 from milepost.checkpoints.migration.source import Origin
 from milepost.checkpoints.model.quiet import quiet
 from milepost.measure.results import write
@@ -28,7 +28,7 @@ from milepost.rope.config.files import load
 BYTES = 256
 
 
-def save(model: Any, dtype: torch.dtype, folder: Path) -> Source:
+def save(model: Any, dtype: torch.dtype, folder: Path) -> SourceFiles:
     """Write a model of transformers as a checkpoint; what `model.tune` begins with."""
     held = {name: value.to(dtype) if value.is_floating_point() else value for name, value in model.state_dict().items()}
     with quiet():
@@ -38,10 +38,10 @@ def save(model: Any, dtype: torch.dtype, folder: Path) -> Source:
         raw |= {"rotary_pct": 1.0, "rotary_emb_base": int(model.config.rope_parameters["rope_theta"])}
     write(folder / "config.json", json.dumps(raw, indent=2, ensure_ascii=False) + "\n")
     names = sorted(path.name for path in folder.glob("*.safetensors"))
-    return Source(str(folder), folder, raw, "", tuple(names), (), (), None, ())
+    return SourceFiles(str(folder), folder, raw, "", tuple(names))
 
 
-def write_rest(origin: Origin, start: Source, served: int, work: Path, tell: Callable[[str], None]) -> None:
+def write_rest(origin: Origin, start: SourceFiles, served: int, work: Path, tell: Callable[[str], None]) -> None:
     """Everything but the weights."""
     others = tuple(name for name in origin.files.others if name != INDEX)
     write_files(replace(origin.files, others=others), start.config, served, work, tell)

@@ -19,17 +19,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from milepost.checkpoints.files.folder import (
-    begin,
-    begun,
-    beside,
-    check_out,
-    check_room,
-    put,
-    write_sidecar,
-    write_weights,
-)
-from milepost.checkpoints.layout_conversion.convert_layout import INDEX
+from milepost.checkpoints.files.copy import write_sidecar, write_weights
+from milepost.checkpoints.files.folder import check_out, check_room, new_folder
+from milepost.checkpoints.files.tensors import INDEX
 from milepost.checkpoints.migration.asked import asked_length
 from milepost.checkpoints.migration.fade import around
 from milepost.checkpoints.migration.folder import save, write_rest
@@ -133,13 +125,11 @@ def migrate(
     length = asked_length(origin, to, length, anneal)
     fade = max(1, steps // 2) if anneal else 0  # the first half
     tuning = None if steps == 0 else Tuning(steps, length, rate, seed, batch, steps // FINE)
-    place = check_out(origin.files.folder, out)
-    hold = beside(place, "tune")
+    place = check_out(out, origin.files.folder)
     state = None if tuning is None else processes(device)
     first = state is None or state.is_main_process
-    if hold.exists() and not resume and first:
-        raise ConfigError(f"{hold} holds a migration that did not end: go on with it (--resume), or remove it")
-    check_room(origin.files, place, link=False)
+    names = (*origin.files.weights, *origin.files.others)
+    check_room(place, sum((origin.files.folder / name).stat().st_size for name in names))
     tell(f"reading {text}")
     far = (
         length
@@ -150,10 +140,10 @@ def migrate(
     )
     measured = Measured(origin.loaded, text, tuning, origin.length, far)
     about = _about(origin, to, length, anneal, tuning, measured, 1 if state is None else state.num_processes)
-    work, start = hold / "folder", hold / "start"
-    try:
+    with new_folder(place, resume=resume, main=first) as draft:
+        hold, work, start = draft.hidden, draft.files, draft.hidden / "start"
         if first:
-            begin(hold, work, about, resume, tell)
+            draft.check_plan(about, resume, tell)
             tell("replacing the positions")
             made, methods = (
                 compared(origin, length, measured, device, tell)
@@ -185,7 +175,7 @@ def migrate(
                 measured.training,
                 tuning,
                 device=device,
-                state=hold / "state",
+                state=draft.training,
                 tell=tell,
                 lora=False,
                 around=changed,
@@ -206,12 +196,6 @@ def migrate(
             provenance(what="migrate", **about),
         )  # fmt: skip
         _finish(done, work)
-        put(work, place)
-        shutil.rmtree(hold, ignore_errors=True)
-    except BaseException:
-        if first and not begun(hold):
-            shutil.rmtree(hold, ignore_errors=True)
-        raise
     return done
 
 
@@ -222,9 +206,8 @@ def _about(
     origin: Origin, to: str, length: int, anneal: bool, tuning: Tuning | None, measured: Measured, processes: int
 ) -> dict[str, Any]:
     """What was asked of which files: a migration goes on only where this is the same."""
-    weights = {name: (origin.files.folder / name).stat().st_size for name in origin.files.weights}
     return {
-        "source": {"name": origin.files.name, "config_sha256": origin.files.digest, "weights": weights}, "to": to, "old": origin.length, "length": length,
+        "source": {"name": origin.files.name, "config_sha256": origin.files.digest, "weights": origin.files.sizes}, "to": to, "old": origin.length, "length": length,
         "anneal": anneal, "text": measured.text.describe(), "tuning": None if tuning is None else {**tuning.to_json(), "processes": processes},
     }  # fmt: skip
 

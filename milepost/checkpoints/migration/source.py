@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from milepost.checkpoints.files.source import Source, files_of, from_hub
-from milepost.checkpoints.files.tensors import in_folder
+from milepost.checkpoints.files.source import SourceFiles, from_hub, read_source
+from milepost.checkpoints.files.tensors import ONE, in_folder, main_dtype
 from milepost.checkpoints.migration.body import Body, of_gpt2, of_lab, of_opt, table_of
 from milepost.checkpoints.model.load import Loaded, load
 from milepost.checkpoints.verification.verify import is_lab
@@ -30,11 +30,7 @@ from milepost.rope.config.keys import ConfigError
 TO = ("rope", "alibi", "nope", "longer-table")
 TABLES = ("gpt2", "opt")
 LLAMAS = ("llama", "mistral", "qwen2", "smollm3")
-CAN = (
-    f"{' and '.join(TABLES)} models and the lab's learned and sinusoidal ones can be moved to rope, alibi, nope or a longer table; "
-    f"{', '.join(LLAMAS)} to nope"
-)
-KINDS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+CAN = f"{' and '.join(TABLES)} models and the lab's learned and sinusoidal ones can be moved to rope, alibi, nope or a longer table; {', '.join(LLAMAS)} to nope"
 
 
 @dataclass(frozen=True)
@@ -45,7 +41,7 @@ class Origin:
     """
 
     loaded: Loaded
-    files: Source
+    files: SourceFiles
     family: str
     length: int
     ends: bool
@@ -93,10 +89,8 @@ def open_origin(model: str | Path, to: str, device: str) -> Origin:
     family = str(config.get("model_type"))
     _check_family(family, to, config)
     loaded = load(folder, device=device)
-    raw = (folder / "config.json").read_bytes()
-    files = Source(str(model), folder, config, hashlib.sha256(raw).hexdigest(), *files_of(folder), None, ())
-    held = [one.dtype for one in in_folder(folder)[0].values() if one.dtype in KINDS]
-    dtype = KINDS[max(sorted(set(held)), key=held.count)]
+    files = read_source(model, folder, config)
+    dtype = main_dtype(in_folder(folder)[0])
     if family in LLAMAS:
         length = loaded.trained
         if length is None:
@@ -162,17 +156,7 @@ def _lab(folder: Path, name: str, to: str, device: str) -> Origin:
         )
     if isinstance(first, Learned) and not bool(first.table.any()):
         raise ConfigError(f"the {first.length} rows of the table are zero: this model has no positions to be replaced")
-    raw = (folder / "model.json").read_bytes()
-    files = Source(
-        name,
-        folder.resolve(),
-        read_json(folder / "model.json"),
-        hashlib.sha256(raw).hexdigest(),
-        ("model.safetensors",),
-        (),
-        (),
-        None,
-        (),
-    )
+    digest = hashlib.sha256((folder / "model.json").read_bytes()).hexdigest()
+    files = SourceFiles(name, folder.resolve(), read_json(folder / "model.json"), digest, (ONE,))
     length = first.length if isinstance(first, Learned) else model.shape.length
     return Origin(loaded, files, "lab", length, isinstance(first, Learned), torch.float32)

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from milepost.checkpoints.inspection.inspect import Inspection
 from milepost.checkpoints.model import watched_attention
 from milepost.checkpoints.model.gguf import as_in_the_file
-from milepost.checkpoints.model.hf_load import load_checkpoint, load_gguf
+from milepost.checkpoints.model.hf_load import load_checkpoint
 from milepost.checkpoints.model.load import CHUNK, Loaded, Look
 from milepost.checkpoints.model.probe import kept, read_spec
 from milepost.checkpoints.model.quiet import quiet
@@ -36,8 +36,7 @@ class HuggingFace(Loaded):
 
     def __init__(self, name: str, found: Inspection, device: str, dtype: str, tokenizer: str | Path | None):
         path = Path(name).expanduser()
-        loader = load_gguf if path.suffix == ".gguf" else load_checkpoint
-        self.model, config = loader(name, device, dtype)
+        self.model, config = load_checkpoint(name, device, dtype)
         if path.suffix == ".gguf" and (check := as_in_the_file(path, config)).verdict == "FAIL":
             raise ConfigError(
                 f"{name} can't be measured in transformers: {check.sentence}; write it as a folder with that scaling in config.json"

@@ -22,9 +22,8 @@ from typing import Any
 
 import torch
 
-from milepost.checkpoints.files.source import Source
-from milepost.checkpoints.files.tensors import in_folder
-from milepost.checkpoints.layout_conversion.convert_layout import INDEX
+from milepost.checkpoints.files.source import SourceFiles
+from milepost.checkpoints.files.tensors import INDEX, in_folder, main_dtype
 from milepost.checkpoints.model.hf_load import model_class
 from milepost.checkpoints.model.quiet import quiet
 from milepost.checkpoints.model.text import Text
@@ -98,7 +97,7 @@ def as_it_is(model: Any) -> Iterator[Callable[[int], None]]:
 
 
 def tune(
-    source: Source,
+    source: SourceFiles,
     folder: Path,
     windows: list[dict[str, torch.Tensor]],
     tuning: Tuning,
@@ -155,13 +154,13 @@ def tune(
     }  # fmt: skip
 
 
-def _model(source: Source, folder: Path) -> Any:
+def _model(source: SourceFiles, folder: Path) -> Any:
     """The source's weights, in float32, under the new config."""
     import transformers
 
     with quiet():
         config = transformers.AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
-        made = model_class(load(folder / "config.json"), transformers)
+        made = model_class(load(folder / "config.json"))
         return made.from_pretrained(
             str(source.folder),
             config=config,
@@ -172,12 +171,10 @@ def _model(source: Source, folder: Path) -> Any:
         )
 
 
-def _save(model: Any, source: Source, folder: Path) -> None:
+def _save(model: Any, source: SourceFiles, folder: Path) -> None:
     """The weights alone, in the source's precision: config.json is written already."""
-    kinds = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-    held = [one.dtype for one in in_folder(source.folder)[0].values() if one.dtype in kinds]
     saved = folder / "tuned"
-    model.to(kinds[max(set(held), key=held.count)]).save_pretrained(saved)
+    model.to(main_dtype(in_folder(source.folder)[0])).save_pretrained(saved)
     (folder / INDEX).unlink(missing_ok=True)  # the source's, which may have had other files
     for path in (*saved.glob("*.safetensors"), *saved.glob(INDEX)):
         path.replace(folder / path.name)

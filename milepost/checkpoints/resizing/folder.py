@@ -9,7 +9,6 @@ tokenizer_config.json      model_max_length
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,10 +16,9 @@ from typing import Any
 
 from torch import Tensor
 
-from milepost.checkpoints.files.folder import TOKENIZER
+from milepost.checkpoints.files.copy import TOKENIZER, copy_files
 from milepost.checkpoints.files.source import files_of
-from milepost.checkpoints.files.tensors import BYTES, in_safetensors
-from milepost.checkpoints.layout_conversion.convert_layout import INDEX
+from milepost.checkpoints.files.tensors import INDEX, in_safetensors
 from milepost.checkpoints.resizing.source import Source
 from milepost.measure.results import write
 from milepost.rope.config.files import load
@@ -43,9 +41,7 @@ def write_folder(
         dropped += _weights(source, name, table, work)
     if dropped:
         notes.append(f"{dropped} stored position_ids were left out: transformers makes them by itself, for any length")
-    for name in others:
-        (work / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source.folder / name, work / name)
+    copy_files(source.folder, others, work)
     if INDEX in others:
         _index(source, work)
     changed = _configs(source, target, work, others, notes)
@@ -79,7 +75,7 @@ def _index(source: Source, work: Path) -> None:
         if not (source.patch is None and key.endswith(POSITION_IDS))
     }
     held = [one for file in sorted(set(index["weight_map"].values())) for one in in_safetensors(work / file).values()]
-    total = sum(math.prod(one.shape) * BYTES[one.dtype] for one in held)
+    total = sum(one.size for one in held)
     if isinstance(index.get("metadata"), Mapping) and "total_size" in index["metadata"]:
         index["metadata"] = {**index["metadata"], "total_size": total}
     write(work / INDEX, json.dumps(index, indent=2) + "\n")

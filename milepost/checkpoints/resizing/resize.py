@@ -6,21 +6,20 @@
 
 The table is resampled by `milepost.resize_table`; every other weight is copied. config.json says the new size, and so does the image processor where it said
 the old one. A longer text table is stretched: neighbours are nearer to each other than the model has seen, so measure, and tune. The source is only read.
-The folder is written beside OUT (.OUT.*.tmp), proved there (`resize_proof`), and renamed; where a check fails it is kept, and `ok` is False.
+The folder is written beside OUT (.OUT.unfinished), proved there (`resize_proof`), and renamed; where a check fails it is kept, and `ok` is False.
 What was done is in OUT/milepost.json, and with the table's picture in OUT/milepost.
 """
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from milepost.checkpoints.files.folder import beside, check_out, put
-from milepost.checkpoints.files.source import TOLD
-from milepost.checkpoints.files.tensors import values
+from milepost.checkpoints.files.folder import check_out, new_folder
+from milepost.checkpoints.files.source import SIDECAR
+from milepost.checkpoints.files.tensors import torch_dtypes, values
 from milepost.checkpoints.resizing.alike import alike
 from milepost.checkpoints.resizing.folder import write_folder
 from milepost.checkpoints.resizing.proof import prove
@@ -98,19 +97,13 @@ def resize(
     smooth = own if antialias is None else antialias
     target = (length,) if length is not None else tuple(grid or ())
     _check(source, target)
-    folder = check_out(source.folder, out)
-    import torch
-
+    folder = check_out(out, source.folder)
     from milepost.report.resized import save
 
-    stored = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}[
-        source.held.dtype
-    ]
-    old = values(source.held).to(stored)
+    old = values(source.held).to(torch_dtypes()[source.held.dtype])
     table = resize_table(old, source=source.sides, target=target, prefix=source.prefix, mode=mode, antialias=smooth)
-    work = beside(folder)
-    work.mkdir(parents=True)
-    try:
+    with new_folder(folder) as draft:
+        work = draft.files
         changed, left_out, notes = write_folder(source, table, target, work, tell)
         tell("loading it with transformers")
         checks = prove(source, work, table, target, plain=mode == "bicubic" and smooth == own)
@@ -122,11 +115,8 @@ def resize(
             str(model), str(folder), *about, looks, tuple(check.row() for check in checks), left_out, notes, asked
         )
         told = done.to_json()
-        write_json(work / TOLD, {"resized": {key: value for key, value in told.items() if key != "alike"}})
+        write_json(work / SIDECAR, {"resized": {key: value for key, value in told.items() if key != "alike"}})
         save(told, work / "milepost")
-        put(work, folder)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     return done
 
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from milepost.checkpoints.files.tensors import Held, ending, in_folder
-from milepost.checkpoints.layout_conversion.convert_layout import parts_of
+from milepost.checkpoints.files.config import check_not_quantised
+from milepost.checkpoints.files.source import from_hub
+from milepost.checkpoints.files.tensors import StoredTensor, ending, in_folder
 from milepost.rope.config.files import load
 from milepost.rope.config.keys import ConfigError, short
 from milepost.rope.engines.written import Refused
@@ -41,7 +42,7 @@ class Source:
     folder: Path
     config: Mapping[str, Any]
     family: str
-    held: Held
+    held: StoredTensor
     prefix: int
     sides: tuple[int, ...]
     patch: tuple[int, int] | None
@@ -51,10 +52,7 @@ def open_table(model: str | Path, *, text: bool) -> Source:
     """The table of a folder; ``text`` says that it is one of positions in a text."""
     folder = _folder(str(model))
     config = load(folder / "config.json")
-    if any(part.get("quantization_config") or part.get("compression_config") for part in parts_of(config)):
-        raise ConfigError(
-            "the model is quantised (quantization_config): resize the unquantised one, and quantise the result"
-        )
+    check_not_quantised(config, "resize the unquantised one, and quantise the result")
     family = str(config.get("model_type"))
     known = ", ".join(TEXTS if text else IMAGES)
     if family not in (TEXTS if text else IMAGES):
@@ -89,12 +87,10 @@ def _folder(model: str) -> Path:
         raise ConfigError(
             f"{path} has no config.json beside its weights: a checkpoint to resize is a folder with config.json and *.safetensors"
         )
-    from milepost.checkpoints.files.source import from_hub
-
     return from_hub(model)
 
 
-def _image(config: Mapping[str, Any], family: str, held: Held) -> tuple[int, tuple[int, ...], tuple[int, int]]:
+def _image(config: Mapping[str, Any], family: str, held: StoredTensor) -> tuple[int, tuple[int, ...], tuple[int, int]]:
     """Rows before the cells, the grid, and the size of a cell."""
     image, patch = (_pair(config, key) for key in ("image_size", "patch_size"))
     sides = (image[0] // patch[0], image[1] // patch[1])
@@ -116,7 +112,7 @@ def _pair(config: Mapping[str, Any], key: str) -> tuple[int, int]:
     return pair[0], pair[1]
 
 
-def _text(config: Mapping[str, Any], family: str, held: Held) -> tuple[int, tuple[int, ...], None]:
+def _text(config: Mapping[str, Any], family: str, held: StoredTensor) -> tuple[int, tuple[int, ...], None]:
     """Rows before position 0, and the length."""
     kind = config.get("position_embedding_type", "absolute")
     if kind != "absolute":

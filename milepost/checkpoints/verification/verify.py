@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from milepost.checkpoints.model.gguf import as_in_the_file
-from milepost.checkpoints.model.hf_load import DTYPES, check_device, load_checkpoint, load_gguf
+from milepost.checkpoints.model.hf_load import DTYPES, check_device, load_checkpoint
 from milepost.checkpoints.model.probe import DOUBT, Case, Check, guarded
 from milepost.checkpoints.model.quiet import quiet
 from milepost.checkpoints.verification.bias import biases
@@ -119,7 +119,7 @@ def verify(
         name, path = str(model), Path(model).expanduser()
         if is_lab(path):
             return _lab(path, name, device, dtype, tell)
-        live, held = (load_gguf if path.suffix == ".gguf" else load_checkpoint)(model, device, dtype)
+        live, held = load_checkpoint(model, device, dtype)
         if path.suffix == ".gguf":
             found.append(as_in_the_file(path, held))
     if config is not None:

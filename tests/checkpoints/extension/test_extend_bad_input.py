@@ -19,7 +19,7 @@ from tiny_models import build, transformers
 from typer.testing import CliRunner
 
 from milepost.checkpoints import extend
-from milepost.checkpoints.files.source import open_source
+from milepost.checkpoints.extension.source import open_source
 from milepost.cli import app
 from milepost.rope import ConfigError
 from milepost.rope.engines.written import Refused
@@ -89,7 +89,7 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "config a list": (lambda f: (f / "config.json").write_text("[]"), "must hold a JSON object"),
     "rope type unknown": (lambda f: change(f, rope_parameters={"rope_type": "spiral", "rope_theta": 1e4}), "spiral"),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), "has no weights (model.safetensors"),
-    "weights cut": (cut, "is cut short: its header speaks of"),
+    "weights cut": (cut, "is not a whole safetensors file"),
     "a shard missing": (index, "names 1 files that are not there"),
     "pickle": (lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"), "pytorch_model.bin"),
     "GPTQ": (
@@ -314,5 +314,5 @@ def test_a_run_that_is_killed_leaves_no_half_of_a_folder(model, tmp_path):
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert files(model) == before and not (tmp_path / "out").exists()
-    assert all(p.name.startswith(".out.") and p.name.endswith(".tmp") for p in tmp_path.iterdir() if p != model)
+    assert all(p.name == ".out.unfinished" for p in tmp_path.iterdir() if p != model)
     assert extend(model, target_length=TARGET, method="yarn", out=tmp_path / "out").ok

@@ -23,6 +23,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from milepost.checkpoints import Conversion, ProofError, convert_layout
+from milepost.checkpoints.files import folder as folder_code
 from milepost.checkpoints.layout_conversion import heads, proof
 from milepost.rope import ConfigError
 from milepost.rope.config.families import FAMILIES
@@ -312,10 +313,10 @@ def test_a_wrongly_paired_model_gives_other_logits(made):
 
 
 def test_rows_of_grouped_and_partial_heads_by_hand():
-    order = heads.Turn("qkv", head_dim=6, rotary=4).order("interleaved").tolist()
+    order = heads.HeadRows("qkv", head_dim=6, rotary=4).order("interleaved").tolist()
     assert order == [0, 2, 1, 3, 4, 5, 6, 8, 7, 9, 10, 11, 12, 13, 14, 15, 16, 17]
-    assert heads.Turn("k", head_dim=8, rotary=8).order("half").tolist() == [0, 2, 4, 6, 1, 3, 5, 7]
-    assert heads.Turn("k", head_dim=8, rotary=8).order("interleaved").tolist() == [0, 4, 1, 5, 2, 6, 3, 7]
+    assert heads.HeadRows("k", head_dim=8, rotary=8).order("half").tolist() == [0, 2, 4, 6, 1, 3, 5, 7]
+    assert heads.HeadRows("k", head_dim=8, rotary=8).order("interleaved").tolist() == [0, 4, 1, 5, 2, 6, 3, 7]
 
 
 def test_layers_without_rotation_are_left_alone(made):
@@ -542,18 +543,18 @@ def test_a_wrong_permutation_is_caught(source, monkeypatch, name, case):
     ],
 )
 def test_one_tensor_left_out_is_caught(source, monkeypatch, case, left):
-    right = code.plan
+    right = code.find_head_rows
     monkeypatch.setattr(
-        code, "plan", lambda *given: {name: turn for name, turn in right(*given).items() if not name.endswith(left)}
+        code, "find_head_rows", lambda *given: {name: turn for name, turn in right(*given).items() if not name.endswith(left)}
     )
     folder = source(case)
     refused(folder, "logits differ by", ProofError, OTHER[own(folder)])
 
 
 def test_turning_the_whole_head_of_a_partial_model_is_caught(source, monkeypatch):
-    right = code.plan
+    right = code.find_head_rows
     monkeypatch.setattr(
-        code, "plan", lambda *given: {n: heads.Turn(t.heads, t.head_dim, t.head_dim) for n, t in right(*given).items()}
+        code, "find_head_rows", lambda *given: {n: heads.HeadRows(t.heads, t.head_dim, t.head_dim) for n, t in right(*given).items()}
     )
     refused(source("gpt_neox"), "logits differ by", ProofError)
 
@@ -640,10 +641,10 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "already so": (lambda d: edit(d, rope_interleave=True), "interleaved pairs already"),
     "no config": (lambda d: (d / "config.json").unlink(), "no config.json"),
     "config is no JSON": (lambda d: (d / "config.json").write_text("{"), "not whole JSON"),
-    "no weights": (lambda d: (d / code.ONE).unlink(), "neither model.safetensors nor"),
+    "no weights": (lambda d: (d / code.ONE).unlink(), "has no weights .model.safetensors"),
     "pickled weights": (
         lambda d: (d / code.ONE).rename(d / "pytorch_model.bin"),
-        "pytorch_model.bin.*can't be converted",
+        "pytorch_model.bin.*a pickle, which .*save them as safetensors",
     ),
     "weights cut short": (
         lambda d: (d / code.ONE).write_bytes((d / code.ONE).read_bytes()[:-1]),
@@ -696,7 +697,7 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda d: change(d, lambda t: {n: x for n, x in t.items() if "lm_head" not in n}),
         "lm_head.weight.*whole model",
     ),
-    "another architecture": (lambda d: edit(d, architectures=["NoSuchModel"]), "NoSuchModel.*no such model"),
+    "another architecture": (lambda d: edit(d, architectures=["NoSuchModel"]), "transformers has no model of type 'llama' and class 'NoSuchModel'"),
 }
 
 
@@ -710,7 +711,7 @@ def test_bad_input_leaves_nothing_behind(source, name):
 SHARDS: dict[str, tuple[Callable[[Path, dict[str, Any]], Any], str]] = {
     "a file is missing": (
         lambda d, index: (d / "model-00002-of-00002.safetensors").unlink(),
-        "model-00002-of-00002.safetensors is missing: .* tensors there",
+        "names 1 files that are not there, the first is 'model-00002-of-00002",
     ),
     "a tensor elsewhere": (
         lambda d, index: index["weight_map"].update({"lm_head.weight": "model-00001-of-00002.safetensors"}),
@@ -768,16 +769,16 @@ def test_stopped_while_writing(tmp_path, monkeypatch, error):
     """In the third file of several, in the middle of a tensor."""
     folder = tmp_path / "home" / "source"
     make(CASES["qwen3, norms"]).save_pretrained(folder, max_shard_size="20KB")
-    right, calls = heads.Turn.order, []
+    right, calls = heads.HeadRows.order, []
 
     def stop(self: Any, to: Any) -> Tensor:
         calls.append(to)
         if len(calls) == 3:
-            assert any(path.suffix == ".tmp" for path in folder.parent.iterdir())
+            assert any(path.name.endswith(".unfinished") for path in folder.parent.iterdir())
             raise error("stopped")
         return right(self, to)
 
-    monkeypatch.setattr(heads.Turn, "order", stop)
+    monkeypatch.setattr(heads.HeadRows, "order", stop)
     refused(folder, "stopped", error)
     assert len(calls) == 3
 
@@ -786,5 +787,5 @@ def test_stopped_at_the_last_moment(source, monkeypatch):
     def stop(*given: Any) -> None:
         raise OSError("stopped")
 
-    monkeypatch.setattr(code.os, "replace", stop)
+    monkeypatch.setattr(folder_code.os, "replace", stop)
     refused(folder := source(), "stopped", OSError, out=(folder.parent / "out"))

@@ -230,9 +230,11 @@ def test_a_migration_that_is_killed_goes_on_and_ends_with_the_same_bits(place, t
     ran = subprocess.run(words, capture_output=True, check=False, timeout=120)
     assert ran.returncode == -signal.SIGKILL, ran.stderr
     assert (
-        not (tmp_path / "killed").exists() and (tmp_path / ".killed.tune").is_dir() and files(place / "gpt2") == before
+        not (tmp_path / "killed").exists()
+        and (tmp_path / ".killed.unfinished").is_dir()
+        and files(place / "gpt2") == before
     )
-    with pytest.raises(ConfigError, match="holds a migration that did not end"):
+    with pytest.raises(ConfigError, match="holds a training that did not end"):
         migrate(place / "gpt2", out=tmp_path / "killed", text=place / "short.npy", **how)
     for other in ({"to": "rope"}, {"anneal": False}, {"rate": 1e-4}):
         with pytest.raises(ConfigError, match="is of another tune"):

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from milepost.checkpoints import extend
 from milepost.checkpoints.extension.losses import Measured
 from milepost.checkpoints.extension.plan import plan
-from milepost.checkpoints.files.source import open_source
+from milepost.checkpoints.extension.source import open_source
 from milepost.checkpoints.model.tune import Tuning, has_peft
 from milepost.cli import app
 from milepost.rope import ConfigError
@@ -75,14 +75,14 @@ def test_a_tune_that_is_killed_goes_on_and_ends_with_the_same_bits(model, book, 
     before = files(model)
     torch_threads = torch.get_num_threads()
     killed(model, book, tmp_path / "killed", "tuning: step 5")
-    assert not (tmp_path / "killed").exists() and (tmp_path / ".killed.tune").is_dir() and files(model) == before
-    state = tmp_path / ".killed.tune" / "state"
+    assert not (tmp_path / "killed").exists() and (tmp_path / ".killed.unfinished").is_dir() and files(model) == before
+    state = tmp_path / ".killed.unfinished" / "state"
     assert sorted(p.name for p in state.iterdir()) == ["checkpoint-3", "checkpoint-4"]
     shutil.copytree(state / "checkpoint-3", state / "checkpoint-5")  # as if it was killed while it saved the next
     (state / "checkpoint-5" / "whole").unlink()
     (state / "checkpoint-5" / "model.safetensors").write_bytes(b"half")
 
-    with pytest.raises(ConfigError, match="holds a tune that did not end: go on with it"):
+    with pytest.raises(ConfigError, match="holds a training that did not end: resume it"):
         extend(model, out=tmp_path / "killed", text=book, **HOW)
     for other, words in (
         ({"rate": 1e-3}, "its tuning is"),
@@ -194,7 +194,7 @@ def test_the_command_tells_loss_and_time_left(model, book, tmp_path):
     assert (
         "tuning: step 2 of 2, loss " in ran.stderr
         and "s left" in ran.stderr
-        and "there is no tune to go on with" in ran.stderr
+        and "there is no training to resume" in ran.stderr
     )
     assert json.loads(ran.stdout)["tuned"]["rate"] == 0.001
 

@@ -328,7 +328,7 @@ SPOILT = {
     "cut short": (
         lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:-100]),
         2,
-        "cut short",
+        "not a whole safetensors file",
     ),
     "no config": (lambda f: (f / "config.json").unlink(), 2, "has no config.json"),
     "not finite": (lambda f: change_tensors(f, lambda t: t | {TABLE: t[TABLE] * float("nan")}), 2, "not finite"),

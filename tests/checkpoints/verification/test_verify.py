@@ -259,7 +259,7 @@ BAD = {
     "config a list": (lambda f: (f / "config.json").write_text("[]"), "must hold a JSON object"),
     "rope type unknown": (lambda f: change(f, rope_parameters={"rope_type": "spiral", "rope_theta": 1e4}), "spiral"),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), "has no weights (model.safetensors"),
-    "weights cut": (cut, "is cut short: its header speaks of"),
+    "weights cut": (cut, "is not a whole safetensors file"),
     "header too long": (header, "is not a whole safetensors file"),
     "pickle": (pickled, "pytorch_model.bin"),
     "a layer missing": (fewer, "is it the whole model?"),

@@ -107,8 +107,7 @@ def _one(source: Path, to: str, book: Path, out: Path, plan: Plan) -> Told:
     """One migration: what was written about it."""
     file = out / "milepost" / "migration.json"
     if not file.exists():
-        going_on = (out.parent / f".{out.name}.tune").exists()
-        migrate(source, to=to, text=book, steps=steps(plan), rate=RATE, batch=BATCH, out=out, resume=going_on)
+        migrate(source, to=to, text=book, steps=steps(plan), rate=RATE, batch=BATCH, out=out, resume=True)
     told: Told = json.loads(file.read_text(encoding="utf-8"))
     if not told["ok"]:
         raise NotMeasured(f"{out.name} did not pass its own checks")
