@@ -19,9 +19,9 @@ from typing import Any
 from milepost.checkpoints.extension.asked import asked, chosen
 from milepost.checkpoints.extension.losses import Measured
 from milepost.checkpoints.extension.plan import Plan, lengths, plan
+from milepost.checkpoints.extension.source import open_source
 from milepost.checkpoints.files.copy import write_files, write_sidecar, write_weights
 from milepost.checkpoints.files.folder import check_out, check_room, new_folder
-from milepost.checkpoints.extension.source import open_source
 from milepost.checkpoints.files.source import SourceFiles
 from milepost.checkpoints.model.hf_load import DTYPES, check_device
 from milepost.checkpoints.model.tune import Tuning, has_peft, processes

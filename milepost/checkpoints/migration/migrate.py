@@ -207,9 +207,14 @@ def _about(
 ) -> dict[str, Any]:
     """What was asked of which files: a migration goes on only where this is the same."""
     return {
-        "source": {"name": origin.files.name, "config_sha256": origin.files.digest, "weights": origin.files.sizes}, "to": to, "old": origin.length, "length": length,
-        "anneal": anneal, "text": measured.text.describe(), "tuning": None if tuning is None else {**tuning.to_json(), "processes": processes},
-    }  # fmt: skip
+        "source": {"name": origin.files.name, "config_sha256": origin.files.digest, "weights": origin.files.sizes},
+        "to": to,
+        "old": origin.length,
+        "length": length,
+        "anneal": anneal,
+        "text": measured.text.describe(),
+        "tuning": None if tuning is None else {**tuning.to_json(), "processes": processes},
+    }
 
 
 def _finish(done: Migration, work: Path) -> None:

@@ -30,7 +30,10 @@ from milepost.rope.config.keys import ConfigError
 TO = ("rope", "alibi", "nope", "longer-table")
 TABLES = ("gpt2", "opt")
 LLAMAS = ("llama", "mistral", "qwen2", "smollm3")
-CAN = f"{' and '.join(TABLES)} models and the lab's learned and sinusoidal ones can be moved to rope, alibi, nope or a longer table; {', '.join(LLAMAS)} to nope"
+CAN = (
+    f"{' and '.join(TABLES)} models and the lab's learned and sinusoidal ones can be moved to rope, alibi, nope or a "
+    f"longer table; {', '.join(LLAMAS)} to nope"
+)
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 from milepost.checkpoints import Extension, extend
 from milepost.checkpoints.extension.config import check_transformers, write_config
 from milepost.checkpoints.extension.plan import Plan, plan
-from milepost.checkpoints.files.copy import write_files, write_sidecar, write_weights
 from milepost.checkpoints.extension.source import open_source
+from milepost.checkpoints.files.copy import write_files, write_sidecar, write_weights
 from milepost.cli import app
 from milepost.rope import ConfigError, RopeSpec, as_read_by
 from milepost.rope.engines.parity import differences

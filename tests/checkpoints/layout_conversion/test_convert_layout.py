@@ -289,7 +289,7 @@ def test_logits_are_equal_by_another_rotation(made, case, monkeypatch):
         if where == out:
             name = "apply_rotary_pos_emb"
 
-            def both(q, k, cos, sin, unsqueeze_dim=1):
+            def both(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1) -> tuple[Tensor, ...]:
                 return tuple(turned_by_hand(t, cos, sin, done.target) for t in (q, k))
 
             monkeypatch.setattr(sys.modules[type(model).__module__], name, both)
@@ -545,7 +545,9 @@ def test_a_wrong_permutation_is_caught(source, monkeypatch, name, case):
 def test_one_tensor_left_out_is_caught(source, monkeypatch, case, left):
     right = code.find_head_rows
     monkeypatch.setattr(
-        code, "find_head_rows", lambda *given: {name: turn for name, turn in right(*given).items() if not name.endswith(left)}
+        code,
+        "find_head_rows",
+        lambda *given: {name: turn for name, turn in right(*given).items() if not name.endswith(left)},
     )
     folder = source(case)
     refused(folder, "logits differ by", ProofError, OTHER[own(folder)])
@@ -554,7 +556,9 @@ def test_one_tensor_left_out_is_caught(source, monkeypatch, case, left):
 def test_turning_the_whole_head_of_a_partial_model_is_caught(source, monkeypatch):
     right = code.find_head_rows
     monkeypatch.setattr(
-        code, "find_head_rows", lambda *given: {n: heads.HeadRows(t.heads, t.head_dim, t.head_dim) for n, t in right(*given).items()}
+        code,
+        "find_head_rows",
+        lambda *given: {n: heads.HeadRows(t.heads, t.head_dim, t.head_dim) for n, t in right(*given).items()},
     )
     refused(source("gpt_neox"), "logits differ by", ProofError)
 
@@ -697,7 +701,10 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda d: change(d, lambda t: {n: x for n, x in t.items() if "lm_head" not in n}),
         "lm_head.weight.*whole model",
     ),
-    "another architecture": (lambda d: edit(d, architectures=["NoSuchModel"]), "transformers has no model of type 'llama' and class 'NoSuchModel'"),
+    "another architecture": (
+        lambda d: edit(d, architectures=["NoSuchModel"]),
+        "transformers has no model of type 'llama' and class 'NoSuchModel'",
+    ),
 }
 
 
