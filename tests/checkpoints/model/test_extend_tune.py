@@ -89,7 +89,7 @@ def test_a_tune_that_is_killed_goes_on_and_ends_with_the_same_bits(model, book, 
         ({"tune": STEPS + 1}, "its tuning is"),
         ({"target_length": 2 * L + 2}, "its factor is"),
     ):
-        with pytest.raises(ConfigError, match=f"is of another tune: {words}"):
+        with pytest.raises(ConfigError, match=f"is of another training: {words}"):
             extend(model, out=tmp_path / "killed", text=book, resume=True, **{**HOW, **other})
 
     said: list[str] = []
