@@ -14,7 +14,7 @@ _HOME = {
     "Diagnosis": "diagnosis.diagnose",
     "Extension": "extension.extend",
     "Inspection": "inspection.inspect",
-    "Loaded": "model.load",
+    "Loaded": "model.loaded",
     "Migration": "migration.migrate",
     "ProofError": "layout_conversion.proof",
     "Recommendation": "recommendation.recommend",
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from milepost.checkpoints.migration.migrate import Migration as Migration
     from milepost.checkpoints.migration.migrate import migrate as migrate
     from milepost.checkpoints.model.engine_attention import use_engine as use_engine
-    from milepost.checkpoints.model.load import Loaded as Loaded
     from milepost.checkpoints.model.load import load as load
+    from milepost.checkpoints.model.loaded import Loaded as Loaded
     from milepost.checkpoints.model.text import read_text as read_text
     from milepost.checkpoints.recommendation.recommend import Recommendation as Recommendation
     from milepost.checkpoints.recommendation.recommend import recommend as recommend

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from milepost.checkpoints.inspection.inspect import inspect
-from milepost.checkpoints.inspection.weights import Told
-from milepost.checkpoints.model.load import Loaded
+from milepost.checkpoints.inspection.weights import WeightFindings
+from milepost.checkpoints.model.loaded import Loaded
 from milepost.measure.losses import TOLERATED_RISE
 from milepost.measure.onset import Onset
 from milepost.rope.analysis import analyse
@@ -40,7 +40,7 @@ class Cause:
 
 
 def cause(
-    subject: Loaded, told: Told | None, failing: Onset, shifted: Sequence[Row], attention: Sequence[Row]
+    subject: Loaded, told: WeightFindings | None, failing: Onset, shifted: Sequence[Row], attention: Sequence[Row]
 ) -> Cause:
     """The likely cause of a failure; ``told`` is what the tensors say."""
     rows = _untrained(told, failing)
@@ -74,15 +74,15 @@ def cause(
     )
 
 
-def tensors(subject: Loaded) -> Told | None:
+def tensors(subject: Loaded) -> WeightFindings | None:
     """What the tensors that hold positions say; None where there are none to read."""
     learned = bool(subject.inspection.tables) or any("t5" in layer.scheme for layer in subject.inspection.layers)
     if not learned or subject.form == "hub":
         return None
-    return inspect(subject.name, weights=True).told
+    return inspect(subject.name, weights=True).weights
 
 
-def really_trained(told: Told | None) -> int | None:
+def really_trained(told: WeightFindings | None) -> int | None:
     """How many rows of a learned table were trained, where that is fewer than it has."""
     return min(
         (table.trained for table in ([] if told is None else told.tables) if SOME <= table.trained < table.usable),
@@ -90,7 +90,7 @@ def really_trained(told: Told | None) -> int | None:
     )
 
 
-def _untrained(told: Told | None, failing: Onset) -> Cause | None:
+def _untrained(told: WeightFindings | None, failing: Onset) -> Cause | None:
     size = failing.end - failing.start
     for table in () if told is None else told.tables:
         if table.trained < table.usable and abs(table.trained - failing.start) <= size:

@@ -19,7 +19,8 @@ from milepost.checkpoints.diagnosis import measure
 from milepost.checkpoints.diagnosis.cause import Cause, cause, really_trained, tensors
 from milepost.checkpoints.diagnosis.plan import LOOKED_AT, QUERIES, SAID, Plan, Reader, Tell, make
 from milepost.checkpoints.diagnosis.verdict import verdict
-from milepost.checkpoints.model.load import Loaded, load
+from milepost.checkpoints.model.load import load
+from milepost.checkpoints.model.loaded import Loaded
 from milepost.checkpoints.model.text import Text, read_text
 from milepost.measure.intervals import DRAWS
 from milepost.measure.losses import TOLERATED_RISE

@@ -13,7 +13,7 @@ import torch
 
 from milepost.checkpoints.diagnosis.needle import needles
 from milepost.checkpoints.diagnosis.plan import LOOKED_AT, QUERIES, SAID, Plan, Reader
-from milepost.checkpoints.model.load import Loaded
+from milepost.checkpoints.model.loaded import Loaded
 from milepost.checkpoints.model.probe import WHOLE, cast
 from milepost.checkpoints.model.text import Text
 from milepost.measure import drift as drifting

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from milepost.checkpoints.model.load import Loaded
+from milepost.checkpoints.model.loaded import Loaded
 from milepost.checkpoints.model.text import Text
 from milepost.measure.retrieval import LEAST_HAYSTACK, Question, room
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from milepost.checkpoints.model.load import Loaded, Look
+from milepost.checkpoints.model.loaded import Loaded, Look
 from milepost.measure.losses import buckets
 from milepost.measure.retrieval import DEPTHS
 from milepost.measure.shifted import choose_firsts

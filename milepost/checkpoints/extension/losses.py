@@ -16,7 +16,8 @@ import numpy as np
 
 from milepost.checkpoints.extension.plan import Plan
 from milepost.checkpoints.files.source import SourceFiles
-from milepost.checkpoints.model.load import Loaded, load
+from milepost.checkpoints.model.load import load
+from milepost.checkpoints.model.loaded import Loaded
 from milepost.checkpoints.model.text import read_text
 from milepost.checkpoints.model.tune import Tuning, windows_for
 from milepost.measure.intervals import Mean, difference, mean

@@ -31,12 +31,13 @@ FIXED = ("gptj", "codegen", "recurrent_gemma")
 def open_source(model: str | Path, target: int) -> SourceFiles:
     """The checkpoint of a folder or a name on the Hub, if it can be extended to ``target`` tokens."""
     folder = _folder(str(model))
-    config = load(folder / "config.json")
-    check_not_quantised(config, "extend the unquantised one, verify it, and quantise the result")
     check_installed("extending a checkpoint")
-    model_class(config)
     check_tensors(folder)
-    _check_turns(inspect(folder, target_length=target), target, config)
+    inspection = inspect(folder, target_length=target)
+    config = inspection.config
+    check_not_quantised(config, "extend the unquantised one, verify it, and quantise the result")
+    model_class(config)
+    _check_turns(inspection, target, config)
     source = read_source(model, folder, config)
     sidecar, notes = _sidecar(folder, source.digest)
     return replace(source, sidecar=sidecar, notes=notes)

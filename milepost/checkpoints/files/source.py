@@ -48,6 +48,11 @@ def read_source(name: str | Path, folder: Path, config: Mapping[str, Any]) -> So
     return SourceFiles(str(name), folder, config, digest, *files_of(folder))
 
 
+def is_lab(path: Path) -> bool:
+    """Whether a folder, or its model.json, is a lab model's."""
+    return path.name == "model.json" or ((path / "model.json").is_file() and not (path / "config.json").is_file())
+
+
 def from_hub(name: str) -> Path:
     """The local folder of a checkpoint on the Hub, fetched if it is not here."""
     find(name)  # a sentence, where there is no such name

@@ -36,7 +36,6 @@ NO_WEIGHTS = ("training_args", "optimizer", "scheduler", "rng_state", "scaler")
 PLAIN = ("F64", "F32", "F16", "BF16")
 """What is read as numbers. All else is packed, or of a quantiser's making."""
 GGUF_PLAIN = {0: "F32", 1: "F16", 28: "F64", 30: "BF16"}
-ALONE = "name config.json itself to read the config alone"
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def in_folder(folder: Path, *, complete: bool = False) -> tuple[dict[str, Stored
     """
     index, single = folder / INDEX, folder / ONE
     if index.is_file() and single.is_file():
-        raise ConfigError(f"{folder} has {ONE} and {INDEX}: which of them holds the model? keep one; {ALONE}")
+        raise ConfigError(f"{folder} has {ONE} and {INDEX}: which of them holds the model? keep one")
     if index.is_file():
         return _sharded(folder, index, complete), ""
     others = [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
@@ -103,15 +102,13 @@ def _sharded(folder: Path, index: Path, complete: bool) -> dict[str, StoredTenso
     names = sorted(set(listed.values()))
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
-        raise ConfigError(
-            f"{index} names {len(missing)} files that are not there, the first is {short(missing[0])}; {ALONE}"
-        )
+        raise ConfigError(f"{index} names {len(missing)} files that are not there, the first is {short(missing[0])}")
     stored = {key: tensor for name in names for key, tensor in in_safetensors(folder / name).items()}
     places = {name: tensor.file.name for name, tensor in stored.items()}
     wrong = [name for name in ({**listed, **places} if complete else listed) if places.get(name) != listed.get(name)]
     if wrong:
         raise ConfigError(
-            f"{index} and its files don't agree about {len(wrong)} tensors, the first is {short(wrong[0])}; {ALONE}"
+            f"{index} and its files don't agree about {len(wrong)} tensors, the first is {short(wrong[0])}"
         )
     return stored
 
@@ -125,7 +122,7 @@ def in_safetensors(file: Path) -> dict[str, StoredTensor]:
         with file.open("rb") as opened:
             if opened.read(8) == b"version ":
                 raise ConfigError(
-                    f"{file} is a Git LFS pointer, not the weights themselves: fetch them with `git lfs pull`; {ALONE}"
+                    f"{file} is a Git LFS pointer, not the weights themselves: fetch them with `git lfs pull`"
                 )
         with safe_open(file, "np") as held:
             slices = {name: held.get_slice(name) for name in held.offset_keys()}
@@ -134,7 +131,7 @@ def in_safetensors(file: Path) -> dict[str, StoredTensor]:
         raise ConfigError(f"can't read {file}: {error.strerror or error}") from None
     except SafetensorError as error:
         reason = str(error).removeprefix("Error while deserializing header: ")
-        raise ConfigError(f"{file} is not a whole safetensors file ({size} bytes): {reason}; {ALONE}") from None
+        raise ConfigError(f"{file} is not a whole safetensors file ({size} bytes): {reason}") from None
     start = size - sum(tensor.size for tensor in stored)  # the numbers lie together, up to the file's end
     found = {}
     for tensor in stored:

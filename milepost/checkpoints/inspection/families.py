@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from milepost.checkpoints.files.tensors import StoredTensor, ending
-from milepost.checkpoints.inspection.parts import CONTENT, EMBEDDING, LOGITS, Layer, Length, Positions, Table
+from milepost.checkpoints.inspection.parts import CONTENT, EMBEDDING, LOGITS, InspectedLayer, Length, Positions, Table
 from milepost.rope.config.keys import ConfigError, Found, Keys, short
 
 Reader = Callable[[Keys, Mapping[str, StoredTensor]], Positions]
@@ -42,8 +42,8 @@ def _layers(keys: Keys, default: int = 12) -> int:
     return _count(keys, LAYERS, default, MOST_LAYERS).value
 
 
-def _plain(count: int, stack: str = "") -> tuple[Layer, ...]:
-    return tuple(Layer(n, "none", stack) for n in range(count))
+def _plain(count: int, stack: str = "") -> tuple[InspectedLayer, ...]:
+    return tuple(InspectedLayer(n, "none", stack) for n in range(count))
 
 
 # -- tables that are added to the embedding ----------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ def _learned(
 
 def _other_bert(keys: Keys, kind: Found[str]) -> Positions:
     note = f"{kind.key} = {kind.value!r}: relative positions of older BERT code, which are not read here"
-    return Positions((CONTENT,), tuple(Layer(n, kind.value) for n in range(_layers(keys))), notes=(note,))
+    return Positions((CONTENT,), tuple(InspectedLayer(n, kind.value) for n in range(_layers(keys))), notes=(note,))
 
 
 def _width(keys: Keys) -> int | None:
@@ -147,7 +147,9 @@ def _gpt_neo(keys: Keys, tensors: Mapping[str, StoredTensor]) -> Positions:
     if len(kinds) != count:
         raise ConfigError(f"attention_types lists {len(kinds)} layers, and there are {count}")
     layers = (
-        Layer(n, "none", kind="sliding_attention", window=window) if kind == "local" else Layer(n, "none")
+        InspectedLayer(n, "none", kind="sliding_attention", window=window)
+        if kind == "local"
+        else InspectedLayer(n, "none")
         for n, kind in enumerate(kinds)
     )
     return replace(found, layers=tuple(layers))
@@ -188,7 +190,7 @@ def mpt_slopes(heads: int, most: float = 8.0) -> tuple[float, ...]:
 
 def _alibi(count: int, slopes: tuple[float, ...], *notes: str, served: Length = UNSAID) -> Positions:
     trained = replace(served, source=served.source + " (ALiBi itself ends nowhere)") if served.tokens else served
-    layers = tuple(Layer(n, "alibi", slopes=slopes) for n in range(count))
+    layers = tuple(InspectedLayer(n, "alibi", slopes=slopes) for n in range(count))
     return Positions((LOGITS,), layers, (), trained, replace(trained, source=NO_SCALING), served, notes)
 
 
@@ -235,14 +237,14 @@ def _t5(keys: Keys, tensors: Mapping[str, StoredTensor], *, layers: int = 6, enc
     first = _count(keys, ("num_layers", "num_hidden_layers"), layers, MOST_LAYERS).value
     second = keys.whole("num_decoder_layers", most=MOST_LAYERS)
     found = [
-        Layer(n, "t5", "encoder", buckets=buckets.value, max_distance=distance.value, both_sides=True)
+        InspectedLayer(n, "t5", "encoder", buckets=buckets.value, max_distance=distance.value, both_sides=True)
         for n in range(first)
     ]
     whole = keys.flag("is_encoder_decoder")
     if not encoder_only and (whole is None or whole.value):
         count = first if second is None else second.value
         found += [
-            Layer(n, "t5", "decoder", buckets=buckets.value, max_distance=distance.value, both_sides=False)
+            InspectedLayer(n, "t5", "decoder", buckets=buckets.value, max_distance=distance.value, both_sides=False)
             for n in range(count)
         ]
     notes = []
@@ -303,7 +305,7 @@ def _deberta(keys: Keys, tensors: Mapping[str, StoredTensor]) -> Positions:
             if (listed := keys.items("pos_att_type")) is None
             else listed.value
         )
-        one = Layer(0, "deberta", buckets=some, max_distance=reach, both_sides=True, rows=2 * side)
+        one = InspectedLayer(0, "deberta", buckets=some, max_distance=reach, both_sides=True, rows=2 * side)
         layers, where = tuple(replace(one, layer=n) for n in range(len(layers))), (*where, CONTENT)
         sources["terms"] = f"pos_att_type: {', '.join(map(str, terms)) or 'none'}"
         if not terms:
@@ -370,7 +372,7 @@ def _swin(keys: Keys, tensors: Mapping[str, StoredTensor]) -> Positions:
         raise ConfigError(f"depths adds up to {sum(depths.value):g} layers: at most {MOST_LAYERS} are believed")
     sides = [image[0] // piece[0], image[1] // piece[1]]
     grid = sides[0], sides[1]
-    layers: list[Layer] = []
+    layers: list[InspectedLayer] = []
     notes = []
     for stage, depth in enumerate((2, 2, 6, 2) if depths is None else depths.value):
         small = min(sides) <= window.value
@@ -381,7 +383,7 @@ def _swin(keys: Keys, tensors: Mapping[str, StoredTensor]) -> Positions:
         for block in range(int(depth)):
             side, shift = (min(sides), 0) if small else (window.value, window.value // 2 if block % 2 else 0)
             layers.append(
-                Layer(
+                InspectedLayer(
                     len(layers),
                     "swin",
                     f"stage {stage}",

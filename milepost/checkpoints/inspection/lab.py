@@ -14,7 +14,16 @@ from typing import Any
 from milepost import scaling
 from milepost.checkpoints.files.tensors import StoredTensor, ending
 from milepost.checkpoints.inspection.families import NO_SCALING, published_slopes
-from milepost.checkpoints.inspection.parts import CONTENT, EMBEDDING, LOGITS, ROTATED, Layer, Length, Positions, Table
+from milepost.checkpoints.inspection.parts import (
+    CONTENT,
+    EMBEDDING,
+    LOGITS,
+    ROTATED,
+    InspectedLayer,
+    Length,
+    Positions,
+    Table,
+)
 from milepost.checkpoints.inspection.rope import FULL
 from milepost.checkpoints.inspection.rope import layer as rope_layer
 from milepost.encodings import NAMES, SPACE
@@ -107,14 +116,14 @@ def _table(call: Call, length: int, width: int, tensors: Mapping[str, StoredTens
     return Table(usable + offset, usable, offset, width, held[0].name if len(held) == 1 else None, source="encodings")
 
 
-def _layer(number: int, calls: list[Call], rope: LayerRope | None, heads: int, length: int) -> Layer:
+def _layer(number: int, calls: list[Call], rope: LayerRope | None, heads: int, length: int) -> InspectedLayer:
     """The terms of one layer in one row; what only embeds is no part of it."""
     inside = [
         call
         for call in calls
         if ":" in call.name or call.name not in NAMES | SPACE or set(page(call.name).points) - {"embed"}
     ]
-    made = rope_layer(number, FULL, rope, None, length) if rope is not None else Layer(number, "none")
+    made = rope_layer(number, FULL, rope, None, length) if rope is not None else InspectedLayer(number, "none")
     made = replace(made, scheme=" + ".join(call.name for call in inside) or "none")
     for call in inside:
         if call.name == "alibi":

@@ -10,7 +10,7 @@ EMBEDDING, ROTATED, LOGITS, CONTENT = "the embedding", "q and k", "logits, by po
 
 
 @dataclass(frozen=True)
-class Layer:
+class InspectedLayer:
     """One layer of attention. What its scheme has no use for is None.
 
     ``scheme`` is rope, alibi, t5, deberta or swin; "none" where the layer adds no position of its own. ``stack`` is encoder or decoder
@@ -72,7 +72,7 @@ class Positions:
     """
 
     where: tuple[str, ...]
-    layers: tuple[Layer, ...]
+    layers: tuple[InspectedLayer, ...]
     tables: tuple[Table, ...] = ()
     trained: Length = Length()
     scaled: Length = Length()

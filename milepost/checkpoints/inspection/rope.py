@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from milepost.checkpoints.inspection.parts import ROTATED, Layer, Length, Positions
+from milepost.checkpoints.inspection.parts import ROTATED, InspectedLayer, Length, Positions
 from milepost.rope import LayerRope, RopeSpec
 from milepost.rope.config.keys import Keys
 from milepost.rope.config.layer_kinds import DO_NOT
@@ -46,15 +46,15 @@ def _source(spec: RopeSpec, name: str) -> str:
     return next(filter(None, said), "")
 
 
-def layer(number: int, kind: str, rope: LayerRope | None, window: int | None, length: int | None) -> Layer:
+def layer(number: int, kind: str, rope: LayerRope | None, window: int | None, length: int | None) -> InspectedLayer:
     """One layer; its temperature is for a text of ``length`` tokens, where that matters."""
     if rope is None:
-        return Layer(
+        return InspectedLayer(
             number, "no attention" if kind in DO_NOT and kind != "no_rope" else "none", kind=kind, window=window
         )
     known = length is not None or rope.scaling is None or not rope.scaling.length_dependent
     scaling = "none" if rope.scaling is None else repr(rope.scaling)
-    made = Layer(
+    made = InspectedLayer(
         number,
         "rope",
         kind=kind,

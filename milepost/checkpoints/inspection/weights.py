@@ -18,7 +18,7 @@ ROUNDED = 2.0**-8
 
 
 @dataclass(frozen=True)
-class Told:
+class WeightFindings:
     """What was read: a table's rows, buckets out of line, saved frequencies that differ as (name, relative difference).
 
     ``notes`` are warnings; ``word`` is said where there was nothing to read.
@@ -39,7 +39,9 @@ class Told:
         }
 
 
-def told(found: Positions, tensors: Mapping[str, StoredTensor], spec: RopeSpec | None) -> tuple[Told, Positions]:
+def read_weights(
+    found: Positions, tensors: Mapping[str, StoredTensor], spec: RopeSpec | None
+) -> tuple[WeightFindings, Positions]:
     """What the tensors say; and the positions, with the trained length put right where a table shows another."""
     tables, found = _tables(found, tensors)
     parts = [tables, _buckets(found, tensors), _frequencies(tensors, spec)]
@@ -47,7 +49,7 @@ def told(found: Positions, tensors: Mapping[str, StoredTensor], spec: RopeSpec |
         name: tuple(one for part in parts for one in getattr(part, name))
         for name in ("tables", "buckets", "frequencies", "read", "notes")
     }
-    made = Told(**joined)  # type: ignore[arg-type]
+    made = WeightFindings(**joined)  # type: ignore[arg-type]
     if not made.read and not made.notes:
         made = replace(
             made, word="no tensor of this checkpoint holds positions: they are computed, from the config alone"
@@ -63,7 +65,7 @@ def _numbers(held: StoredTensor, notes: list[str]) -> Any:
     return None
 
 
-def _tables(found: Positions, tensors: Mapping[str, StoredTensor]) -> tuple[Told, Positions]:
+def _tables(found: Positions, tensors: Mapping[str, StoredTensor]) -> tuple[WeightFindings, Positions]:
     results: list[TrainedRows] = []
     read: list[str] = []
     notes: list[str] = []
@@ -81,10 +83,10 @@ def _tables(found: Positions, tensors: Mapping[str, StoredTensor]) -> tuple[Told
         if seen.trained < seen.usable:
             notes.append(seen.sentence)
             found = replace(found, trained=Length(seen.trained, f"the table itself: {table.tensor}"))
-    return Told(tuple(results), read=tuple(read), notes=tuple(notes)), found
+    return WeightFindings(tuple(results), read=tuple(read), notes=tuple(notes)), found
 
 
-def _buckets(found: Positions, tensors: Mapping[str, StoredTensor]) -> Told:
+def _buckets(found: Positions, tensors: Mapping[str, StoredTensor]) -> WeightFindings:
     results: list[Outlier] = []
     read: list[str] = []
     notes: list[str] = []
@@ -101,7 +103,7 @@ def _buckets(found: Positions, tensors: Mapping[str, StoredTensor]) -> Told:
         notes += [one.sentence for one in some]
         if word:
             notes.append(f"{held.name}: {word}")
-    return Told(buckets=tuple(results), read=tuple(read), notes=tuple(notes))
+    return WeightFindings(buckets=tuple(results), read=tuple(read), notes=tuple(notes))
 
 
 def _biases(found: Positions, tensors: Mapping[str, StoredTensor]) -> list[tuple[StoredTensor, str, Any, bool]]:
@@ -123,10 +125,10 @@ def _biases(found: Positions, tensors: Mapping[str, StoredTensor]) -> list[tuple
     return made
 
 
-def _frequencies(tensors: Mapping[str, StoredTensor], spec: RopeSpec | None) -> Told:
+def _frequencies(tensors: Mapping[str, StoredTensor], spec: RopeSpec | None) -> WeightFindings:
     """Old checkpoints hold inv_freq. Engines of today compute it anew, so a difference means that config and weights disagree."""
     if spec is None:
-        return Told()
+        return WeightFindings()
     notes: list[str] = []
     differ, read = [], []
     for held in ending(tensors, "rotary_emb.inv_freq"):
@@ -149,4 +151,4 @@ def _frequencies(tensors: Mapping[str, StoredTensor], spec: RopeSpec | None) -> 
         notes.append(
             f"{len(differ)} saved tables of frequencies differ from what the config means, {name} by {100 * apart:.3g} %: engines follow the config"
         )
-    return Told(frequencies=tuple(differ), read=tuple(read), notes=tuple(notes))
+    return WeightFindings(frequencies=tuple(differ), read=tuple(read), notes=tuple(notes))

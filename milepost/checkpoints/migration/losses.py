@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from milepost.checkpoints.extension.losses import compared
-from milepost.checkpoints.model.load import Loaded
+from milepost.checkpoints.model.loaded import Loaded
 from milepost.checkpoints.model.text import read_text
 from milepost.checkpoints.model.tune import Tuning, windows_for
 from milepost.checkpoints.recommendation.candidates import encodings_by_layer

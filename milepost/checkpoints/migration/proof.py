@@ -23,10 +23,9 @@ from milepost.checkpoints.migration.body import Body, table_of
 from milepost.checkpoints.migration.reference import FalconALiBi, logits
 from milepost.checkpoints.migration.source import Origin
 from milepost.checkpoints.migration.targets import BASE
-from milepost.checkpoints.model.probe import Case, Check, apart, judged
+from milepost.checkpoints.model.probe import Case, Check, apart, judged, without_bias
 from milepost.checkpoints.model.quiet import quiet
 from milepost.checkpoints.model.turned_attention import Nudged, turned
-from milepost.checkpoints.verification.bias import without_bias
 from milepost.encoding import Encoding
 from milepost.encodings.rope import RoPE
 from milepost.lab.model import Decoder

@@ -17,11 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from milepost.checkpoints.files.source import SourceFiles, from_hub, read_source
+from milepost.checkpoints.files.source import SourceFiles, from_hub, is_lab, read_source
 from milepost.checkpoints.files.tensors import ONE, in_folder, main_dtype
 from milepost.checkpoints.migration.body import Body, of_gpt2, of_lab, of_opt, table_of
-from milepost.checkpoints.model.load import Loaded, load
-from milepost.checkpoints.verification.verify import is_lab
+from milepost.checkpoints.model.load import load
+from milepost.checkpoints.model.loaded import Loaded
 from milepost.encodings.learned import Learned
 from milepost.encodings.sinusoidal import Sinusoidal
 from milepost.rope.config.files import load as read_json

@@ -1,7 +1,8 @@
 """A model of transformers as a loaded checkpoint.
 
-Losses: the model is run once, up to the hidden states that its head is given. Then its own forward is called for a few tokens at a time, with
-those hidden states in place of the layers: softcapping, scaling, whatever it does to logits, is its own, and B x L x V logits are never held.
+Losses: the model is run once, up to the hidden states that its head is given. Then its own forward is called for a few
+tokens at a time, with those hidden states in place of the layers: softcapping, scaling, whatever it does to logits, is
+its own, and B x L x V logits are never held.
 """
 
 from __future__ import annotations
@@ -10,21 +11,21 @@ import contextlib
 import copy
 import inspect
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from milepost.checkpoints.inspection.inspect import Inspection
-from milepost.checkpoints.model import watched_attention
+from milepost.checkpoints.model import turned_attention, watched_attention
 from milepost.checkpoints.model.gguf import as_in_the_file
 from milepost.checkpoints.model.hf_load import load_checkpoint
-from milepost.checkpoints.model.load import CHUNK, Loaded, Look
-from milepost.checkpoints.model.probe import kept, read_spec
+from milepost.checkpoints.model.loaded import CHUNK, Loaded, Look, token_losses
+from milepost.checkpoints.model.probe import depends_on_length, read_spec, unchanged
 from milepost.checkpoints.model.quiet import quiet
-from milepost.checkpoints.model.tokenizers import beside, find_tokenizer
+from milepost.checkpoints.model.tokenizers import find_tokenizer, has_tokenizer
 from milepost.encoding import Encoding
 from milepost.rope.config.keys import ConfigError
 
@@ -34,42 +35,43 @@ class HuggingFace(Loaded):
 
     model: Any
 
-    def __init__(self, name: str, found: Inspection, device: str, dtype: str, tokenizer: str | Path | None):
+    def __init__(self, name: str, inspection: Inspection, device: str, dtype: str, tokenizer: str | Path | None):
         path = Path(name).expanduser()
-        self.model, config = load_checkpoint(name, device, dtype)
-        if path.suffix == ".gguf" and (check := as_in_the_file(path, config)).verdict == "FAIL":
+        gguf = path.suffix == ".gguf"
+        self.model, config = load_checkpoint(name, device, dtype, None if gguf else inspection.config)
+        if gguf and (check := as_in_the_file(path, config)).verdict == "FAIL":
             raise ConfigError(
-                f"{name} can't be measured in transformers: {check.sentence}; write it as a folder with that scaling in config.json"
+                f"{name} can't be measured in transformers: {check.sentence}; "
+                "write it as a folder with that scaling in config.json"
             )
-        self.name, self.form, self.family, self.inspection = name, found.form, found.family, found
+        self.name, self.form, self.family = name, inspection.form, inspection.family
+        self.inspection = inspection
         self.text_config = self.model.config.get_text_config()
         self._check_causal()
         self.spec = read_spec(config)[0]
         self.vocabulary = int(self.model.get_input_embeddings().num_embeddings)
         takes = inspect.signature(self.model.forward).parameters
         self.shifts = "position_ids" in takes and not getattr(self.text_config, "alibi", False)
-        self.length_dependent = self.spec is not None and any(
-            r.scaling is not None and r.scaling.length_dependent for r in self.spec.ropes().values()
-        )
+        self.length_dependent = self.spec is not None and depends_on_length(self.spec)
         self.tokenizer = None
         if tokenizer is not None:
             self.tokenizer = find_tokenizer(tokenizer)
-        elif path.suffix == ".gguf":
+        elif gguf:
             self.tokenizer = find_tokenizer(path.parent, gguf_file=path.name)
-        elif not path.is_dir() or beside(path):
+        elif not path.is_dir() or has_tokenizer(path):
             self.tokenizer = find_tokenizer(name)
 
     def _check_causal(self) -> None:
         kind = type(self.model).__name__
-        can = getattr(self.model, "can_generate", lambda: False)()
         if (
             self.model.config.is_encoder_decoder
-            or not can
+            or not getattr(self.model, "can_generate", lambda: False)()
             or getattr(self.text_config, "is_causal", True) is False
             or "MaskedLM" in kind
         ):
             raise ConfigError(
-                f"{self.name} is a {kind}, and this needs a causal language model, which says what comes next; inspect and verify take any"
+                f"{self.name} is a {kind}, and this needs a causal language model, which predicts the next token; "
+                "inspect and verify take any"
             )
 
     # -- runs ------------------------------------------------------------------------------------------------------------
@@ -78,7 +80,9 @@ class HuggingFace(Loaded):
         if first == 0:
             return {}
         if not self.shifts:
-            raise ValueError(f"{self.family} takes no positions: its text is always at 0, and can't be put at {first}")
+            raise ValueError(
+                f"{self.family} takes no positions: its text always starts at 0, and can't start at {first}"
+            )
         return {"position_ids": torch.arange(first, first + length, device=self.device)[None]}
 
     @torch.no_grad()
@@ -97,22 +101,18 @@ class HuggingFace(Loaded):
     def _losses(self, ids: Tensor, first: int, skipped: int) -> Tensor:
         """Nats of each next token but the first ``skipped``."""
         length = ids.shape[1] - 1
-        with quiet(), kept(self.model):
+        with quiet(), unchanged(self.model):
             with self._hidden() as seen:
                 self.model(input_ids=ids[:, :-1], use_cache=False, logits_to_keep=1, **self._more(length, first))
             done = []
             for a in range(skipped, length, CHUNK):
-                logits = self._head(seen, slice(a, a + CHUNK))
-                done.append(
-                    F.cross_entropy(
-                        logits.float().flatten(0, 1), ids[:, 1 + a : 1 + a + CHUNK].flatten(), reduction="none"
-                    ).view(len(ids), -1)
-                )
+                logits, targets = self._head(seen, slice(a, a + CHUNK)), ids[:, 1 + a : 1 + a + CHUNK]
+                done.append(token_losses(logits, targets))
         return torch.cat(done, 1)
 
     @torch.no_grad()
     def last(self, ids: Tensor) -> Tensor:
-        with quiet(), kept(self.model):
+        with quiet(), unchanged(self.model):
             out: Tensor = self.model(input_ids=ids, use_cache=False, logits_to_keep=1).logits
         return out[:, -1]
 
@@ -135,7 +135,8 @@ class HuggingFace(Loaded):
         """The model's own logits of some of the hidden states."""
         if "out" not in seen:
             raise ConfigError(
-                f"{type(self.model).__name__} does not call its {type(seen['inner']).__name__}: its logits can't be had a few at a time"
+                f"{type(self.model).__name__} does not call its {type(seen['inner']).__name__}: "
+                "its logits can't be computed a few at a time"
             )
         some = copy.copy(seen["out"])
         some.last_hidden_state = seen["out"].last_hidden_state[:, part]
@@ -150,16 +151,15 @@ class HuggingFace(Loaded):
 
     @torch.no_grad()
     def looks(self, ids: Tensor) -> Iterator[Look]:
-        with quiet(), kept(self.model):
-            found = watched_attention.looks(
-                self.model, lambda: self.model(input_ids=ids, use_cache=False, logits_to_keep=1)
-            )
-        yield from found
+        with quiet(), unchanged(self.model):
+            run = partial(self.model, input_ids=ids, use_cache=False, logits_to_keep=1)
+            seen = watched_attention.looks(self.model, run)
+        yield from seen
 
     @torch.no_grad()
     def continued(self, ids: Tensor, said: int) -> Tensor:
         first = ids.shape[1] - said
-        with quiet(), kept(self.model):
+        with quiet(), unchanged(self.model):
             out = self.model(input_ids=ids[:, :first], use_cache=True, logits_to_keep=1)
             parts = []
             for t in range(first, ids.shape[1]):
@@ -168,13 +168,9 @@ class HuggingFace(Loaded):
         return torch.cat(parts, 1)
 
     def turned(self, encodings: Mapping[int, Encoding]) -> Any:
-        from milepost.checkpoints.model.turned_attention import turned
-
         if self.spec is None:
             raise ConfigError(f"{self.family} has no rotary positions to be turned otherwise")
-        return turned(self.model, encodings)
+        return turned_attention.turned(self.model, encodings)
 
     def prove(self, own: Mapping[int, Encoding]) -> None:
-        from milepost.checkpoints.model.turned_attention import proved
-
-        proved(self.model, self.model.config.to_dict(), own)
+        turned_attention.prove(self.model, self.model.config.to_dict(), own)

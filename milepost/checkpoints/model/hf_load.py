@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from milepost.checkpoints.files.config import check_not_quantised
-from milepost.checkpoints.files.tensors import ALONE, in_folder
+from milepost.checkpoints.files.tensors import in_folder
 from milepost.checkpoints.model.quiet import first_line, quiet
 from milepost.rope.config.files import find
 from milepost.rope.config.files import load as load_config
@@ -27,8 +27,13 @@ PACKED = (
 """How names of quantised tensors end: GPTQ and AWQ, then bitsandbytes."""
 
 
-def load_checkpoint(name: str | Path, device: str, dtype: str) -> tuple[Any, dict[str, Any]]:
-    """The model of a folder, a GGUF file or a name on the Hub; and its config, that of a GGUF as transformers has it."""
+def load_checkpoint(
+    name: str | Path, device: str, dtype: str, config: Mapping[str, Any] | None = None
+) -> tuple[Any, dict[str, Any]]:
+    """The model of a folder, a GGUF file or a name on the Hub; and its config, that of a GGUF as transformers has it.
+
+    ``config`` is the parsed config.json, where the caller has read it already.
+    """
     check_device(device)
     check_dtype(dtype)
     path = Path(name).expanduser()
@@ -37,16 +42,15 @@ def load_checkpoint(name: str | Path, device: str, dtype: str) -> tuple[Any, dic
     check_installed("loading a checkpoint")
     if path.is_file():
         raise ConfigError(f"{path} is a file: give the whole checkpoint's folder (config.json and *.safetensors)")
-    config_file = find(name)
-    if config_file.name != "config.json":
+    if path.is_dir() and not (path / "config.json").is_file():
         raise ConfigError(f"{path} has no config.json, which transformers' own code needs to run it")
-    config = dict(load_config(config_file))
+    config = load_config(find(name)) if config is None else config
     check_not_quantised(config, "load the unquantised one, whose positions are the same")
     made = model_class(config)
     if path.is_dir():
         check_tensors(path)
     model = from_pretrained(made, path if path.is_dir() else name, dtype=DTYPES[dtype])
-    return model.to(device).eval(), config
+    return model.to(device).eval(), dict(config)
 
 
 def from_pretrained(made: Any, name: str | Path, **how: Any) -> Any:
@@ -124,13 +128,10 @@ def model_class(config: Mapping[str, Any]) -> Any:
 
 def check_tensors(folder: Path) -> None:
     """Files that are there, whole, and not quantised."""
-    try:
-        held, word = in_folder(folder)
-    except ConfigError as error:
-        raise ConfigError(str(error).removesuffix(f"; {ALONE}")) from None
-    if not held:
-        raise ConfigError(word or f"{folder} holds no tensors: a model without weights can't be run")
-    packed = sorted(n for n in held if n.endswith(PACKED))
+    tensors, reason = in_folder(folder)
+    if not tensors:
+        raise ConfigError(reason or f"{folder} holds no tensors: a model without weights can't be run")
+    packed = sorted(name for name in tensors if name.endswith(PACKED))
     if packed:
         raise ConfigError(
             f"{folder} holds quantised tensors ({short(packed[0])} and {len(packed) - 1} more): "

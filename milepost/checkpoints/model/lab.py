@@ -1,4 +1,7 @@
-"""A lab run's model as a loaded checkpoint. It reads bytes, unless it was trained with a tokenizer of its own, which is then named."""
+"""A lab run's model as a loaded checkpoint.
+
+It reads bytes, unless it was trained with a tokenizer of its own, which is then named.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,15 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from milepost.checkpoints.inspection import lab as inspect_lab
 from milepost.checkpoints.inspection.inspect import Inspection
-from milepost.checkpoints.model.hf_load import DTYPES, check_device
-from milepost.checkpoints.model.load import Loaded, Look
+from milepost.checkpoints.model.hf_load import DTYPES, check_device, check_dtype
+from milepost.checkpoints.model.loaded import Loaded, Look, token_losses
 from milepost.checkpoints.model.tokenizers import find_tokenizer
 from milepost.encoding import Encoding
 from milepost.lab.model import Decoder
 from milepost.lab.saved import load
 from milepost.layout import Layout
-from milepost.rope.config import files
-from milepost.rope.config.keys import ConfigError
 
 
 class LabModel(Loaded):
@@ -28,20 +27,15 @@ class LabModel(Loaded):
 
     model: Decoder
 
-    def __init__(self, folder: Path, found: Inspection, device: str, dtype: str, tokenizer: str | Path | None):
-        if dtype not in DTYPES:
-            raise ConfigError(f"dtype is one of {', '.join(DTYPES)}, got {dtype!r}")
+    def __init__(self, name: str, inspection: Inspection, device: str, dtype: str, tokenizer: str | Path | None):
+        check_dtype(dtype)
         check_device(device)
-        self.model = load(folder if folder.is_dir() else folder.parent).to(device, DTYPES[dtype]).eval()
-        self.name, self.form, self.family, self.inspection = str(folder), "lab", "lab", found
-        self.spec = inspect_lab.positions(
-            files.load((folder if folder.is_dir() else folder.parent) / "model.json"), {}, None
-        )[1]
-        self.vocabulary, self.shifts, self.length_dependent = (
-            self.model.shape.vocabulary,
-            True,
-            self.model.length_dependent,
-        )
+        path = Path(name).expanduser()
+        self.model = load(path if path.is_dir() else path.parent).to(device, DTYPES[dtype]).eval()
+        self.name, self.form, self.family = name, "lab", "lab"
+        self.inspection, self.spec = inspection, inspection.spec
+        self.vocabulary, self.shifts = self.model.shape.vocabulary, True
+        self.length_dependent = self.model.length_dependent
         self.tokenizer = find_tokenizer("bytes" if tokenizer is None else tokenizer)
 
     @property
@@ -56,7 +50,7 @@ class LabModel(Loaded):
     @torch.no_grad()
     def losses(self, ids: Tensor, first: int = 0) -> Tensor:
         logits = self.model(ids[:, :-1], Layout.dense(ids.shape[1] - 1, start=first, device=ids.device))
-        return F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view(len(ids), -1)
+        return token_losses(logits, ids[:, 1:])
 
     def last(self, ids: Tensor) -> Tensor:
         return self(ids)[:, -1]
@@ -68,11 +62,9 @@ class LabModel(Loaded):
 
     @torch.no_grad()
     def continued(self, ids: Tensor, said: int) -> Tensor:
-        caches = self.model.caches()
-        self.model(ids[:, : ids.shape[1] - said], caches=caches)
-        return torch.cat(
-            [self.model(ids[:, t : t + 1], caches=caches) for t in range(ids.shape[1] - said, ids.shape[1])], 1
-        )
+        caches, first = self.model.caches(), ids.shape[1] - said
+        self.model(ids[:, :first], caches=caches)
+        return torch.cat([self.model(ids[:, t : t + 1], caches=caches) for t in range(first, ids.shape[1])], 1)
 
     @contextlib.contextmanager
     def turned(self, encodings: Mapping[int, Encoding]) -> Iterator[None]:

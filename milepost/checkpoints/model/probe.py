@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -199,7 +200,7 @@ class Case:
 
     def logits(self, ids: Tensor, **more: Any) -> Tensor:
         """The logits in float64; hidden states for a model without a head."""
-        with kept(self.model):
+        with unchanged(self.model):
             return logits_of(self.run(ids, **more))
 
     def continued(self, prompts: Sequence[Tensor], forced: Tensor) -> Tensor:
@@ -222,7 +223,7 @@ class Case:
             max_new_tokens=forced.shape[1], do_sample=False, num_beams=1, use_cache=True, return_dict_in_generate=True, output_logits=True,
             pad_token_id=int(self._words[0]), eos_token_id=None, decoder_start_token_id=self.start if self.both else None,
         )  # fmt: skip
-        with kept(self.model), torch.no_grad():
+        with unchanged(self.model), torch.no_grad():
             out = self.model.generate(
                 input_ids=ids,
                 attention_mask=mask,
@@ -247,7 +248,10 @@ class Case:
         """
         own = self.logits(self.text)
         if sum(p.numel() for p in self.model.parameters()) <= WHOLE:
-            with kept(self.model), cast(self.model, torch.float32 if self.dtype == torch.float64 else torch.float64):
+            with (
+                unchanged(self.model),
+                cast(self.model, torch.float32 if self.dtype == torch.float64 else torch.float64),
+            ):
                 exact = logits_of(self.run(self.text))
         else:
             with _noise(self.model.get_input_embeddings(), self.eps * self.layers**0.5):
@@ -265,8 +269,6 @@ class Case:
     @cached_property
     def shuffled(self) -> float:
         """What other positions do to the logits: the control of every check by logits."""
-        from milepost.checkpoints.verification.bias import without_bias
-
         if self.takes_positions:
             back = torch.arange(self.length - 1, -1, -1, device=self.device)[None]
             return apart(self.logits(self.text, position_ids=back), self.logits(self.text))
@@ -291,8 +293,13 @@ def read_spec(config: dict[str, Any]) -> tuple[RopeSpec | None, str]:
         raise
 
 
+def depends_on_length(spec: RopeSpec) -> bool:
+    """Whether a text's length decides about its frequencies."""
+    return any(rope.scaling is not None and rope.scaling.length_dependent for rope in spec.ropes().values())
+
+
 @contextlib.contextmanager
-def kept(model: nn.Module) -> Iterator[None]:
+def unchanged(model: nn.Module) -> Iterator[None]:
     """Buffers, and what modules remember besides, are afterwards what they were: some rotary modules change themselves while they run."""
     before = [
         (m, dict(m._buffers), {k: v for k, v in m.__dict__.items() if isinstance(v, int | float | str | Tensor)})
@@ -344,20 +351,32 @@ def _noise(module: nn.Module, size: float) -> Iterator[None]:
         hook.remove()
 
 
-def guarded(name: str, check: Callable[[Case], list[Check]], case: Case) -> list[Check]:
-    """The check's answers; a model that can't be run that way is an answer as well."""
+@contextlib.contextmanager
+def without_bias(model: Any) -> Iterator[None]:
+    """The model with no bias at all: what a check by logits must be able to see."""
+    undo: list[Callable[[], Any]] = []
+    for part in model.modules():
+        table = getattr(part, "relative_attention_bias", None)
+        if isinstance(table, nn.Embedding):
+            undo.append(table.register_forward_hook(lambda _, __, out: torch.zeros_like(out)).remove)
+        if hasattr(part, "build_mpt_alibi_tensor") or hasattr(part, "build_alibi_tensor"):
+            name = "build_mpt_alibi_tensor" if hasattr(part, "build_mpt_alibi_tensor") else "build_alibi_tensor"
+            undo.append(_replaced(part, name))
+    module = sys.modules.get(type(model).__module__)
+    undo += [
+        _replaced(module, name)
+        for name in ("build_alibi_tensor", "_get_alibi_slopes")
+        if module is not None and hasattr(module, name)
+    ]
     try:
-        return check(case)
-    except (
-        RuntimeError,
-        ValueError,
-        TypeError,
-        IndexError,
-        KeyError,
-        AttributeError,
-        NotImplementedError,
-        AssertionError,
-    ) as error:
-        lines = str(error).strip().splitlines()
-        said = lines[0][:200] if lines else "no words"
-        return [Check(name, "FAIL", f"the model can't be run for this check: {type(error).__name__}: {said}")]
+        yield
+    finally:
+        for back in undo:
+            back()
+
+
+def _replaced(owner: Any, name: str) -> Callable[[], Any]:
+    """Make a function give zeros; the answer puts it back."""
+    function, had = getattr(owner, name), name in vars(owner)
+    vars(owner)[name] = lambda *args, **kwargs: torch.zeros_like(function(*args, **kwargs))
+    return lambda: vars(owner).update({name: function}) if had else vars(owner).pop(name)

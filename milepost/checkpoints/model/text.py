@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from milepost.checkpoints.model.load import Loaded
+from milepost.checkpoints.model.loaded import Loaded
 from milepost.rope.config.keys import ConfigError
 
 Numbers = np.ndarray[Any, Any]

@@ -68,7 +68,7 @@ def find_tokenizer(name: str | Path, **how: Any) -> Tokenizer:
     return HuggingFaceTokenizer(made, type(made).__name__)
 
 
-def beside(folder: Path) -> bool:
+def has_tokenizer(folder: Path) -> bool:
     """Whether a folder has a tokenizer of its own."""
     names = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt", "spiece.model")
     return any((folder / name).is_file() for name in names)

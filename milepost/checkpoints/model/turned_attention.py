@@ -104,7 +104,7 @@ class Nudged(Encoding):
         return self.enc.key(k, pos.double() * self.by)
 
 
-def proved(model: Any, config: dict[str, Any], own: Mapping[int, Encoding]) -> float:
+def prove(model: Any, config: dict[str, Any], own: Mapping[int, Encoding]) -> float:
     """How far logits move when the model is turned by its own ropes; ConfigError where that is more than rounding explains."""
     case = Case(model, config)
     case.length = PROOF  # rounding is then that of a text as long

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from milepost.checkpoints.model.engine_attention import FAMILIES, use_engine, watched
-from milepost.checkpoints.model.load import Look
+from milepost.checkpoints.model.loaded import Look
 from milepost.encoding import Encoding
 from milepost.rope.config.keys import ConfigError
 

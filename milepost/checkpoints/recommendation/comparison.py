@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from milepost.checkpoints.model.load import Loaded
+from milepost.checkpoints.model.loaded import Loaded
 from milepost.checkpoints.model.text import Text
 from milepost.checkpoints.recommendation.candidates import UNCHANGED, Candidate
 from milepost.measure.intervals import Mean, difference

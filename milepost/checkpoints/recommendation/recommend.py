@@ -25,7 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from milepost.checkpoints.model.load import Loaded, load
+from milepost.checkpoints.model.load import load
+from milepost.checkpoints.model.loaded import Loaded
 from milepost.checkpoints.model.text import read_text
 from milepost.checkpoints.recommendation.candidates import UNCHANGED, candidates, encodings_by_layer
 from milepost.checkpoints.recommendation.comparison import Comparison

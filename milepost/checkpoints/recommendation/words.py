@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from milepost.checkpoints.model.load import Loaded
+from milepost.checkpoints.model.loaded import Loaded
 from milepost.rope import RopeSpec, export
 from milepost.rope.engines.written import Refused
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -21,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from milepost.checkpoints.model.probe import Case, Check, judged, kept
+from milepost.checkpoints.model.probe import Case, Check, judged, unchanged
 from milepost.checkpoints.model.watched_attention import implementation
 from milepost.encodings.alibi import ALiBi
 from milepost.encodings.t5 import T5
@@ -46,7 +45,7 @@ def biases(case: Case) -> list[Check]:
         return []
     found = []
     for name in _implementations(case.model):
-        with implementation(case.model, name), kept(case.model):
+        with implementation(case.model, name), unchanged(case.model):
             found += [_known(case, check, name) for check in _probe(case, parts, name)]
     return found
 
@@ -278,34 +277,3 @@ def _expected(part: Any, parts: list[Any], case: Case) -> Callable[[int, int, in
         return row[:, None].expand(heads, queries, keys)
 
     return by_key
-
-
-@contextlib.contextmanager
-def without_bias(model: Any) -> Iterator[None]:
-    """The model with no bias at all: what a check by logits must be able to see."""
-    undo: list[Callable[[], Any]] = []
-    for part in model.modules():
-        table = getattr(part, "relative_attention_bias", None)
-        if isinstance(table, nn.Embedding):
-            undo.append(table.register_forward_hook(lambda _, __, out: torch.zeros_like(out)).remove)
-        if hasattr(part, "build_mpt_alibi_tensor") or hasattr(part, "build_alibi_tensor"):
-            name = "build_mpt_alibi_tensor" if hasattr(part, "build_mpt_alibi_tensor") else "build_alibi_tensor"
-            undo.append(_replaced(part, name))
-    module = sys.modules.get(type(model).__module__)
-    undo += [
-        _replaced(module, name)
-        for name in ("build_alibi_tensor", "_get_alibi_slopes")
-        if module is not None and hasattr(module, name)
-    ]
-    try:
-        yield
-    finally:
-        for back in undo:
-            back()
-
-
-def _replaced(owner: Any, name: str) -> Callable[[], Any]:
-    """Make a function give zeros; the answer puts it back."""
-    function, had = getattr(owner, name), name in vars(owner)
-    vars(owner)[name] = lambda *args, **kwargs: torch.zeros_like(function(*args, **kwargs))
-    return lambda: vars(owner).update({name: function}) if had else vars(owner).pop(name)

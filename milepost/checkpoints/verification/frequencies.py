@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from milepost.checkpoints.model.probe import Case, Check, judged, kept
+from milepost.checkpoints.model.probe import Case, Check, judged, unchanged
 from milepost.checkpoints.verification.causes import Live, why_frequencies, why_position, why_temperature
 from milepost.checkpoints.verification.watch import EXPLAINED, Turn, cached_keys, measure, watched
 from milepost.rope.spec import LayerRope, RopeSpec
@@ -167,7 +167,7 @@ def _read(case: Case, spec: RopeSpec, places: list[int], last: int, length: int,
         places = [*places, places[-1]]  # so that axes can be told apart
     pos = torch.tensor(places)
     ids = torch.cat([case.tokens(len(places), seed) for seed in range(ROWS)])
-    with kept(case.model), watched(case.model) as watch:
+    with unchanged(case.model), watched(case.model) as watch:
         out = case.run(ids, position_ids=pos.to(case.device).expand(ROWS, -1))
     turning = [n for n in range(case.layers) if spec.layer(n if spec.layers else 0) is not None]
     sides = watch.sides(-1, turning)

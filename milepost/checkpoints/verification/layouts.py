@@ -15,7 +15,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from milepost.checkpoints.model.probe import Case, Check, apart, judged, kept
+from milepost.checkpoints.model.probe import Case, Check, apart, judged, unchanged
 from milepost.checkpoints.verification.watch import Watch, measure, watched
 from milepost.rope.config.layer_kinds import DO_NOT
 
@@ -109,7 +109,7 @@ def _told(case: Case, watch: Watch, rows: list[Tensor], long: Tensor, short: Ten
     if case.table is None or not rows:
         return []
     told = [int(p) for p in torch.cat([rows[0][1, pad:], *(r[1, :1] for r in rows[1:])])]
-    with kept(case.model):
+    with unchanged(case.model):
         alone: list[Tensor] = []
         with _rows(case, alone):
             case.run(torch.cat([short, forced[1:, :-1]], 1))
@@ -141,7 +141,7 @@ def _turned(case: Case, watch: Watch, name: str, pad: int, short: Tensor, forced
     text = torch.cat([short, forced[1:, :-1]], 1)
     text = torch.cat([text, short[:, : case.odd(text.shape[1]) - text.shape[1]]], 1)
     several = torch.cat([text, *(case.tokens(text.shape[1], seed) for seed in (11, 12, 13))])
-    with kept(case.model), watched(case.model) as alone:
+    with unchanged(case.model), watched(case.model) as alone:
         case.run(several)
     if not watch.steps or not alone.steps or not alone.sides(-1, turning):
         return [

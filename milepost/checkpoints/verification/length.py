@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from milepost.checkpoints.model.probe import Case, Check, apart, judged, kept, logits_of
+from milepost.checkpoints.model.probe import Case, Check, apart, judged, logits_of, unchanged
 from milepost.checkpoints.verification.layouts import BLIND
 
 STEPS = 6
@@ -40,7 +40,7 @@ def _dependent(case: Case) -> tuple[str, int] | None:
 def _history(case: Case) -> Check:
     found, worst = -1.0, ""
     for name, at, long in _texts(case):
-        with kept(case.model):
+        with unchanged(case.model):
             before, _, after = (_read(case, *(case.text, at) if n != 1 else long) for n in range(3))
         off = apart(before, after)
         if not off <= found:
@@ -97,7 +97,7 @@ def _crossing(case: Case) -> Check:
         torch.arange(max(0, trained - STEPS), max(0, trained - STEPS) + 2 * STEPS, device=case.device)[None],
     )
     full = case.logits(ids, position_ids=pos)
-    with kept(case.model):
+    with unchanged(case.model):
         out = case.run(ids[:, :STEPS], position_ids=pos[:, :STEPS], use_cache=True)
         parts = [logits_of(out)]
         for t in range(STEPS, 2 * STEPS):

@@ -18,9 +18,10 @@ from typing import Any
 
 import torch
 
+from milepost.checkpoints.files.source import is_lab
 from milepost.checkpoints.model.gguf import as_in_the_file
 from milepost.checkpoints.model.hf_load import DTYPES, check_device, load_checkpoint
-from milepost.checkpoints.model.probe import DOUBT, Case, Check, guarded
+from milepost.checkpoints.model.probe import DOUBT, Case, Check
 from milepost.checkpoints.model.quiet import quiet
 from milepost.checkpoints.verification.bias import biases
 from milepost.checkpoints.verification.frequencies import frequencies
@@ -131,7 +132,7 @@ def verify(
             case = Case(live, held)
             for what, check in CHECKS.items():
                 tell(f"checking {what}")
-                found += guarded(what, check, case)
+                found += _guarded(what, check, case)
     finally:
         live.train(training)
     about = provenance(
@@ -140,11 +141,6 @@ def verify(
     )  # fmt: skip
     notes = case.spec.notes if case.spec is not None else ()
     return Verification(name, case.model_type, tuple(found), tuple(notes), about)
-
-
-def is_lab(path: Path) -> bool:
-    """Whether a folder, or its model.json, is a lab model's."""
-    return path.name == "model.json" or ((path / "model.json").is_file() and not (path / "config.json").is_file())
 
 
 def _lab(path: Path, name: str, device: str, dtype: str, tell: Callable[[str], None]) -> Verification:
@@ -169,3 +165,22 @@ def _plain(model: Any) -> dict[str, Any]:
     if next((p for p in model.parameters() if p.is_meta), None) is not None:
         raise ConfigError("the model is on the meta device: it has no weights to be run with; load them first")
     return {key: value for key, value in config.to_dict().items() if key != "quantization_config"}
+
+
+def _guarded(name: str, check: Callable[[Case], list[Check]], case: Case) -> list[Check]:
+    """The check's answers; a model that can't be run that way is an answer as well."""
+    try:
+        return check(case)
+    except (
+        RuntimeError,
+        ValueError,
+        TypeError,
+        IndexError,
+        KeyError,
+        AttributeError,
+        NotImplementedError,
+        AssertionError,
+    ) as error:
+        lines = str(error).strip().splitlines()
+        said = lines[0][:200] if lines else "no words"
+        return [Check(name, "FAIL", f"the model can't be run for this check: {type(error).__name__}: {said}")]

@@ -306,7 +306,7 @@ def test_images(tmp_path, kind):
     assert table.rows == model.embeddings.position_embeddings.shape[1]
     assert table.grid == ((4, 6) if kind == "vit" else (4, 4))
     assert (table.prefix, table.width, found.where) == (1, 32, ("the embedding",))
-    assert inspect(tmp_path, weights=True).told.tables == ()
+    assert inspect(tmp_path, weights=True).weights.tables == ()
 
 
 def test_swin(tmp_path):
@@ -352,7 +352,7 @@ def test_a_gpt2_that_declares_512_and_trained_160(tmp_path):
     assert found.served.tokens == 512
     assert any("declares 512 positions, and about 16" in warning for warning in found.warnings)
     assert any("never trained" in warning for warning in found.warnings)
-    assert found.told.tables[0].initial_norm == pytest.approx(0.02 * 8)
+    assert found.weights.tables[0].initial_norm == pytest.approx(0.02 * 8)
 
 
 @pytest.mark.parametrize(("kind", "offset"), [("roberta", 2), ("opt", 2)])
@@ -361,18 +361,18 @@ def test_rows_before_the_first_position_are_not_counted(tmp_path, kind, offset):
     made(tmp_path, kind, given)
     with_table(tmp_path, LEARNED[kind][1], torch.cat([noise(offset, 32, seed=9), walk(100, 32), noise(156, 32)]))
     found = inspect(tmp_path, weights=True)
-    assert found.told.tables[0].usable == 256
+    assert found.weights.tables[0].usable == 256
     assert abs(found.trained.tokens - 100) <= 2 * NEAR  # half the channels of the smallest table in test_trained_rows
 
 
 def test_the_bucket_at_25_is_told_and_ordinary_ones_are_not(tmp_path):
     made(tmp_path, "t5", {"vocab_size": 64, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4})
-    assert inspect(tmp_path, weights=True).told.buckets == ()
+    assert inspect(tmp_path, weights=True).weights.buckets == ()
     table = torch.randn(32, 4, generator=torch.Generator().manual_seed(0)) * 0.1 - 0.6
     table[31, 2] = 25.0
     with_table(tmp_path, "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", table)
     found = inspect(tmp_path, weights=True)
-    [one] = found.told.buckets
+    [one] = found.weights.buckets
     assert (one.stack, one.head, one.bucket, one.first, one.last) == ("decoder", 2, 31, 113, None)
     assert any("+25" in warning for warning in found.warnings)
 
@@ -388,13 +388,13 @@ def test_frequencies_that_were_saved_are_held_to_the_config(tmp_path):
             {"format": "pt"},
         )
         found = inspect(tmp_path, weights=True)
-        assert len(found.told.frequencies) == want
+        assert len(found.weights.frequencies) == want
         assert any("engines follow the config" in warning for warning in found.warnings) == bool(want)
 
 
 def test_a_model_without_tensors_of_positions_says_so(tmp_path):
     made(tmp_path, "llama", ROTARY["llama"])
-    assert "computed, from the config alone" in inspect(tmp_path, weights=True).told.word
+    assert "computed, from the config alone" in inspect(tmp_path, weights=True).weights.word
 
 
 def test_a_table_of_another_size_than_the_config_says(tmp_path):
@@ -465,7 +465,7 @@ def test_quantised_tensors_are_said_and_not_decoded(tmp_path):
     raw[at : at + 4] = struct.pack("<I", 8)  # Q8_0
     (tmp_path / "model.gguf").write_bytes(raw)
     found = inspect(tmp_path / "model.gguf", weights=True)
-    assert found.told.tables == () and any("not decoded" in warning for warning in found.warnings)
+    assert found.weights.tables == () and any("not decoded" in warning for warning in found.warnings)
 
 
 @pytest.mark.parametrize("method", ["gptq", "awq", "bitsandbytes"])
@@ -479,7 +479,7 @@ def test_a_quantised_checkpoint(tmp_path, method):
     held["wpe.weight"] = torch.zeros(96, 32, dtype=torch.uint8)
     save_file(held, tmp_path / "model.safetensors")
     found = inspect(tmp_path, weights=True)
-    assert found.told.tables == ()
+    assert found.weights.tables == ()
     assert any(method in warning for warning in found.warnings) and any(
         "wpe.weight is quantised (U8)" in warning for warning in found.warnings
     )
@@ -510,9 +510,9 @@ def test_a_lab_model(tmp_path, spec):
     if spec == "alibi":
         assert found.layers[0].slopes == slopes(4)
     if spec == "t5":
-        assert (found.layers[0].buckets, len(found.told.read)) == (32, 2)
+        assert (found.layers[0].buckets, len(found.weights.read)) == (32, 2)
     if "learned" in spec:
-        assert found.tables[0].rows == 64 and found.told.tables[0].trained == 0  # it was never trained
+        assert found.tables[0].rows == 64 and found.weights.tables[0].trained == 0  # it was never trained
     assert found.layers[0].scheme == {"learned": "none", "learned + rope": "rope", "nope": "none"}.get(
         spec, spec.split("(")[0]
     )

@@ -237,7 +237,7 @@ def test_a_migration_that_is_killed_goes_on_and_ends_with_the_same_bits(place, t
     with pytest.raises(ConfigError, match="holds a training that did not end"):
         migrate(place / "gpt2", out=tmp_path / "killed", text=place / "short.npy", **how)
     for other in ({"to": "rope"}, {"anneal": False}, {"rate": 1e-4}):
-        with pytest.raises(ConfigError, match="is of another tune"):
+        with pytest.raises(ConfigError, match="is of another training"):
             migrate(place / "gpt2", out=tmp_path / "killed", text=place / "short.npy", resume=True, **{**how, **other})
     said: list[str] = []
     migrate(place / "gpt2", out=tmp_path / "killed", text=place / "short.npy", resume=True, tell=said.append, **how)

@@ -10,7 +10,7 @@ from milepost.attention.reference import reference
 from milepost.checkpoints.model import hf as loaded_hf
 from milepost.checkpoints.model.load import load
 from milepost.checkpoints.model.text import Text, read_text
-from milepost.checkpoints.model.turned_attention import proved, turned
+from milepost.checkpoints.model.turned_attention import prove, turned
 from milepost.checkpoints.model.watched_attention import implementation
 from milepost.encodings.rope import RoPE
 from milepost.lab import saved
@@ -74,7 +74,7 @@ def test_a_text_can_stand_at_other_positions(subject):
 @pytest.mark.parametrize("subject", ["bloom", "mpt", "falcon, alibi"], indirect=True)
 def test_a_model_that_takes_no_positions_says_so(subject):
     assert not subject.shifts
-    with pytest.raises(ValueError, match="takes no positions: its text is always at 0, and can't be put at 5"):
+    with pytest.raises(ValueError, match="takes no positions: its text always starts at 0, and can't start at 5"):
         subject.losses(tokens(1, 20), first=5)
 
 
@@ -121,13 +121,13 @@ def ropes(subject):
 @pytest.mark.parametrize("subject", TURNS, indirect=True)
 def test_a_model_turned_by_its_own_ropes_is_itself_and_by_others_is_not(subject):
     own = ropes(subject)
-    assert proved(subject.model, subject.model.config.to_dict(), own) < 1e-2
+    assert prove(subject.model, subject.model.config.to_dict(), own) < 1e-2
     other = {
         n: RoPE(enc.head_dim, enc.base * 1.5, enc.pairing, enc.rotary, enc.partial, enc.scaling)
         for n, enc in own.items()
     }
     with pytest.raises(ValueError, match="with its own ropes logits move by"):
-        proved(subject.model, subject.model.config.to_dict(), other)
+        prove(subject.model, subject.model.config.to_dict(), other)
 
 
 @pytest.mark.parametrize("subject", ["llama"], indirect=True)
