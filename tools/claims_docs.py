@@ -1,18 +1,26 @@
-"""The claims of docs/claims: judged by all that a folder of `milepost claims` holds. No model of the lab is trained: what needs one that
-is not there is not decided.
+"""The claims of docs/claims, written from a folder of `milepost claims`, or from the numbers that docs/claims holds.
 
-milepost claims --profile standard --seeds 3,4,5 --model SmolLM2-135M-Instruct --text moby-dick.txt --out runs/claims      # hours
+milepost claims --profile standard --seeds 3,4,5 --model SmolLM2-135M-Instruct --text moby-dick.txt --out runs/claims
 python tools/claims_docs.py runs/claims --profile standard --seeds 3,4,5 --model SmolLM2-135M-Instruct --text moby-dick.txt
+python tools/claims_docs.py --words
+
+The first command takes hours. The second judges what its folder holds; a claim whose model is not there is not decided.
+The third keeps all numbers, pictures and notes of docs/claims, and writes statements, rules and evidence anew: for when
+their wording has changed.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
+from typing import Any
 
-from milepost.claims.judge import chosen, document, rows
+from milepost.claims.checkpoint import StretchedCheckpoint
+from milepost.claims.judge import describe, document, judge_measured
 from milepost.claims.needs import images, plans
-from milepost.claims.real import Real
+from milepost.claims.rule import Number
+from milepost.claims.table import CLAIMS, GROUPS, NEEDS
 from milepost.claims.trained import Lab
 from milepost.measure.results import write, write_json
 from milepost.report import claims as report
@@ -20,29 +28,45 @@ from milepost.report import claims as report
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "claims"
 
 
+def reword(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with today's words for its numbers."""
+    numbers = {name: Number(**number) for name, number in row["numbers"].items()}
+    exact = {name for name, number in numbers.items() if not number.over}  # these have no interval
+    numbers |= {name: Number(numbers[name].value) for name in exact}
+    return {**row, **describe(CLAIMS[row["id"]], numbers, row["notes"])}
+
+
 def main() -> None:
-    """Judge, and write."""
+    """Judge or reword, and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="?")
+    parser.add_argument("--words", action="store_true")
     parser.add_argument("--profile", default="standard")
-    parser.add_argument("--seeds", type=lambda text: tuple(map(int, text.split(","))), required=True)
+    parser.add_argument("--seeds", type=lambda text: tuple(map(int, text.split(","))))
     parser.add_argument("--model")
     parser.add_argument("--text")
     parser.add_argument("--out", type=Path, default=DOCS)
     asked = parser.parse_args()
+    if asked.words == (asked.folder is not None) or (asked.folder is not None and not asked.seeds):
+        parser.error("give a folder and --seeds, or --words alone")
 
     def tell(what: str, share: float) -> None:
         print(f"{share:4.0%} {what}", flush=True)
 
-    every = chosen([])
-    plan, pictures = plans(asked.profile, every, asked.seeds), images(asked.profile, every, asked.seeds)
-    lab = Lab(asked.profile, plan, asked.folder / "lab", None, {}, tell, pictures)
-    real = None if asked.model is None else Real(asked.model, asked.text, tell, asked.folder)
-    judged = rows(every, lab, real, {"checkpoint": "no checkpoint was given"}, tell=tell)
-    about = {"profile": asked.profile, "seeds": list(asked.seeds), "model": asked.model, "text": asked.text}
-    made = document(judged, exact=False, **about)
+    if asked.words:
+        made = json.loads((asked.out / "claims.json").read_text(encoding="utf-8"))
+        titles = {name: title for name, (title, _) in GROUPS.items()}
+        made |= {"groups": titles, "rows": [reword(row) for row in made["rows"]]}
+    else:
+        plan, pictures = plans(asked.profile, NEEDS, asked.seeds), images(asked.profile, NEEDS, asked.seeds)
+        lab = Lab(asked.profile, plan, asked.folder / "lab", None, tell, pictures)
+        real = None if asked.model is None else StretchedCheckpoint(asked.model, asked.text, tell, asked.folder)
+        reasons = {"checkpoint": "no checkpoint was given"}
+        judged = judge_measured(list(CLAIMS.values()), lab, real, reasons, tell=tell)
+        about = {"profile": asked.profile, "seeds": list(asked.seeds), "model": asked.model, "text": asked.text}
+        made = document(judged, exact=False, **about)
     write_json(asked.out / "claims.json", made)
-    print(write(asked.out / "claims.html", report.page(made)), report.answer(judged))
+    print(write(asked.out / "claims.html", report.page(made)), report.answer(made["rows"]))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Needs: the models that claims ask for, and the plan of each sweep that trains them.
 
-A plan holds all that any claim asks for, so that it is the same whichever of them are chosen; what these need is trained. Models that read text have the
-size of the profile. Whether a task is learned at all, and what heads do, is asked of models of one size, and the profile says from how many seeds.
+A plan holds all that any claim asks for, so that it is the same whichever claims are chosen; only what these need is
+trained. Models that read text have the size of the profile. Tasks and heads are studied in models of one size; there
+the profile only sets the number of seeds.
 """
 
 from __future__ import annotations
@@ -9,21 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from milepost.lab.plan import Plan, find_profile, make
 from milepost.lab.space.plan import ImagePlan
 from milepost.lab.space.plan import make as make_images
 
-if TYPE_CHECKING:
-    from milepost.claims.claim import Claim
-
 SWEEPS = ("text", "tuned", "heads-2", "heads-4", "heads-8", "heads-16", "deep", "one-layer", "short", "short-one-layer")
 IMAGE, SIZES = "image", "0.5x,1x,2x"
 ONE_SIZE = "quick"
-"""The size of models for tasks and heads; its width is a multiple of twice 16 heads."""
+"""The profile whose size models for tasks and heads have; its width is a multiple of twice 16 heads."""
 TASK_STEPS, TASK_LENGTH, SHORT_LENGTH = 1000, 32, 8
-"""Short: one sentence and a question. With 32 tokens no model learned who did what, or what stands at an index, in so many steps: the controls failed."""
+"""A short text is one sentence and a question. In 1000 steps on texts of 32 tokens no model learned who did what, or
+which token stands at an index, so the controls failed."""
 TUNE_STEPS = {"quick": 100, "standard": 200}
 TUNED = ("ntk", "yarn")
 STRATEGIES = ("base", "linear", "ntk", "dynamic", "yarn", "self-extend", "rerope")
@@ -31,7 +30,10 @@ STRATEGIES = ("base", "linear", "ntk", "dynamic", "yarn", "self-extend", "rerope
 
 @dataclass(frozen=True)
 class Need:
-    """Models to train: ``encodings`` on text or on one task, in one of the sweeps. ``weights``: the models themselves are looked at."""
+    """Models to train: ``encodings`` on text or on one task, in one of the sweeps.
+
+    ``weights``: the experiment reads the models themselves, not only their results.
+    """
 
     sweep: str
     encodings: tuple[str, ...]
@@ -39,61 +41,50 @@ class Need:
     weights: bool = False
 
 
-def plans(profile: str, claims: Iterable[Claim], seeds: Sequence[int] = ()) -> dict[str, Plan]:
-    """The plan of each sweep, with all that any claim asks for; as many seeds as the profile has where none are named."""
-    asked = [need for claim in claims for need in claim.needs]
-    width, found = find_profile(profile).width, {}
+def plans(profile: str, needs: Iterable[Need], seeds: Sequence[int] = ()) -> dict[str, Plan]:
+    """The plan of each sweep for all ``needs``; as many seeds as the profile has where none are named."""
+    needs, width, made = list(needs), find_profile(profile).width, {}
     seeds = tuple(seeds) or tuple(range(find_profile(profile).seeds))
     for sweep in SWEEPS:
-        mine = [need for need in asked if need.sweep == sweep]
-        encodings = tuple(dict.fromkeys(spelled(name, width) for need in mine for name in need.encodings))
-        if not mine:
+        asked = [need for need in needs if need.sweep == sweep]
+        if not asked:
             continue
+        encodings = tuple(dict.fromkeys(spell(name, width) for need in asked for name in need.encodings))
         if sweep == "text":
-            found[sweep] = make(profile, encodings=encodings, strategy_names=STRATEGIES, seeds=seeds)
+            made[sweep] = make(profile, encodings=encodings, strategy_names=STRATEGIES, seeds=seeds)
         elif sweep == "tuned":
-            found[sweep] = make(
-                profile,
-                encodings=encodings,
-                strategy_names=TUNED,
-                lengths="1x,2x,4x,8x,16x",
-                tune=TUNE_STEPS[profile],
-                seeds=seeds,
+            lengths, steps = "1x,2x,4x,8x,16x", TUNE_STEPS[profile]
+            made[sweep] = make(
+                profile, encodings=encodings, strategy_names=TUNED, lengths=lengths, tune=steps, seeds=seeds
             )
         elif sweep.startswith("heads-"):
             plan = make(ONE_SIZE, encodings=encodings, strategy_names=(), seeds=seeds)
-            found[sweep] = replace(plan, shape=replace(plan.shape, heads=int(sweep.removeprefix("heads-"))))
+            made[sweep] = replace(plan, shape=replace(plan.shape, heads=int(sweep.removeprefix("heads-"))))
         else:
-            tasks = tuple(dict.fromkeys(need.data for need in mine))
+            tasks = tuple(dict.fromkeys(need.data for need in asked))
             length = SHORT_LENGTH if sweep.startswith("short") else TASK_LENGTH
             plan = make(ONE_SIZE, encodings=encodings, strategy_names=(), tasks=tasks, train_length=length, seeds=seeds)
             shape = replace(plan.shape, layers=1) if sweep.endswith("one-layer") else plan.shape
-            found[sweep] = replace(plan, shape=shape, steps=TASK_STEPS)
-    return found
+            made[sweep] = replace(plan, shape=shape, steps=TASK_STEPS)
+    return made
 
 
-def images(profile: str, claims: Iterable[Claim], seeds: Sequence[int] = ()) -> ImagePlan | None:
-    """The plan of the models of images; None where scikit-learn's images are not there."""
-    encodings = tuple(
-        dict.fromkeys(
-            name for claim in claims for need in claim.needs if need.sweep == IMAGE for name in need.encodings
-        )
-    )
-    return (
-        None
-        if find_spec("sklearn") is None
-        else make_images(profile, encodings=encodings, strategy_names=("linear",), sizes=SIZES, seeds=seeds)
-    )
+def images(profile: str, needs: Iterable[Need], seeds: Sequence[int] = ()) -> ImagePlan | None:
+    """The plan of the models of images; None where scikit-learn, whose images are read, is not installed."""
+    encodings = tuple(dict.fromkeys(name for need in needs if need.sweep == IMAGE for name in need.encodings))
+    if find_spec("sklearn") is None:
+        return None
+    return make_images(profile, encodings=encodings, strategy_names=("linear",), sizes=SIZES, seeds=seeds)
 
 
-def spelled(encoding: str, width: int) -> str:
+def spell(encoding: str, width: int) -> str:
     """An encoding for models of a width: ``{quarter}`` is a quarter of it."""
     return encoding.replace("{quarter}", str(width // 4))
 
 
-def is_old(need: Need, old: dict[str, Any] | None) -> bool:
+def is_shipped(need: Need, results: dict[str, Any] | None) -> bool:
     """Whether the results that come with the package have all that a need asks for."""
-    if old is None or need.sweep != "text" or need.weights:
+    if results is None or need.sweep != "text" or need.weights:
         return False
-    width, known = old["provenance"]["protocol"]["plan"]["shape"]["width"], {run["encoding"] for run in old["runs"]}
-    return all(spelled(name, width) in known for name in need.encodings)
+    width = results["provenance"]["protocol"]["plan"]["shape"]["width"]
+    return {spell(name, width) for name in need.encodings} <= {run["encoding"] for run in results["runs"]}

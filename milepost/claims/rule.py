@@ -1,21 +1,24 @@
-"""Rule: how a measurement becomes a verdict. A rule is a list of clauses, each a measured number held against a threshold.
+"""Rule: how measured numbers become a verdict. A rule is a list of clauses; each compares a number with a bound.
 
-    control   the experiment can tell at all, such as: a model with positions learns the task
+    control   the experiment can answer the question at all: for example, a model with positions learns the task
     core      what the claim says
     limit     what it says beyond that: everywhere, at any depth, without exception
 
-    fails                 controls hold, and a clause of the core is clearly broken
-    holds with a limit    controls and core hold, and a limit is clearly broken
-    holds                 all hold
-    not decided here      otherwise: an interval straddles its threshold, or a number was not measured
+    fails                 the controls are true, and a clause of the core is clearly false
+    holds with a limit    controls and core are true, and a limit is clearly false
+    holds                 all clauses are true
+    not decided here      otherwise: an interval straddles its bound, or a number was not measured
 
-A clause is clear when the whole interval lies on one side. The sentence of a rule is made from the same clauses as its verdict.
+A clause is clear when the whole interval lies on one side of the bound. The sentence of a rule and its verdict are made
+from the same clauses.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 VERDICTS = ("holds", "holds with a limit", "fails", "not decided here")
@@ -23,9 +26,13 @@ Role = Literal["control", "core", "limit"]
 Side = Literal["at most", "at least"]
 
 
+class NotMeasured(ValueError):  # noqa: N818
+    """A number that can't be measured here: the message says why, and becomes evidence."""
+
+
 @dataclass(frozen=True)
 class Number:
-    """A measured number with its 95% interval; without one it is exact. ``over`` says what the interval is over."""
+    """A measured number with its 95% interval; without one it is exact. ``over`` names what the interval is over."""
 
     value: float
     low: float | None = None
@@ -34,13 +41,18 @@ class Number:
 
     @property
     def sides(self) -> tuple[float, float]:
-        """From where to where it may lie."""
+        """The ends of its interval; the value itself where it is exact."""
         return (self.value if self.low is None else self.low, self.value if self.high is None else self.high)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         low, high = self.sides
         return {"value": self.value, "low": low, "high": high, "over": self.over}
+
+    def __sub__(self, other: Number) -> Number:
+        """The difference of two numbers that were measured apart: its interval has room for both intervals."""
+        (low, high), (other_low, other_high) = self.sides, other.sides
+        return Number(self.value - other.value, low - other_high, high - other_low, self.over)
 
     def __str__(self) -> str:
         if self.low is None and self.high is None:
@@ -49,21 +61,17 @@ class Number:
         return f"{self.value:.3g} ({low:.3g} to {high:.3g}; {self.over})"
 
 
-def least(numbers: Iterable[Number]) -> Number:
-    """The smallest of several: from their smallest lower side to their smallest upper one, so that it is clear of a bound where all of them are above it, or
-    one is below. Each of them has 95% for itself."""
-    return _extreme(min, numbers)
-
-
-def most(numbers: Iterable[Number]) -> Number:
-    """The largest of several, likewise."""
-    return _extreme(max, numbers)
-
-
 def _extreme(pick: Callable[..., Any], numbers: Iterable[Number]) -> Number:
-    held = list(numbers)
-    low, high = (pick(one.sides[side] for one in held) for side in (0, 1))
-    return Number(pick(one.value for one in held), low, high, pick(held, key=lambda one: one.value).over)
+    known = list(numbers)
+    low, high = (pick(number.sides[side] for number in known) for side in (0, 1))
+    return Number(pick(number.value for number in known), low, high, pick(known, key=lambda one: one.value).over)
+
+
+least = partial(_extreme, min)
+"""The smallest of several numbers: from their smallest lower end to their smallest upper end. So it is clearly above a
+bound where all of them are, and clearly below where one of them is. Each number has its own 95%."""
+most = partial(_extreme, max)
+"""The largest of several numbers, likewise."""
 
 
 @dataclass(frozen=True)
@@ -76,66 +84,48 @@ class Clause:
     bound: float
     words: str
 
-    def says(self, found: Mapping[str, Number]) -> bool | None:
-        """Whether it is so; None where that is not clear, or not measured."""
-        if self.number not in found:
+    def says(self, numbers: Mapping[str, Number]) -> bool | None:
+        """Whether the clause is true; None where that is not clear, or not measured."""
+        low, high = numbers[self.number].sides if self.number in numbers else (math.nan, math.nan)
+        if not low <= high:
             return None
-        low, high = found[self.number].sides
-        if not low <= high:  # no numbers
-            return None
-        below, above = (
-            (high <= self.bound, low > self.bound) if self.side == "at most" else (high < self.bound, low >= self.bound)
+        true, false = (
+            (high <= self.bound, low > self.bound) if self.side == "at most" else (low >= self.bound, high < self.bound)
         )
-        if not below and not above:
-            return None
-        return below if self.side == "at most" else above
+        return true if true or false else None
 
     def __str__(self) -> str:
-        return f"{self.words} is {self.side} {self.bound:.3g}"
+        return f"{self.words}{',' if ', ' in self.words else ''} is {self.side} {self.bound:.3g}"
 
 
-def control(number: str, side: Side, bound: float, words: str) -> Clause:
-    """A clause that shows that the experiment can tell."""
-    return Clause("control", number, side, bound, words)
-
-
-def core(number: str, side: Side, bound: float, words: str) -> Clause:
-    """A clause of what is claimed."""
-    return Clause("core", number, side, bound, words)
-
-
-def limit(number: str, side: Side, bound: float, words: str) -> Clause:
-    """A clause whose breach is a limit of the claim."""
-    return Clause("limit", number, side, bound, words)
-
-
+control = partial(Clause, "control")
+core = partial(Clause, "core")
+limit = partial(Clause, "limit")
 Rule = tuple[Clause, ...]
 
 
-def verdict(rule: Rule, found: Mapping[str, Number]) -> str:
-    """One of the four words."""
-    said = {
-        role: [clause.says(found) for clause in rule if clause.role == role] for role in ("control", "core", "limit")
+def verdict(rule: Rule, numbers: Mapping[str, Number]) -> str:
+    """One of the four verdicts."""
+    truths = {
+        role: [clause.says(numbers) for clause in rule if clause.role == role] for role in ("control", "core", "limit")
     }
-    if not all(said["control"]):
+    if not all(truths["control"]):
         return "not decided here"
-    if False in said["core"]:
+    if False in truths["core"]:
         return "fails"
-    if None in said["core"]:
-        return "not decided here"
-    if False in said["limit"]:
+    if False in truths["limit"] and None not in truths["core"]:
         return "holds with a limit"
-    return "not decided here" if None in said["limit"] else "holds"
+    return "not decided here" if None in truths["core"] + truths["limit"] else "holds"
 
 
 def sentence(rule: Rule) -> str:
     """The rule in words."""
     parts = {role: [str(clause) for clause in rule if clause.role == role] for role in ("control", "core", "limit")}
-    told = [f"Counts only if {_joined(parts['control'])}."] if parts["control"] else []
-    told.append(f"Holds if {_joined(parts['core'])}; fails where one of these is clearly not so.")
+    sentences = [f"The result counts only if {_joined(parts['control'])}."] if parts["control"] else []
+    sentences.append(f"The claim holds if {_joined(parts['core'])}; it fails if one of these is clearly false.")
     if parts["limit"]:
-        told.append(f"Holds with a limit where it is clearly not so that {_joined(parts['limit'], 'or that')}.")
-    return " ".join([*told, "Not decided where an interval straddles its threshold, or a number was not measured."])
+        sentences.append(f"It holds with a limit if it is clearly false that {_joined(parts['limit'], 'or that')}.")
+    return " ".join([*sentences, "It is not decided if an interval straddles its bound, or a number was not measured."])
 
 
 def _joined(words: Sequence[str], by: str = "and") -> str:

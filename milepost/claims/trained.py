@@ -1,32 +1,29 @@
-"""Trained: the small models that claims need, each trained once, whichever of them ask for it.
+"""The small models that claims need, each trained once, however many claims ask for it.
 
     OUT/lab/text         on text, at one length, tested at up to eight times that
     OUT/lab/tuned        the same for rope, whose stretched forms are trained a little more at sixteen times the length
-    OUT/lab/equal        codes that are appended, in models of as many parameters as those in which they are added
     OUT/lab/heads-N      alibi with so many heads
     OUT/lab/deep         on tasks, with as many layers as the profile has
     OUT/lab/one-layer    on tasks, with one layer
     OUT/lab/short        on tasks in texts of 8 tokens, and short-one-layer likewise
     OUT/lab/image        of images, at one size, tested at half and at twice that
-    OUT/lab/moved        what became of models of the first, moved to other positions (see `moved`)
+    OUT/lab/moved        models of the first sweep, moved to other positions (see `groups/practice/moved.py`)
 
-Each is a folder of the lab, with the lab's own plan (see `needs`): stopped at any moment, it goes on with `resume`. At profile standard, claims whose
-models are all among the results that come with the package read those: they were measured before the rules here were written, and the evidence says so.
+Each is a folder of the lab, with the lab's own plan (see `needs`): a stopped run continues with `resume`. At profile
+standard, claims whose models are all among the results that come with the package read those: they were measured before
+the rules here were written, and the evidence says so.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from milepost.claims import GROUPS
-from milepost.claims.claim import NotMeasured
-from milepost.claims.groups import claims_of
-from milepost.claims.needs import IMAGE, SWEEPS, Need, images, is_old, plans, spelled
+from milepost.claims.needs import IMAGE, Need, images, is_shipped, plans, spell
+from milepost.claims.rule import NotMeasured
 from milepost.lab import saved
 from milepost.lab.choose import shipped
 from milepost.lab.kinds import Trial
@@ -34,65 +31,59 @@ from milepost.lab.model import Decoder
 from milepost.lab.plan import Plan
 from milepost.lab.space.plan import ImagePlan
 from milepost.lab.sweep import processes
-from milepost.lab.sweep.sweep import alone, prepare
-from milepost.measure.results import write_json
-
-if TYPE_CHECKING:
-    from milepost.claims.claim import Claim
+from milepost.lab.sweep.sweep import alone, prepare, store_finished
 
 P = TypeVar("P", Plan, ImagePlan)
 Run = dict[str, Any]
 Tell = Callable[[str, float], None]
 
 
+@dataclass(frozen=True)
 class Lab:
-    """What was trained, and what comes with the package. A claim asks for runs and models by its needs."""
+    """What was trained, and what comes with the package. An experiment asks for runs and models by its needs.
 
-    def __init__(
-        self, profile: str, plans: dict[str, Plan], out: Path | None, old: dict[str, Any] | None, failed: dict[str, str], tell: Tell,
-        image: ImagePlan | None = None,
-    ):  # fmt: skip
-        self.profile, self.plans, self.out, self.old, self.failed, self.tell, self.image = (
-            profile,
-            plans,
-            out,
-            old,
-            failed,
-            tell,
-            image,
-        )
+    ``old`` are the results that come with the package; ``failed`` says by trial why a training failed.
+    """
+
+    profile: str
+    plans: Mapping[str, Plan]
+    out: Path | None
+    old: dict[str, Any] | None
+    tell: Tell
+    image: ImagePlan | None = None
+    failed: dict[str, str] = field(default_factory=dict)
 
     def runs(self, need: Need, encoding: str, strategy: str = "none") -> list[Run]:
         """The runs of one encoding, one for each seed."""
-        if is_old(need, self.old):
-            name = spelled(encoding, self.old["provenance"]["protocol"]["plan"]["shape"]["width"])  # type: ignore[index]
-            known: Iterable[Run] = [one for one in self.old["runs"] if one["encoding"] == name]  # type: ignore[index]
+        known: Iterable[Run]
+        if self.old is not None and is_shipped(need, self.old):
+            name = spell(encoding, self.old["provenance"]["protocol"]["plan"]["shape"]["width"])
+            known = [run for run in self.old["runs"] if run["encoding"] == name]
         else:
-            known = [one for trial in self._trials(need, encoding) for one in self._result(need, trial)["runs"]]
-        found = [one for one in known if one["strategy"] == strategy]
-        if not found:
+            known = [run for trial in self._trials(need, encoding) for run in self._result(need, trial)["runs"]]
+        runs = [run for run in known if run["strategy"] == strategy]
+        if not runs:
             raise NotMeasured(f"no model with {encoding} was trained")
-        lost = next((one["failed"] for one in found if one.get("failed")), None)
-        if lost:
-            raise NotMeasured(f"a model with {encoding} could not be trained: {lost}")
-        return found
+        reason = next((run["failed"] for run in runs if run.get("failed")), None)
+        if reason:
+            raise NotMeasured(f"a model with {encoding} could not be trained: {reason}")
+        return runs
 
     def models(self, need: Need, encoding: str) -> list[Decoder]:
         """The trained models of one encoding, one for each seed."""
         return [saved.load(folder) for folder in self.folders(need, encoding)]
 
     def folders(self, need: Need, encoding: str) -> list[Path]:
-        """Where the trained models of one encoding are."""
+        """The folders of the trained models of one encoding."""
         trials = [trial for trial in self._trials(need, encoding) if self._result(need, trial)]
         return [self.home(need.sweep) / "trials" / trial.key for trial in trials]
 
     def source(self, *needs: Need) -> tuple[str, ...]:
-        """What to know of where the numbers come from."""
-        if self.old is None or not any(is_old(need, self.old) for need in needs):
+        """A note for the evidence where numbers come from results that are older than the rule."""
+        if self.old is None or not any(is_shipped(need, self.old) for need in needs):
             return ()
-        return (
-            f"judged by the lab's results of {self.old['provenance']['date'][:10]}, which come with the package and are older than this rule",
-        )
+        date = self.old["provenance"]["date"][:10]
+        return (f"judged by the lab's results of {date}, which come with the package and are older than this rule",)
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -115,72 +106,77 @@ class Lab:
     def _trials(self, need: Need, encoding: str) -> list[Trial]:
         self.home(need.sweep)
         plan = self.pictures() if need.sweep == IMAGE else self.plans[need.sweep]
-        name = spelled(encoding, plan.shape.width)
+        name = spell(encoding, plan.shape.width)
         return [trial for trial in plan.trials() if (trial.encoding, trial.data) == (name, need.data)]
 
     def _result(self, need: Need, trial: Trial) -> dict[str, Any]:
         file = self.home(need.sweep) / "trials" / trial.key / "result.json"
         if not file.exists():
-            raise NotMeasured(
-                f"{trial.encoding}, {trial.data}, seed {trial.seed}: {self.failed.get(trial.key, 'it was not trained')}"
-            )
+            reason = self.failed.get(trial.key, "it was not trained")
+            raise NotMeasured(f"{trial.encoding}, {trial.data}, seed {trial.seed}: {reason}")
         result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         return result
 
 
-def gather(
-    claims: Sequence[Claim], profile: str, out: Path | None, *, resume: bool, workers: int | None, tell: Tell, seeds: Sequence[int] = (),
-) -> Lab:  # fmt: skip
-    """Train what is missing. What comes with the package is read at profile standard, and where nothing can be trained; not where seeds are named."""
-    every = [claim for group in GROUPS for claim in claims_of(group)]
+def train(
+    needs: Sequence[Need],
+    every: Sequence[Need],
+    profile: str,
+    out: Path | None,
+    *,
+    resume: bool,
+    workers: int | None,
+    tell: Tell,
+    seeds: Sequence[int] = (),
+) -> Lab:
+    """Train what is missing of ``needs``; the plans hold ``every`` need of all claims.
+
+    The results that come with the package are read at profile standard, and where nothing can be trained; never where
+    seeds are named.
+    """
     known = plans(profile, every, seeds)
     old = shipped("lab") if not seeds and (profile == "standard" or out is None) else None
-    needs = [need for claim in claims for need in claim.needs if not is_old(need, old)]
+    if out is None:
+        return Lab(profile, known, out, old, tell)
+    missing = [need for need in needs if not is_shipped(need, old)]
     failed: dict[str, str] = {}
-    seen = [need for need in needs if need.sweep == IMAGE]
-    image = images(profile, every, seeds) if seen and out is not None else None
-    if out is not None:
-        for sweep in SWEEPS:
-            if mine := [need for need in needs if need.sweep == sweep]:
-                known[sweep], lost = _train(known[sweep], sweep, mine, out / sweep, resume, workers, tell)
-                failed |= lost
-        if image is not None:
-            image, lost = _train(image, IMAGE, seen, out / IMAGE, resume, workers, tell)
-            failed |= lost
-    return Lab(profile, known, out, old, failed, tell, image)
+
+    def run(plan: P, sweep: str, folder: Path = out) -> P:
+        asked = [need for need in missing if need.sweep == sweep]
+        return _train(plan, sweep, asked, folder / sweep, resume, workers, tell, failed) if asked else plan
+
+    known = {sweep: run(plan, sweep) for sweep, plan in known.items()}
+    image = images(profile, every, seeds) if any(need.sweep == IMAGE for need in missing) else None
+    return Lab(profile, known, out, old, tell, image and run(image, IMAGE), failed)
 
 
 def _train(
-    plan: P, sweep: str, needs: list[Need], home: Path, resume: bool, workers: int | None, tell: Tell
-) -> tuple[P, dict[str, str]]:
-    """The trials of one sweep that are needed and not there yet: the plan as the folder has it; and what could not be trained, and why."""
-    asked = {(spelled(name, plan.shape.width), need.data) for need in needs for name in need.encodings}
+    plan: P,
+    sweep: str,
+    needs: list[Need],
+    home: Path,
+    resume: bool,
+    workers: int | None,
+    tell: Tell,
+    failed: dict[str, str],
+) -> P:
+    """Train the trials of one sweep that are needed and not finished; the plan as the folder has it."""
+    asked = {(spell(name, plan.shape.width), need.data) for need in needs for name in need.encodings}
     wanted = [trial for trial in plan.trials() if (trial.encoding, trial.data) in asked]
     side = processes.side_by_side(len(wanted), workers)
     plan = replace(plan, digest=plan.read().digest, threads=max(1, processes.cores() // max(side, 2)))
     held = prepare(plan, home, resume or not (home / "plan.json").exists())
     assert isinstance(held, type(plan))
-    plan = held
-    failed: dict[str, str] = {}
     with alone(home):
         todo = [trial for trial in wanted if not (home / "trials" / trial.key / "result.json").exists()]
-        steps = {trial.key: plan.steps if trial not in todo else 0 for trial in wanted}
+        steps = {trial.key: 0 if trial in todo else held.steps for trial in wanted}
 
-        def told(trial: Trial, news: dict[str, Any]) -> None:
+        def report(trial: Trial, news: dict[str, Any]) -> None:
             steps[trial.key] = news.get("step", steps[trial.key])
-            tell(
-                f"{sweep}: {trial.encoding}, {trial.data}, seed {trial.seed}",
-                sum(steps.values()) / (plan.steps * len(wanted)),
-            )
+            share = sum(steps.values()) / (held.steps * len(wanted))
+            tell(f"{sweep}: {trial.encoding}, {trial.data}, seed {trial.seed}", share)
 
-        running: Any = processes.run_all(plan, todo, home, workers, told)
-        with closing(running):
-            for trial, result in running:
-                place: Path = home / "trials" / trial.key
-                if "failed" in result:
-                    failed[trial.key] = result["failed"]
-                    continue
-                write_json(place / "result.json", result)
-                for file in (*place.glob("*.pt"), place / "news.json", *place.glob(".*.tmp")):
-                    file.unlink(missing_ok=True)  # it will not be gone on from
-    return plan, failed
+        for trial, reason in store_finished(processes.run_all(held, todo, home, workers, report), home):
+            if reason is not None:
+                failed[trial.key] = reason
+    return held

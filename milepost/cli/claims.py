@@ -51,11 +51,11 @@ def claims_command(
 
     Example: `milepost claims rope-sign shift --json`, `milepost claims --exact` or `milepost claims --profile quick --out runs/claims --seeds 3,4,5`
     """
-    from milepost.claims.judge import chosen, document, judge
+    from milepost.claims.judge import choose, document, judge
     from milepost.cli.lab_ask import read_seeds
     from milepost.report import claims as report
 
-    chosen(ids or [], exact=exact)  # what is wrong with the ids is said first
+    choose(ids or [], exact=exact)  # what is wrong with the ids is said first
     numbers = read_seeds(seeds)
     if out is not None:
         report.check_folder(out, model, resume)

@@ -70,7 +70,7 @@ def test_the_sentence_has_every_threshold_of_the_code():
     said = sentence(RULE)
     for clause in RULE:
         assert f"{clause.words} is {clause.side} {clause.bound:.3g}" in said
-    assert said.startswith("Counts only if") and "straddles" in said
+    assert said.startswith("The result counts only if") and "straddles" in said
 
 
 def test_the_sentence_changes_with_the_rule():

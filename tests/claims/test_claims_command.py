@@ -5,8 +5,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from milepost.claims.judge import claims, document, judge
+from milepost.claims.judge import document, judge
 from milepost.claims.rule import VERDICTS, sentence
+from milepost.claims.table import CLAIMS
 from milepost.cli import app
 from milepost.report import claims as report
 
@@ -28,7 +29,7 @@ def run(*words):
 
 
 def test_the_whole_table_is_there_with_both_languages_and_a_source():
-    known = claims()
+    known = CLAIMS
     assert set(known) == TABLE and len(known) == 60
     for claim in known.values():
         assert claim.statement.endswith(".") and any(
@@ -49,7 +50,7 @@ def test_json_is_a_list_of_rows():
             isinstance(row[name], str) and row[name]
             for name in ("evidence", "rule", "statement", "statement_zh", "source", "experiment")
         )
-        assert row["rule"] == sentence(claims()[row["id"]].rule)
+        assert row["rule"] == sentence(CLAIMS[row["id"]].rule)
         for clause in row["clauses"]:
             assert {"role", "words", "side", "bound", "says", "measured"} <= clause.keys()
 
@@ -80,7 +81,7 @@ def test_exact_runs_the_exact_half_of_a_mixed_claim_and_says_what_was_left_out()
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--seeds", "3,4"], "--seeds says which models are trained: give --out"),
+        (["--seeds", "3,4"], "--seeds chooses the models to train: give --out"),
         (["--seeds", "x", "--out", "OUT"], "--seeds is how many, such as 3, or which, such as 0,7; got 'x'"),
         (["--seeds", "11", "--out", "OUT"], "intervals are known for at most 10 seeds, got 11"),
         (["--seeds", "4,4", "--out", "OUT"], "seeds are different whole numbers"),

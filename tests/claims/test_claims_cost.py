@@ -2,10 +2,10 @@
 
 import pytest
 
-from milepost.claims.claim import NotMeasured
 from milepost.claims.groups.practice import cost
-from milepost.claims.judge import claims, judge
-from milepost.claims.rule import VERDICTS, Number, verdict
+from milepost.claims.judge import judge
+from milepost.claims.rule import VERDICTS, NotMeasured, Number, verdict
+from milepost.claims.table import CLAIMS
 
 
 @pytest.fixture
@@ -38,8 +38,8 @@ def test_the_order_of_latencies_decides(monkeypatch, bias, rotation, addition, e
     monkeypatch.setattr(
         cost, "ratios", lambda: {name: [value, value + 0.01, value - 0.01] for name, value in found.items()}
     )
-    numbers = cost.latency_found().numbers
-    assert verdict(claims()["latency"].rule, numbers) == expected
+    numbers = cost.measure_latency().numbers
+    assert verdict(CLAIMS["latency"].rule, numbers) == expected
 
 
 def test_rounds_that_disagree_leave_it_open(monkeypatch):
@@ -50,7 +50,7 @@ def test_rounds_that_disagree_leave_it_open(monkeypatch):
         "bias, with the engine": [1.1] * 4,
     }
     monkeypatch.setattr(cost, "ratios", lambda: found)
-    assert verdict(claims()["latency"].rule, cost.latency_found().numbers) == "not decided here"
+    assert verdict(CLAIMS["latency"].rule, cost.measure_latency().numbers) == "not decided here"
 
 
 def test_growth_is_that_of_the_larger_over_the_smaller():
@@ -61,7 +61,7 @@ def test_growth_is_that_of_the_larger_over_the_smaller():
 
 
 def test_a_matrix_that_grows_fourfold_and_an_engine_that_does_not():
-    rule = claims()["memory"].rule
+    rule = CLAIMS["memory"].rule
     grown = {"addition": 2.0, "bias": 4.0, "rotation": 2.0, "engine": 2.0}
     assert verdict(rule, {name: Number(value) for name, value in grown.items()}) == "holds with a limit"
     assert verdict(rule, {name: Number(value) for name, value in {**grown, "bias": 2.0}.items()}) == "fails"

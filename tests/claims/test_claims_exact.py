@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from milepost.claims import world
+from milepost.claims import random_model
 from milepost.claims.groups.absolute import added, codes, order, sinusoids
 from milepost.claims.groups.practice import space
 from milepost.claims.groups.relative import alibi, frequencies, relative, rotary, rotation
-from milepost.claims.judge import claims
 from milepost.claims.rule import Number, verdict
+from milepost.claims.table import CLAIMS
 from milepost.encodings.axial import Axial
 from milepost.encodings.binary import Binary
 from milepost.encodings.learned import Learned
@@ -53,7 +53,7 @@ KNOWN = {
 def judged(name, found):
     """The verdict of a claim for numbers found by hand."""
     return verdict(
-        claims()[name].rule,
+        CLAIMS[name].rule,
         {key: one if isinstance(one, Number) else Number(float(one)) for key, one in found.numbers.items()},
     )
 
@@ -113,11 +113,11 @@ def test_weights_of_alibi_are_as_bent_as_an_exponential():
     y = np.exp(-x / 256) / np.exp(-x / 256).sum()
     line = np.polyval(np.polyfit(x, y, 1), x)
     bent = np.abs(y - line).max() / (y.max() - y.min())
-    assert alibi.weights_found().numbers["weights"] == pytest.approx(bent, rel=1e-6)
+    assert alibi.measure_weights().numbers["weights"] == pytest.approx(bent, rel=1e-6)
 
 
 def test_bands_of_alibi_from_the_published_slopes():
-    found = alibi.reach_found()
+    found = alibi.measure_reach()
     octaves = [8 - 8 / heads for heads in alibi.HEADS]
     assert found.numbers["octaves"] == pytest.approx(min(b - a for a, b in pairwise(octaves)))
     assert found.numbers["farther"] == 1.0
@@ -149,22 +149,24 @@ class Leaning(RoPE):
 
 def test_without_a_turn_the_sign_does_not_matter(monkeypatch):
     monkeypatch.setattr(rotation, "RoPE", Still)
-    assert judged("rope-sign", rotation.sign_found()) == "holds"
-    assert judged("rope-abs", rotation.absolute_found()) == "holds"
-    assert judged("rope-norm", rotation.norm_found()) == "not decided here"  # the control sees that nothing was turned
+    assert judged("rope-sign", rotation.measure_sign()) == "holds"
+    assert judged("rope-abs", rotation.measure_absolute()) == "holds"
+    assert (
+        judged("rope-norm", rotation.measure_norm()) == "not decided here"
+    )  # the control sees that nothing was turned
 
 
 def test_a_rope_that_fades_vanishes_and_keeps_no_norms(monkeypatch):
     monkeypatch.setattr(rotation, "RoPE", Fading)
-    assert judged("rope-vanishes", rotation.vanishes_found()) == "holds"
-    assert judged("rope-norm", rotation.norm_found()) == "fails"
+    assert judged("rope-vanishes", rotation.measure_vanishes()) == "holds"
+    assert judged("rope-norm", rotation.measure_norm()) == "fails"
 
 
 def test_queries_that_turn_at_another_speed_are_not_relative(monkeypatch):
     monkeypatch.setattr(rotation, "RoPE", Leaning)
     monkeypatch.setattr(rotary, "RoPE", Leaning)
-    assert judged("rope-relative", rotation.relative_found()) == "fails"
-    assert judged("linear-attention", rotary.linear_attention_found()) == "fails"
+    assert judged("rope-relative", rotation.measure_relative()) == "fails"
+    assert judged("linear-attention", rotary.measure_linear_attention()) == "fails"
 
 
 def test_code_that_rotates_neighbours_would_bear_the_notes_out(monkeypatch):
@@ -173,11 +175,11 @@ def test_code_that_rotates_neighbours_would_bear_the_notes_out(monkeypatch):
         return torch.stack([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1).flatten(-2)
 
     monkeypatch.setattr(rotary, "split_as_in_the_notes", neighbours)
-    assert judged("pairs-in-code", rotary.pairs_found()) == "holds"
+    assert judged("pairs-in-code", rotary.measure_pairs()) == "holds"
 
 
 def test_positions_in_the_words_are_seen_by_permutation(monkeypatch):
-    plain = world.Stack.states
+    plain = random_model.Stack.states
 
     def placed(self, x, at=None, *, causal):
         return plain(
@@ -187,23 +189,25 @@ def test_positions_in_the_words_are_seen_by_permutation(monkeypatch):
             causal=causal,
         )
 
-    monkeypatch.setattr(world.Stack, "states", placed)
-    assert judged("permutation", order.permutation_found()) == "fails"
-    assert judged("length-is-no-signal", order.length_found()) == "fails"
+    monkeypatch.setattr(random_model.Stack, "states", placed)
+    assert judged("permutation", order.measure_permutation()) == "fails"
+    assert judged("length-is-no-signal", order.measure_length()) == "fails"
 
 
 def test_a_blind_experiment_decides_nothing(monkeypatch):
-    monkeypatch.setattr(order, "_rope", lambda: Still(world.WIDTH // world.HEADS))
-    assert judged("permutation", order.permutation_found()) == "not decided here"
+    monkeypatch.setattr(order, "_rope", lambda: Still(random_model.WIDTH // random_model.HEADS))
+    assert judged("permutation", order.measure_permutation()) == "not decided here"
 
 
 def test_one_layer_without_a_mask_that_hides_order_would_be_a_bag(monkeypatch):
     """Were the mask not there, deeper models would be bags too."""
-    plain = world.Stack.states
-    monkeypatch.setattr(world.Stack, "states", lambda self, x, at=None, *, causal: plain(self, x, at, causal=False))
-    found = order.causal_bag_found()
+    plain = random_model.Stack.states
+    monkeypatch.setattr(
+        random_model.Stack, "states", lambda self, x, at=None, *, causal: plain(self, x, at, causal=False)
+    )
+    found = order.measure_causal_bag()
     assert max(found.numbers.values()) <= order.ROUNDING
-    assert judged("same-token", order.same_token_found()) == "holds"
+    assert judged("same-token", order.measure_same_token()) == "holds"
 
 
 class Gray(Binary):
@@ -216,7 +220,7 @@ class Gray(Binary):
 def test_gray_codes_do_not_jump(monkeypatch):
     monkeypatch.setattr(codes, "Binary", Gray)
     monkeypatch.setattr(codes, "FAR", 4095)
-    assert judged("binary-jumps", codes.binary_found()) == "fails"
+    assert judged("binary-jumps", codes.measure_binary()) == "fails"
 
 
 class Crowded(Sinusoidal):
@@ -231,8 +235,8 @@ class Crowded(Sinusoidal):
 def test_codes_that_come_back_are_not_unique(monkeypatch):
     monkeypatch.setattr(sinusoids, "Sinusoidal", Crowded)
     monkeypatch.setattr(sinusoids, "FAR", 200000)
-    assert sinusoids.unique_found().numbers["nearest"] < 1e-6
-    assert judged("sin-unique", sinusoids.unique_found()) == "fails"
+    assert sinusoids.measure_unique().numbers["nearest"] < 1e-6
+    assert judged("sin-unique", sinusoids.measure_unique()) == "fails"
 
 
 class Bent(Sinusoidal):
@@ -244,9 +248,9 @@ class Bent(Sinusoidal):
 
 def test_codes_of_squares_are_no_rotation_and_relate_differently(monkeypatch):
     monkeypatch.setattr(sinusoids, "Sinusoidal", Bent)
-    assert judged("sin-linear", sinusoids.linear_found()) == "fails"
-    assert judged("sin-dot", sinusoids.dot_found()) == "fails"
-    assert judged("sin-relation", sinusoids.dot_found()) == "holds"
+    assert judged("sin-linear", sinusoids.measure_linear()) == "fails"
+    assert judged("sin-dot", sinusoids.measure_dot()) == "fails"
+    assert judged("sin-relation", sinusoids.measure_dot()) == "holds"
 
 
 class Clamped(Learned):
@@ -262,14 +266,14 @@ class Clamped(Learned):
 
 def test_a_table_that_clamps_is_found_out(monkeypatch):
     monkeypatch.setattr(added, "Learned", Clamped)
-    assert judged("learned-ends", added.ends_found()) == "fails"
+    assert judged("learned-ends", added.measure_ends()) == "fails"
 
 
 def test_a_wrong_construction_does_not_equal_the_concatenating_model(monkeypatch):
     monkeypatch.setattr(
         added.F, "pad", lambda x, sides: torch.cat([torch.zeros(len(x), sides[1], dtype=x.dtype), x], -1)
     )
-    assert judged("add-vs-concat", added.concat_found()) == "fails"
+    assert judged("add-vs-concat", added.measure_concat()) == "fails"
 
 
 def test_an_absolute_scheme_that_does_nothing_breaks_shift(monkeypatch):
@@ -277,12 +281,12 @@ def test_an_absolute_scheme_that_does_nothing_breaks_shift(monkeypatch):
     monkeypatch.setattr(
         relative, "build", lambda name, **sizes: plain("nope" if name == "sinusoidal" else name, **sizes)
     )
-    assert judged("shift", relative.shift_found()) == "fails"
+    assert judged("shift", relative.measure_shift()) == "fails"
 
 
 def test_buckets_that_go_on_do_not_limit(monkeypatch):
     monkeypatch.setattr(relative.T5, "bucket", lambda self, distance: distance // 100)
-    assert judged("t5-limits", relative.t5_found()) == "fails"
+    assert judged("t5-limits", relative.measure_t5()) == "fails"
 
 
 def test_one_axis_that_is_not_turned_is_seen(monkeypatch):
@@ -291,14 +295,14 @@ def test_one_axis_that_is_not_turned_is_seen(monkeypatch):
             return super().turn(x, pos * 0)
 
     monkeypatch.setattr(space, "Axial", Flat)
-    assert judged("n-d", space.axes_found()) == "not decided here"
+    assert judged("n-d", space.measure_axes()) == "not decided here"
 
     class Slanted(Axial):
         def query(self, q, pos):
             return super().query(q, 2 * pos)
 
     monkeypatch.setattr(space, "Axial", Slanted)
-    assert judged("n-d", space.axes_found()) == "fails"
+    assert judged("n-d", space.measure_axes()) == "fails"
 
 
 def test_with_one_pair_alone_all_places_alias(monkeypatch):
@@ -307,4 +311,4 @@ def test_with_one_pair_alone_all_places_alias(monkeypatch):
         frequencies, "geometric", lambda size, base=10000.0: plain(2, base) if base == 10000.0 else plain(size, base)
     )
     monkeypatch.setattr(frequencies, "SIZE", 2)
-    assert judged("phase-wrap", frequencies.wrap_found()) == "holds"
+    assert judged("phase-wrap", frequencies.measure_wrap()) == "holds"

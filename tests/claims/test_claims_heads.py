@@ -9,7 +9,8 @@ import torch
 from milepost.claims import needs
 from milepost.claims.groups.absolute import added_trained
 from milepost.claims.groups.relative import heads
-from milepost.claims.judge import chosen, claims, judge
+from milepost.claims.judge import choose, judge
+from milepost.claims.table import NEEDS
 from milepost.lab.model import Decoder, Shape
 from milepost.measure.attention import HeadStatistics
 
@@ -48,7 +49,7 @@ def test_octaves_are_of_each_layer_s_own_heads():
 
 @pytest.mark.parametrize("profile", ["quick", "standard"])
 def test_models_with_more_heads_are_as_wide(profile):
-    known = needs.plans(profile, claims().values())
+    known = needs.plans(profile, NEEDS)
     shapes = {n: known[f"heads-{n}"].shape for n in heads.BANDS}
     assert {n: shape.heads for n, shape in shapes.items()} == {n: n for n in shapes}
     assert (
@@ -59,14 +60,14 @@ def test_models_with_more_heads_are_as_wide(profile):
 
 @pytest.mark.parametrize("profile", ["quick", "standard"])
 def test_equal_parameters_are_equal_to_within_a_hundredth(profile):
-    plan = needs.plans(profile, claims().values())["text"]
+    plan = needs.plans(profile, NEEDS)["text"]
     assert set(added_trained.EQUAL.encodings) <= set(plan.encodings)
     added, appended = (Decoder(plan.shape, spec).count() for spec in added_trained.EQUAL.encodings)
     assert 0.99 * added < appended < added
 
 
 def test_what_exact_parts_decide_is_among_the_exact():
-    names = {claim.id for claim in chosen([], exact=True)}
+    names = {claim.id for claim in choose([], exact=True)}
     assert {"rope-decay", "alibi-heads", "rope-sign"} <= names and "causal-bag" not in names
 
 

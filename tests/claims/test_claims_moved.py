@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from milepost.claims import needs
-from milepost.claims.claim import NotMeasured
 from milepost.claims.groups.practice import moved
 from milepost.claims.judge import judge
-from milepost.claims.rule import VERDICTS
+from milepost.claims.rule import VERDICTS, NotMeasured
 from milepost.lab import plan as planned
 
 pytestmark = pytest.mark.slow
@@ -50,7 +49,7 @@ def test_a_model_is_moved_once_and_with_a_tenth_of_the_tokens(learning, tmp_path
 
 def test_the_text_of_a_migration_is_training_text_and_then_test_text(small, tmp_path):
     plan = needs.make("quick", encodings=("learned",))
-    text, row = plan.read(), np.load(moved._book(tmp_path / "text.npy", plan))
+    text, row = plan.read(), np.load(moved._write_text(tmp_path / "text.npy", plan))
     first, second = np.split(row, 2)
     assert len(first) % moved.PIECE == 0 and len(first) >= moved.PIECE
     joined = {
@@ -79,13 +78,15 @@ def test_shares_and_rises_have_their_signs():
     made = [
         told({"value": v, "low": v - 0.02, "high": v + 0.03}, 2.0, 2.0 * (1 + v / 10), 2.0, 2.4) for v in (0.9, 0.9)
     ]
-    assert moved.share(made).value == pytest.approx(0.9) and moved.share(made).sides == pytest.approx((0.88, 0.93))
-    found = moved.past(made, "as it is")
+    assert moved.recovered_share(made).value == pytest.approx(0.9) and moved.recovered_share(
+        made
+    ).sides == pytest.approx((0.88, 0.93))
+    found = moved.rise_past(made, "as it is")
     assert found.value == pytest.approx(0.09) and found.sides == pytest.approx((0.0, 0.2))
-    better = moved.past([told(None, 2.0, 1.9, 1.8, 1.95)], "as it is")
+    better = moved.rise_past([told(None, 2.0, 1.9, 1.8, 1.95)], "as it is")
     assert better.value == pytest.approx(-0.05) and better.sides == pytest.approx((-0.1, -0.025))
-    with pytest.raises(NotMeasured, match="lost nothing"):
-        moved.share([told(None, 2.0, 1.9, 1.8, 1.95)])
+    with pytest.raises(NotMeasured, match="no more than chance"):
+        moved.recovered_share([told(None, 2.0, 1.9, 1.8, 1.95)])
 
 
 def test_too_short_a_training_leaves_no_tenth():

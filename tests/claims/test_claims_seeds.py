@@ -5,10 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from milepost.claims.claim import NotMeasured
 from milepost.claims.groups.absolute import frame
-from milepost.claims.rule import Number
-from milepost.claims.seeds import LEAD, T, accuracy, both, gap, mean_loss, rise, shares
+from milepost.claims.rule import NotMeasured, Number
+from milepost.claims.seeds import LEAD, T, accuracy, gap, mean_loss, mean_of_seeds, rise, shares
 
 
 def runs(made, encoding, strategy="none", **how):
@@ -53,17 +52,17 @@ def test_texts_that_differ_are_not_compared(made):
 
 
 def test_the_wider_interval_is_taken_on_each_side():
-    one = both([1.0, 1.2, 1.4], 1.19, 1.25, "files")
+    one = mean_of_seeds([1.0, 1.2, 1.4], 1.19, 1.25, "files")
     around = T[3] * 0.2 / math.sqrt(3)
     assert one.sides == pytest.approx((1.2 - around, 1.2 + around))
-    assert both([1.2, 1.2, 1.2], 1.0, 1.3, "files").sides == (1.0, 1.3)
-    assert both([1.2], 1.0, 1.3, "files").over == "one seed, files"
+    assert mean_of_seeds([1.2, 1.2, 1.2], 1.0, 1.3, "files").sides == (1.0, 1.3)
+    assert mean_of_seeds([1.2], 1.0, 1.3, "files").over == "one seed, files"
 
 
 def test_the_interval_of_a_share_ends_where_shares_do():
     values = [1.0, 1.0, 0.75]
     around = T[3] * 0.25 / 3  # the standard deviation is 0.25 / sqrt(3)
-    assert both(values, None, None, "rows").sides == pytest.approx(
+    assert mean_of_seeds(values, None, None, "rows").sides == pytest.approx(
         (11 / 12 - around, 11 / 12 + around)
     )  # of what has no bounds
     assert shares(values, 300, "rows").sides == (pytest.approx(11 / 12 - around), 1.0)
@@ -71,15 +70,17 @@ def test_the_interval_of_a_share_ends_where_shares_do():
     assert shares([0.5, 0.5, 0.5], 300, "rows").sides == pytest.approx(
         (0.4438, 0.5562), abs=1e-4
     )  # Wilson's, which no end touches
-    assert both([0.9, 0.1, -0.9], None, None, "images", LEAD).sides == LEAD
+    assert mean_of_seeds([0.9, 0.1, -0.9], None, None, "images", LEAD).sides == LEAD
 
 
 def test_the_frame_counts_its_rows_and_says_how_far_the_table_is_ahead(monkeypatch):
     given = {"learned": (1.0, 1.0, 1.0), "sinusoidal": (1.0, 0.75, 0.75), "rope": (0.5, 0.5, 0.5)}
     monkeypatch.setattr(
-        frame, "kept", lambda home, name, make: Number(given[name.rpartition("-")[0]][int(name.rpartition("-")[2])])
+        frame,
+        "measure_once",
+        lambda home, name, make: Number(given[name.rpartition("-")[0]][int(name.rpartition("-")[2])]),
     )
-    found = frame.frame_found(SimpleNamespace(home=lambda name: name, seeds=(0, 1, 2), profile="quick")).numbers
+    found = frame.measure_frame(SimpleNamespace(home=lambda name: name, seeds=(0, 1, 2), profile="quick")).numbers
     assert found["learned"].over == "3 seeds, 288 rows" and found["learned"].sides == pytest.approx(
         (288 / (288 + 1.959964**2), 1.0)
     )  # Wilson's

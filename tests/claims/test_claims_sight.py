@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from milepost.claims import needs
-from milepost.claims.claim import NotMeasured
 from milepost.claims.groups.practice import sight
 from milepost.claims.judge import judge
+from milepost.claims.rule import NotMeasured
 from milepost.lab.space import encoder
 
 

@@ -52,7 +52,7 @@ class Planted:
 
 def test_appending_is_behind_by_what_it_loses_more_and_the_picture_has_all_three():
     lab = Planted({"sinusoidal": (2.0, 9.0), added_trained.CONCATENATED: (2.3, 9.0), added_trained.NARROW: (1.9, 9.0)})
-    found = added_trained.both_found(lab)
+    found = added_trained.measure_both(lab)
     assert {name: one.value for name, one in found.numbers.items()} == pytest.approx({"behind": 0.3, "equal": -0.1})
     (figure,) = found.figures
     mean = 0.01 * (WINDOWS - 1) / 2
@@ -66,7 +66,7 @@ def test_first_codes_are_behind_by_what_they_lose_more():
     lab = Planted(
         {"sinusoidal": (2.0, 9.0), "integer": (1.6, 9.0), "binary": (2.2, 9.0), added_trained.NORMALISED: (2.5, 9.0)}
     )
-    found = {name: one.value for name, one in added_trained.first_found(lab).numbers.items()}
+    found = {name: one.value for name, one in added_trained.measure_first(lab).numbers.items()}
     assert found == pytest.approx({"integer": -0.4, "binary": 0.2, "normalised": 0.5})
 
 
@@ -75,7 +75,7 @@ def test_a_larger_base_is_behind_by_what_it_loses_more():
     assert [float(name.partition("base=")[2].strip(")") or 1e4) for name in (small, middle, large)] == sorted(
         [100.0, 1e4, 5e5]
     )
-    found = frequencies.bases_found(Planted({small: (2.0, 3.0), middle: (2.5, 9.0), large: (2.2, 3.7)})).numbers
+    found = frequencies.measure_bases(Planted({small: (2.0, 3.0), middle: (2.5, 9.0), large: (2.2, 3.7)})).numbers
     assert {name: one.value for name, one in found.items()} == pytest.approx({"far": 0.7, "home": 0.2})
 
 
@@ -90,7 +90,7 @@ def test_more_heads_cover_what_the_fewest_cover_less(monkeypatch):
 
     monkeypatch.setattr(heads, "_windows", lambda lab, length: None)
     monkeypatch.setattr(heads, "_octaves", lambda model, windows: [model.covers + 0.1 * n for n in range(WINDOWS)])
-    found = heads.bands_found(Headed({"alibi": (2.0, 2.0)}))
+    found = heads.measure_bands(Headed({"alibi": (2.0, 2.0)}))
     assert found.numbers["trained"].value == pytest.approx(3.0)  # log2 of 16 over 2
     (figure,) = found.figures
     assert (figure.x, figure.lines["trained"]) == ([2, 4, 8, 16], pytest.approx([n + 0.25 for n in (1, 2, 3, 4)]))
@@ -106,7 +106,7 @@ def test_choosing_asks_what_the_other_loses_more():
             "learned": (1.9, 9.0),
         }
     )
-    found = {name: one.value for name, one in choosing.choose_found(lab).numbers.items()}
+    found = {name: one.value for name, one in choosing.measure_choose(lab).numbers.items()}
     assert found == pytest.approx(
         {"far, rope": 0.7, "far, sinusoidal": 1.7, "far, stretched": 0.1, "home": 0.2, "short": 0.1}
     )
@@ -120,12 +120,12 @@ def test_sharing_costs_what_the_shared_one_loses_more():
         "kerple(shared=True)": (1.9, 2.0),
         "alibi": (2.0, 2.0),
     }
-    found = functions.shared_found(Planted({**lost, functions.EQUAL: (2.1, 2.0)})).numbers
+    found = functions.measure_shared(Planted({**lost, functions.EQUAL: (2.1, 2.0)})).numbers
     assert found["most"].value == pytest.approx(0.3) and found["least"].value == pytest.approx(-0.1)
 
 
 def test_the_function_is_ahead_where_the_table_s_loss_rises_more():
-    found = functions.kinds_found(
+    found = functions.measure_kinds(
         Planted({"t5": (2.0, 2.6), "shaw": (2.0, 2.4), "kerple": (2.0, 2.1), "fire": (2.0, 2.9)})
     ).numbers
     mean = 2.0 + 0.01 * (WINDOWS - 1) / 2
@@ -140,9 +140,9 @@ def test_a_stretched_model_gains_what_the_plain_one_loses_more_and_pays_what_it_
 
 
 def test_absolute_schemes_are_ahead_where_they_are_right_more_often():
-    found = tasks.index_found(Planted(right={"learned": 0.9, "sinusoidal": 0.6, "rope": 0.7, "alibi": 0.2})).numbers
+    found = tasks.measure_index(Planted(right={"learned": 0.9, "sinusoidal": 0.6, "rope": 0.7, "alibi": 0.2})).numbers
     assert found["ahead"].value == pytest.approx(0.2) and found["ahead"].sides[0] > 0 and found["best"].value == 0.9
-    other = tasks.index_found(Planted(right={"learned": 0.3, "sinusoidal": 0.5, "rope": 0.7, "alibi": 0.8})).numbers
+    other = tasks.measure_index(Planted(right={"learned": 0.3, "sinusoidal": 0.5, "rope": 0.7, "alibi": 0.8})).numbers
     assert other["ahead"].value == pytest.approx(-0.3) and other["best"].value == 0.8
 
 
@@ -150,7 +150,7 @@ def test_fast_pairs_are_missed_near_and_slow_ones_far(monkeypatch):
     right = {("previous", None): 1.0, ("previous", (0.0, 0.5)): 0.2, ("previous", (0.5, 1.0)): 0.9}
     right |= {("copy", None): 1.0, ("copy", (0.0, 0.5)): 0.7, ("copy", (0.5, 1.0)): 0.4}
     monkeypatch.setattr(pairs, "answers", lambda models, task, stop: Number(right[task, stop]))
-    found = {name: one.value for name, one in pairs.scales_found(Planted()).numbers.items()}
+    found = {name: one.value for name, one in pairs.measure_scales(Planted()).numbers.items()}
     assert found == pytest.approx({"near learned": 1.0, "far learned": 1.0, "near": 0.7, "far": 0.3})
 
 
@@ -168,5 +168,5 @@ def test_a_temperature_gains_what_is_lost_without_it(monkeypatch):
             (WINDOWS, 8), 2.0 if "attention_factor=1.0" in repr(reader.encodings[0]) else 1.5
         ),
     )
-    found = scaling.temperature_found(lab).numbers
+    found = scaling.measure_temperature(lab).numbers
     assert found["temperature"].value == pytest.approx(0.5) and found["gain"].value == pytest.approx(0.5)

@@ -12,9 +12,10 @@ from milepost.claims import needs, trained
 from milepost.claims.groups.absolute import probes
 from milepost.claims.groups.practice import lengths
 from milepost.claims.groups.relative import pairs
-from milepost.claims.judge import claims, judge
-from milepost.claims.needs import Need, is_old, plans
+from milepost.claims.judge import judge
+from milepost.claims.needs import Need, is_shipped, plans
 from milepost.claims.rule import VERDICTS
+from milepost.claims.table import CLAIMS, NEEDS
 from milepost.lab.choose import shipped
 from milepost.lab.model import Decoder, Shape
 from milepost.spec import build
@@ -60,21 +61,25 @@ def test_a_verdict_moves_with_the_results(monkeypatch):
 
 def test_a_need_that_looks_at_weights_is_never_old():
     old = shipped("lab")
-    assert is_old(Need("text", ("rope", "alibi")), old) and not is_old(Need("text", ("rope",), weights=True), old)
-    assert is_old(Need("text", ('sinusoidal(width={quarter}, how="concat")',)), old)
-    assert not is_old(Need("text", ("rope", "kerple")), old) and not is_old(Need("deep", ("rope",), "previous"), old)
+    assert is_shipped(Need("text", ("rope", "alibi")), old) and not is_shipped(
+        Need("text", ("rope",), weights=True), old
+    )
+    assert is_shipped(Need("text", ('sinusoidal(width={quarter}, how="concat")',)), old)
+    assert not is_shipped(Need("text", ("rope", "kerple")), old) and not is_shipped(
+        Need("deep", ("rope",), "previous"), old
+    )
 
 
 @pytest.mark.parametrize("profile", ["quick", "standard"])
 def test_plans_hold_every_model_that_a_claim_needs(profile):
-    known = plans(profile, claims().values())
-    for claim in claims().values():
+    known = plans(profile, NEEDS)
+    for claim in CLAIMS.values():
         for need in claim.needs:
-            plan = needs.images(profile, claims().values()) if need.sweep == "image" else known[need.sweep]
+            plan = needs.images(profile, NEEDS) if need.sweep == "image" else known[need.sweep]
             names = {(trial.encoding, trial.data) for trial in plan.trials()}
             for encoding in need.encodings:
-                assert (needs.spelled(encoding, plan.shape.width), need.data) in names
-                plan.shape.build(needs.spelled(encoding, plan.shape.width))
+                assert (needs.spell(encoding, plan.shape.width), need.data) in names
+                plan.shape.build(needs.spell(encoding, plan.shape.width))
     assert known["one-layer"].shape.layers == 1 and known["deep"].shape.layers > 1
 
 
@@ -128,9 +133,9 @@ def test_named_seeds_are_trained_and_nothing_older_is_read(small, in_this_proces
 
 
 def test_every_plan_has_the_named_seeds():
-    known = plans("standard", claims().values(), [7, 8])
-    assert {plan.seeds for plan in (*known.values(), needs.images("standard", claims().values(), [7, 8]))} == {(7, 8)}
-    assert {plan.seeds for plan in plans("standard", claims().values()).values()} == {(0, 1, 2)}
+    known = plans("standard", NEEDS, [7, 8])
+    assert {plan.seeds for plan in (*known.values(), needs.images("standard", NEEDS, [7, 8]))} == {(7, 8)}
+    assert {plan.seeds for plan in plans("standard", NEEDS).values()} == {(0, 1, 2)}
 
 
 @pytest.mark.slow
@@ -152,7 +157,7 @@ def test_a_model_that_is_lost_is_a_reason_not_a_crash(small, in_this_process, tm
     assert row["verdict"] == "not decided here" and "could not be trained: the loss at step 3 is nan" in row["evidence"]
 
 
-TRAINED = [name for name, claim in claims().items() if claim.trained is not None and name != "migrate"]
+TRAINED = [name for name, claim in CLAIMS.items() if claim.trained is not None and name != "migrate"]
 
 
 @pytest.mark.slow
@@ -171,10 +176,10 @@ def test_every_trained_experiment_measures_all_of_its_rule(small, in_this_proces
 def test_a_probe_finds_places_that_are_there_and_none_where_there_are_none():
     generator = torch.Generator().manual_seed(1)
     noise = torch.randn(64, 64, 16, generator=generator)
-    assert probes.probed(noise).value < 0.05
+    assert probes.probe(noise).value < 0.05
     told = noise.clone()
     told[..., 3] += torch.arange(64) / 4
-    assert probes.probed(told).value > 0.9
+    assert probes.probe(told).value > 0.9
 
 
 def test_stopped_pairs_do_not_turn():
@@ -221,9 +226,9 @@ def test_a_checkpoint_is_stretched_and_its_numbers_join_the_rule(checkpoint, tex
 
 
 def test_gains_and_costs_have_their_signs(checkpoint, texts):
-    from milepost.claims.real import Real
+    from milepost.claims.checkpoint import StretchedCheckpoint
 
-    real = Real(checkpoint, texts)
+    real = StretchedCheckpoint(checkpoint, texts)
     held = {("none", 16): 2.0, ("none", 32): 3.0, ("linear", 16): 2.5, ("linear", 32): 2.8}
     real.held = {key: [value] * 4 for key, value in held.items()}
     real.windows = real.windows[[0, 0, 0, 0]]
@@ -238,7 +243,7 @@ def test_a_checkpoint_as_it_is_is_the_model_itself(small, in_this_process, share
     """A Hugging Face model too: nothing is put in the place of its positions, nor taken away."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from milepost.claims import real
+    from milepost.claims import checkpoint as real
 
     sizes = {
         "vocab_size": 64,
@@ -251,16 +256,16 @@ def test_a_checkpoint_as_it_is_is_the_model_itself(small, in_this_process, share
     LlamaForCausalLM(LlamaConfig(**sizes, initializer_range=0.3)).save_pretrained(tmp_path / "llama")
     np.save(tmp_path / "ids.npy", np.random.default_rng(0).integers(3, 60, 400))
     for model, text in ((checkpoint, texts), (tmp_path / "llama", tmp_path / "ids.npy")):
-        one = real.Real(model, text)
+        one = real.StretchedCheckpoint(model, text)
         plain = [real.same_targets(one.subject, window[None], 32, 8, begin=one.begin).mean() for window in one.windows]
         assert one.losses("none", 32).tolist() == pytest.approx(plain, rel=1e-12)
         assert np.abs(one.losses("linear", 32) - plain).min() > 1e-4
 
 
 def test_a_checkpoint_that_was_stopped_goes_on(checkpoint, texts, tmp_path, monkeypatch):
-    from milepost.claims import real
+    from milepost.claims import checkpoint as real
 
-    whole = real.Real(checkpoint, texts, out=tmp_path / "whole").losses("linear", 32)
+    whole = real.StretchedCheckpoint(checkpoint, texts, out=tmp_path / "whole").losses("linear", 32)
     asked = []
 
     def until(subject, window, length, *rest, **more):
@@ -272,18 +277,18 @@ def test_a_checkpoint_that_was_stopped_goes_on(checkpoint, texts, tmp_path, monk
     same_targets = real.same_targets
     monkeypatch.setattr(real, "same_targets", until)
     with pytest.raises(KeyboardInterrupt):
-        real.Real(checkpoint, texts, out=tmp_path / "cut").losses("linear", 32)
-    resumed = real.Real(checkpoint, texts, out=tmp_path / "cut").losses("linear", 32)
+        real.StretchedCheckpoint(checkpoint, texts, out=tmp_path / "cut").losses("linear", 32)
+    resumed = real.StretchedCheckpoint(checkpoint, texts, out=tmp_path / "cut").losses("linear", 32)
     assert resumed.tolist() == whole.tolist() and len(asked) == len(whole) + 1  # the third was asked for twice
     (texts_of_another := tmp_path / "other.txt").write_text("other words " * 400)
     with pytest.raises(ValueError, match=r"checkpoint.json was measured with text .*name another --out"):
-        real.Real(checkpoint, texts_of_another, out=tmp_path / "cut")
+        real.StretchedCheckpoint(checkpoint, texts_of_another, out=tmp_path / "cut")
 
 
 def test_yarn_without_its_temperature_keeps_its_frequencies(checkpoint, texts):
-    from milepost.claims.real import Real
+    from milepost.claims.checkpoint import StretchedCheckpoint
 
-    real = Real(checkpoint, texts)
+    real = StretchedCheckpoint(checkpoint, texts)
     warm, cold = (real._stretched(name).main for name in ("yarn", "yarn, no temperature"))
     assert warm.spectrum(32).frequencies == cold.spectrum(32).frequencies
     assert warm.temperature(32) > 1.0 == cold.temperature(32)

@@ -54,7 +54,7 @@ def test_each_claim_has_all_that_was_asked_for(chromium, page):
             "experiment (exact)",
             "evidence",
             "rule",
-            "Holds if",
+            "The claim holds if",
             "holds with a limit",
         ):
             assert part in words

@@ -65,18 +65,24 @@ def _collect(plan: Asked, out: Path, data: Data, done: Any) -> Results:
     failed: dict[str, str] = {}
     results = gather(plan, out, data, failed)
     write_json(out / "results.json", results)
+    for trial, reason in store_finished(done, out):
+        if reason is not None:
+            failed[trial.key] = reason
+        results = gather(plan, out, data, failed)
+        write_json(out / "results.json", results)
+    return results
+
+
+def store_finished(done: Any, out: Path) -> Iterator[tuple[Trial, str | None]]:
+    """Write the result of each trial as it finishes; yield the trial, and why it failed if it did."""
     with closing(done):
         for trial, result in done:
             home = out / "trials" / trial.key
-            if "failed" in result:
-                failed[trial.key] = result["failed"]
-            else:
+            if "failed" not in result:
                 write_json(home / "result.json", result)
                 for file in (*home.glob("*.pt"), home / "news.json", *home.glob(".*.tmp")):
-                    file.unlink(missing_ok=True)  # it will not be gone on from
-            results = gather(plan, out, data, failed)
-            write_json(out / "results.json", results)
-    return results
+                    file.unlink(missing_ok=True)  # only an unfinished trial needs its state
+            yield trial, result.get("failed")
 
 
 def prepare(plan: Asked, out: Path, resume: bool) -> Asked:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
-from milepost.claims.claim import Claim, Found, collected, points
-from milepost.claims.groups.absolute.frame import FRAME, frame_found
+from milepost.claims.claim import Claim, Measurement, measure_each, points
+from milepost.claims.groups.absolute.frame import FRAME, measure_frame
 from milepost.claims.needs import Need
 from milepost.claims.rule import Number, control, core
 from milepost.claims.seeds import gap, mean_loss
@@ -17,44 +17,40 @@ FIRST = Need("text", ("integer", "binary", "sinusoidal"))
 DIVIDED = Need("text", (NORMALISED, "sinusoidal"))
 BOTH = Need("text", ("sinusoidal", CONCATENATED))
 NARROW = 'sinusoidal(width=8, how="concat")'
-"""Takes so few channels from words that models have as many parameters, to within 1%."""
+"""Takes so few channels from words that the models have as many parameters, to within 1%."""
 EQUAL = Need("text", ("sinusoidal", NARROW))
 
 
-def first_found(lab: Lab) -> Found:
-    """What raw integers, integers over the length, and binary codes lose more than sinusoids at the trained length."""
+def measure_first(lab: Lab) -> Measurement:
+    """The loss of raw integers, integers over the length, and binary codes minus that of sinusoids."""
     home = lab.runs(FIRST, "sinusoidal")[0]["trained_length"]
-
-    def behind(need: Need, name: str) -> Callable[[], Number]:
-        return lambda: gap(lab.runs(need, "sinusoidal"), lab.runs(need, name), home)
-
-    numbers = collected(
-        {
-            "integer": behind(FIRST, "integer"),
-            "binary": behind(FIRST, "binary"),
-            "normalised": behind(DIVIDED, NORMALISED),
-        }
-    )
+    behind = {"integer": (FIRST, "integer"), "binary": (FIRST, "binary"), "normalised": (DIVIDED, NORMALISED)}
+    measures = {number: partial(_behind_sinusoids, lab, *which, home) for number, which in behind.items()}
+    numbers = measure_each(measures)
     shown = {name: mean_loss(lab.runs(FIRST, name), home) for name in FIRST.encodings}
     notes = () if "normalised" in numbers else ("normalised integers were not trained",)
-    return Found(numbers, (points("Loss at the trained length", "nats a token", shown),), (*notes, *lab.source(FIRST)))
+    figure = points("Loss at the trained length", "nats a token", shown)
+    return Measurement(numbers, (figure,), (*notes, *lab.source(FIRST)))
 
 
-def both_found(lab: Lab) -> Found:
+def _behind_sinusoids(lab: Lab, need: Need, name: str, length: int) -> Number:
+    return gap(lab.runs(need, "sinusoidal"), lab.runs(need, name), length)
+
+
+def measure_both(lab: Lab) -> Measurement:
     """Appended against added, at equal width, and at equal width and parameters."""
     added, appended = lab.runs(BOTH, "sinusoidal"), lab.runs(BOTH, CONCATENATED)
     home = added[0]["trained_length"]
-    note = (
-        f"parameters: {added[0]['parameters']} added, {appended[0]['parameters']} appended (words have fewer channels)"
-    )
+    sizes = f"{added[0]['parameters']} added, {appended[0]['parameters']} appended"
+    notes = [f"parameters: {sizes} (words have fewer channels)", *lab.source(BOTH)]
     shown = {"added": mean_loss(added, home), "appended, a quarter": mean_loss(appended, home)}
-    numbers, notes = {"behind": gap(added, appended, home)}, [note, *lab.source(BOTH)]
-    numbers |= collected({"equal": lambda: gap(lab.runs(EQUAL, "sinusoidal"), lab.runs(EQUAL, NARROW), home)})
+    numbers = {"behind": gap(added, appended, home)}
+    numbers |= measure_each({"equal": partial(_behind_sinusoids, lab, EQUAL, NARROW, home)})
     if "equal" in numbers:
-        sizes = [lab.runs(EQUAL, name)[0]["parameters"] for name in EQUAL.encodings]
+        plain, narrow = (lab.runs(EQUAL, name)[0]["parameters"] for name in EQUAL.encodings)
         shown["appended, 8 channels"] = mean_loss(lab.runs(EQUAL, NARROW), home)
-        notes.append(f"with a code of 8 channels, {sizes[1]} parameters appended and {sizes[0]} added")
-    return Found(numbers, (points("Loss at the trained length", "nats a token", shown),), tuple(notes))
+        notes.append(f"with a code of 8 channels, {narrow} parameters appended and {plain} added")
+    return Measurement(numbers, (points("Loss at the trained length", "nats a token", shown),), tuple(notes))
 
 
 CLAIMS = (
@@ -63,13 +59,14 @@ CLAIMS = (
         "Raw integers and binary codes train worse than sinusoids.",
         "直接用整数或二进制编码训练，效果不如正弦编码。",
         "004",
-        "Small models with integers (raw, and over the length), binary codes and sinusoidal codes added, on the same tokens at the trained length.",
+        "Small models that add integers (raw, and over the length), binary codes or sinusoidal codes, on the same "
+        "tokens at the trained length.",
         (
-            core("integer", "at least", 0.0, "what raw integers lose more than sinusoids, in nats a token,"),
-            core("binary", "at least", 0.0, "what binary codes lose more than sinusoids"),
-            core("normalised", "at least", 0.0, "what integers over the length lose more than sinusoids"),
+            core("integer", "at least", 0.0, "the loss with raw integers minus that with sinusoids, in nats a token"),
+            core("binary", "at least", 0.0, "the loss with binary codes minus that with sinusoids"),
+            core("normalised", "at least", 0.0, "the loss with integers over the length minus that with sinusoids"),
         ),
-        trained=first_found,
+        trained=measure_first,
         needs=(FIRST, DIVIDED),
     ),
     Claim(
@@ -77,13 +74,14 @@ CLAIMS = (
         "Concatenating positions is no better than adding them.",
         "拼接位置编码并不比相加更好。",
         "001 §3.2.3, 004",
-        "Small models of one width whose sinusoidal codes are added, or take a quarter of the channels, on the same tokens at the trained length. With a "
-        "code of 8 channels, which leaves models as many parameters to within 1%, again.",
+        "Small models of one width whose sinusoidal codes are added, or take a quarter of the channels, on the same "
+        "tokens at the trained length. Then again with an appended code of 8 channels, with which models have as many "
+        "parameters to within 1%.",
         (
-            core("behind", "at least", 0.0, "what appending loses more than adding, in nats a token,"),
-            core("equal", "at least", 0.0, "what appending loses more than adding at as many parameters"),
+            core("behind", "at least", 0.0, "the loss of appending minus that of adding, in nats a token"),
+            core("equal", "at least", 0.0, "the same difference at equal numbers of parameters"),
         ),
-        trained=both_found,
+        trained=measure_both,
         needs=(BOTH, EQUAL),
     ),
     Claim(
@@ -91,13 +89,13 @@ CLAIMS = (
         "A learned table fits position patterns of its data that formulas miss.",
         "可学习的位置表能拟合数据中公式无法表达的位置模式。",
         "001 §3.3",
-        f"Small models learn a frame of {FRAME} places, each of which shifts its letter by a number of its own, drawn once: a learned table, sinusoidal "
-        "codes, rope.",
+        f"Small models learn a frame of {FRAME} positions, each of which shifts its letter by a random number of its "
+        "own: with a learned table, with sinusoidal codes, and with rope.",
         (
             control("learned", "at least", 0.5, "the share of right answers with a learned table"),
             core("sinusoidal", "at least", 0.0, "the share of right answers by which the table is ahead of sinusoids"),
-            core("rope", "at least", 0.0, "the share of right answers by which it is ahead of rope"),
+            core("rope", "at least", 0.0, "the share of right answers by which the table is ahead of rope"),
         ),
-        trained=frame_found,
+        trained=measure_frame,
     ),
 )

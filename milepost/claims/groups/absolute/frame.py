@@ -1,6 +1,6 @@
-"""frame: a task whose answer depends on the place in a fixed frame, irregularly. And what models make of it.
+"""frame: a task whose answer depends on the position in a fixed frame, irregularly; and how models solve it.
 
-at place p, the answer is the letter there, shifted by s_p;     s: drawn once, for all texts and models
+at position p, the answer is the letter there, shifted by s_p;     s: drawn once, for all texts and models
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from milepost.claims.claim import Found, points
+from milepost.claims.claim import Measurement, points
 from milepost.claims.rule import Number
 from milepost.claims.seeds import shares
-from milepost.claims.small import fit, kept
 from milepost.claims.trained import Lab
+from milepost.claims.training import fit, measure_once
 from milepost.lab.model import Decoder, Shape
 from milepost.lab.train import Recipe
 
@@ -27,7 +27,7 @@ TESTED = 96
 
 
 def rows(count: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Letters (count x FRAME), and the answer at each place."""
+    """Letters (count x FRAME), and the answer at each position."""
     shifts = np.random.default_rng(4).integers(0, LETTERS, FRAME)
     letters = np.random.default_rng((5, seed)).integers(0, LETTERS, (count, FRAME))
     return torch.from_numpy(FIRST + letters), torch.from_numpy(FIRST + (letters + shifts) % LETTERS)
@@ -42,18 +42,16 @@ def right(encoding: str, seed: int, steps: int) -> Number:
         return Number(float((model(letters).argmax(-1) == answers).double().mean()))
 
 
-def frame_found(lab: Lab) -> Found:
+def measure_frame(lab: Lab) -> Measurement:
     """Each encoding, and how far the table is ahead."""
-    home, found = lab.home("frame"), {}
+    home, by_encoding = lab.home("frame"), {}
     for encoding in ENCODINGS:
         values = [
-            kept(home, f"{encoding}-{seed}", partial(right, encoding, seed, STEPS[lab.profile])).value
+            measure_once(home, f"{encoding}-{seed}", partial(right, encoding, seed, STEPS[lab.profile])).value
             for seed in lab.seeds
         ]
-        found[encoding] = shares(values, TESTED * len(values), "rows")
-    table = found["learned"]
-    ahead = {
-        name: Number(table.value - one.value, table.sides[0] - one.sides[1], table.sides[1] - one.sides[0], one.over)
-        for name, one in found.items() if name != "learned"
-    }  # fmt: skip
-    return Found({"learned": table, **ahead}, (points("Right answers in the frame", "share", found, 0.5),))
+        by_encoding[encoding] = shares(values, TESTED * len(values), "rows")
+    table = by_encoding["learned"]
+    ahead = {name: table - number for name, number in by_encoding.items() if name != "learned"}
+    figure = points("Right answers in the frame", "share", by_encoding, 0.5)
+    return Measurement({"learned": table, **ahead}, (figure,))

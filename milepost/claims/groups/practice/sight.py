@@ -1,13 +1,15 @@
 """sight: small vision models, trained at one size and tested at others, on the very same images.
 
     another size    half and twice the trained one, on each side
-    one row         a learned table of one axis at another size: as it is where it is long enough, or its row of rows resampled
-    two axes        a learned table is resampled on its grid; sinusoids, axial and mixed rope are told the places of the new grid, or those places stretched
-                    onto the trained one
-    ahead           how much more often a model of two axes is right than that of one, image by image; intervals over images and over seeds
+    one row         a learned table of one axis at another size: as it is where it is long enough, or resampled along
+                    its row
+    two axes        a learned table is resampled on its grid; sinusoids, axial and mixed rope get the positions of the
+                    new grid, or those positions scaled to the trained grid
+    ahead           how much more often a model of two axes is right than that of one, image by image; intervals over
+                    images and over seeds
 
-Where there are two ways, the one that is right more often counts. At the trained size the two learned tables are one and the same model: there the formulas
-alone can be ahead.
+Where there are two ways, the one that is right more often counts. At the trained size the two learned tables are the
+same model: there only the formulas can be ahead.
 """
 
 from __future__ import annotations
@@ -19,10 +21,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from milepost.claims.claim import Figure, Found, NotMeasured, points
+from milepost.claims.claim import Measurement, Plot, points
 from milepost.claims.needs import Need
-from milepost.claims.rule import Number, least
-from milepost.claims.seeds import LEAD, SHARE, Run, both
+from milepost.claims.rule import NotMeasured, Number, least
+from milepost.claims.seeds import LEAD, SHARE, Run, mean_over
 from milepost.claims.trained import Lab
 from milepost.encodings.learned import Learned
 from milepost.encodings.resize_table import resize_table
@@ -32,48 +34,41 @@ from milepost.lab.space.images import Images
 from milepost.lab.space.measure import answers
 from milepost.lab.space.plan import ImagePlan
 from milepost.lab.space.views import cut, sized
-from milepost.measure.intervals import mean
 from milepost.positions import grid
 
 ROW, GRID = "learned", "grid"
 FORMULAS = ("sinusoidal_nd", "axial(base=100.0)", "mixed")
 SIGHT = Need("image", (ROW, GRID, *FORMULAS), "image")
+Size = tuple[int, int]
 Right = np.ndarray
 """Seeds x images: 1 where the answer is right."""
 
 
-def sight_found(lab: Lab) -> Found:
+def measure_sight(lab: Lab) -> Measurement:
     """How far 2-D schemes are ahead of a 1-D table at the trained size, at half of it and at twice."""
     plan, runs = lab.pictures(), {name: lab.runs(SIGHT, name) for name in SIGHT.encodings}
     home, others = plan.size, {"half": plan.sizes[0], "twice": plan.sizes[-1]}
-    found = {name: {home: _right(some, home)} for name, some in runs.items()}
-    resampled, stretched = (
-        _resampled(plan, lab.folders(SIGHT, ROW), list(others.values())),
-        {name: lab.runs(SIGHT, name, "linear") for name in FORMULAS},
-    )
+    right = {name: {home: _right(some, home)} for name, some in runs.items()}
+    resampled = _resampled(plan, lab.folders(SIGHT, ROW), list(others.values()))
     for size in others.values():
-        found[ROW][size] = better(
-            resampled[size], _right(runs[ROW], size) if _reads(runs[ROW], size) else resampled[size]
-        )
-        found[GRID][size] = _right(runs[GRID], size)
+        as_it_is = _right(runs[ROW], size) if _reads(runs[ROW], size) else resampled[size]
+        right[ROW][size] = better(resampled[size], as_it_is)
+        right[GRID][size] = _right(runs[GRID], size)
         for name in FORMULAS:
-            found[name][size] = better(_right(runs[name], size), _right(stretched[name], size))
-    numbers = {"learned": _over_images(found[ROW][home], SHARE)}
+            right[name][size] = better(_right(runs[name], size), _right(lab.runs(SIGHT, name, "linear"), size))
+    numbers = {"learned": mean_over(right[ROW][home], "images", ends=SHARE)}
     for word, size in {"home": home, **others}.items():
-        leads = {name: ahead(found[ROW][size], found[name][size]) for name in (GRID, *FORMULAS)}
+        leads = {name: ahead(right[ROW][size], right[name][size]) for name in (GRID, *FORMULAS)}
         numbers |= {word: leads[GRID], f"{word}, least": least(leads[name] for name in FORMULAS)}
     sizes = sorted((home, *others.values()))
-    lines = {name: [float(by_size[size].mean()) for size in sizes] for name, by_size in found.items()}
+    lines = {name: [float(by_size[size].mean()) for size in sizes] for name, by_size in right.items()}
     title = f"Right answers by size; trained at {home[0]} pixels"
     shown = {"trained size": numbers["home"], **{f"{word} the size": numbers[word] for word in others}}
-    return Found(
-        numbers,
-        (
-            Figure("lines", title, "pixels of a side", "share", [size[0] for size in sizes], lines),
-            points("A 2-D learned table against a 1-D one", "share of images", shown, 0.0),
-        ),
-        _ends(runs[ROW]),
+    figures = (
+        Plot("lines", title, "pixels of a side", "share", [size[0] for size in sizes], lines),
+        points("A 2-D learned table against a 1-D one", "share of images", shown, 0.0),
     )
+    return Measurement(numbers, figures, _ends(runs[ROW]))
 
 
 def ahead(table: Right, other: Right) -> Number:
@@ -82,7 +77,7 @@ def ahead(table: Right, other: Right) -> Number:
         raise NotMeasured(
             f"the two were not tested on the same images and from the same seeds: {table.shape} and {other.shape}"
         )
-    return _over_images(other - table, LEAD)
+    return mean_over(other - table, "images", ends=LEAD)
 
 
 def better(one: Right, other: Right) -> Right:
@@ -90,7 +85,7 @@ def better(one: Right, other: Right) -> Right:
     return max(one, other, key=lambda right: float(right.mean()))
 
 
-def in_one_row(model: Encoder, sides: tuple[int, int]) -> Encoder:
+def in_one_row(model: Encoder, sides: Size) -> Encoder:
     """A model with a learned 1-D table for another grid: the table is resampled along its one row."""
     made = model.on_grid(*sides)
     table = model.encodings[0]
@@ -102,44 +97,32 @@ def in_one_row(model: Encoder, sides: tuple[int, int]) -> Encoder:
     return made.eval()
 
 
-def _resampled(
-    plan: ImagePlan, folders: Sequence[Path], sizes: Sequence[tuple[int, int]]
-) -> dict[tuple[int, int], Right]:
-    """What the models of these folders answer at other sizes with their tables resampled."""
+def _resampled(plan: ImagePlan, folders: Sequence[Path], sizes: Sequence[Size]) -> dict[Size, Right]:
+    """The answers of the models of these folders at other sizes, with their tables resampled."""
     data: Images = plan.read()
-    found: dict[tuple[int, int], list[np.ndarray]] = {size: [] for size in sizes}
+    right: dict[Size, list[np.ndarray]] = {size: [] for size in sizes}
     for folder in folders:
         model, about = load_encoder(folder), json.loads((folder / "encoder.json").read_text(encoding="utf-8"))
         middle, spread = (torch.tensor(about[word])[None, :, None, None] for word in ("mean", "std"))
         for size in sizes:
             sides = plan.grid(size)
             seen = cut((sized(data.test, size) - middle) / spread, plan.patch)
-            found[size].append(answers(in_one_row(model, sides), seen, data.test_labels, grid(*sides))[0])
-    return {size: np.array(hits).astype(float) for size, hits in found.items()}
+            right[size].append(answers(in_one_row(model, sides), seen, data.test_labels, grid(*sides))[0])
+    return {size: np.array(by_model).astype(float) for size, by_model in right.items()}
 
 
-def _reads(runs: list[Run], size: tuple[int, int]) -> bool:
+def _reads(runs: list[Run], size: Size) -> bool:
     return all(f"{size[0]}x{size[1]}" in run["right_by_size"] for run in runs)
 
 
-def _right(runs: list[Run], size: tuple[int, int]) -> Right:
+def _right(runs: list[Run], size: Size) -> Right:
     if not _reads(runs, size):
         raise NotMeasured(f"{runs[0]['encoding']} has no answers for images of {size[0]} x {size[1]} pixels")
     return np.array([[float(letter) for letter in run["right_by_size"][f"{size[0]}x{size[1]}"]] for run in runs])
 
 
-def _over_images(values: Right, ends: tuple[float, float]) -> Number:
-    one = mean(values.mean(0)[:, None], np.arange(values.shape[1]))
-    return both([float(v) for v in values.mean(1)], one.low, one.high, f"{values.shape[1]} images", ends)
-
-
 def _ends(runs: list[Run]) -> tuple[str, ...]:
-    """At which sizes a 1-D table ends."""
-    ended = [
-        " x ".join(map(str, row["size"])) for row in runs[0]["accuracy_by_size"] if row.get("note") == "table ends"
-    ]
-    return (
-        (f"as it is, the 1-D table ends before the last patch of images of {' and '.join(ended)} pixels",)
-        if ended
-        else ()
-    )
+    """A note of the sizes for which a 1-D table is too short."""
+    rows = [row for row in runs[0]["accuracy_by_size"] if row.get("note") == "table ends"]
+    sizes = " and ".join(" x ".join(map(str, row["size"])) for row in rows)
+    return (f"as it is, the 1-D table ends before the last patch of images of {sizes} pixels",) if rows else ()

@@ -7,60 +7,50 @@ from itertools import pairwise
 
 import torch
 
-from milepost.claims.claim import Claim, Figure, Found
+from milepost.claims.claim import Claim, Measurement, Plot
 from milepost.claims.groups.absolute.sinusoids import nearest
 from milepost.claims.groups.practice.lengths import by_length
 from milepost.claims.needs import Need
+from milepost.claims.random_model import FAR
 from milepost.claims.rule import core, limit
 from milepost.claims.seeds import gap
 from milepost.claims.trained import Lab
-from milepost.claims.world import FAR
 from milepost.spectrum import geometric
 
 SIZE = 128
 BASES = (100.0, 1000.0, 10000.0, 100000.0, 500000.0)
 TRIED = Need("text", ("rope(base=100.0)", "rope", "rope(base=500000.0)"))
 NEAR = 0.05
-"""Of the diameter of a pair's circle: two places of a pair that are nearer count as one."""
+"""Of the diameter of a pair's circle: two positions of a pair that are nearer count as one."""
 
 
-def base_found() -> Found:
-    """Wavelengths and the turn between neighbours, by base."""
+def measure_base() -> Measurement:
+    """Wavelengths and the angle between neighbours, by base."""
     spectra = [geometric(SIZE, base) for base in BASES]
     longest = [max(s.wavelengths) for s in spectra]
     step = [sum(s.frequencies) / len(s.frequencies) for s in spectra]
     fastest = [max(s.frequencies) for s in spectra]
+    turns = {"mean of pairs": step, "fastest pair": fastest}
     figures = (
-        Figure("lines", "Longest wavelength", "base", "tokens", BASES, {"longest": longest}, log_x=True, log_y=True),
-        Figure(
-            "lines",
-            "Turn from one token to the next",
-            "base",
-            "radians",
-            BASES,
-            {"mean of pairs": step, "fastest pair": fastest},
-            log_x=True,
-        ),
+        Plot("lines", "Longest wavelength", "base", "tokens", BASES, {"longest": longest}, log_x=True, log_y=True),
+        Plot("lines", "Angle from one token to the next", "base", "radians", BASES, turns, log_x=True),
     )
-    ratios = {
-        "longest": min(b / a for a, b in pairwise(longest)), "step": max(b / a for a, b in pairwise(step)), "fastest": max(b / a for a, b in pairwise(fastest)),
-    }  # fmt: skip
-    return Found(ratios, figures)
+    growths = {name: [b / a for a, b in pairwise(v)] for name, v in (("step", step), ("fastest", fastest))}
+    numbers = {"longest": min(b / a for a, b in pairwise(longest))} | {name: max(v) for name, v in growths.items()}
+    return Measurement(numbers, figures)
 
 
-def bases_found(lab: Lab) -> Found:
+def measure_bases(lab: Lab) -> Measurement:
     """Small models of three bases."""
     runs = {name: lab.runs(TRIED, name) for name in TRIED.encodings}
     small, _, large = runs.values()
     home = small[0]["trained_length"]
-    return Found(
-        {"far": gap(small, large, 8 * home), "home": gap(small, large, home)},
-        (by_length("Loss of the same tokens", runs),),
-    )
+    numbers = {"far": gap(small, large, 8 * home), "home": gap(small, large, home)}
+    return Measurement(numbers, (by_length("Loss of the same tokens", runs),))
 
 
-def wrap_found() -> Found:
-    """The nearest places of each pair by itself, and of all pairs together."""
+def measure_wrap() -> Measurement:
+    """The nearest positions of each pair by itself, and of all pairs together."""
     spectrum = geometric(SIZE)
     w = spectrum.tensor()
     alone = []
@@ -72,21 +62,23 @@ def wrap_found() -> Found:
     whole = [pair for pair, wave in enumerate(spectrum.wavelengths) if wave <= FAR]
     best, where, octaves = nearest(w)
     widest = 2 * math.sqrt(SIZE / 2)
-    figure = Figure(
-        "lines", "The nearest other place", "offset, from", "smallest distance over the largest possible", [1 << n for n in range(len(octaves))],
-        {"all pairs together": (octaves / widest).tolist(), "pair 0 alone": _octaves(float(w[0]), len(octaves))}, log_x=True, mark=NEAR,
-    )  # fmt: skip
-    note = f"all pairs together are nearest {where} positions apart; {len(whole)} of {SIZE // 2} pairs make a full turn by position {FAR}"
-    return Found({"one": max(alone[pair] for pair in whole), "joint": best / widest}, (figure,), (note,))
-
-
-def _octaves(w: float, count: int) -> list[float | None]:
-    """The smallest distance of one pair's places in each octave of offsets, over its diameter."""
-    found: list[float | None] = []
-    for n in range(count):
-        k = torch.arange(1 << n, min(1 << (n + 1), FAR + 1)).double()
-        found.append(float(torch.sin(k * w / 2).abs().min()))
-    return found
+    offsets = [1 << n for n in range(len(octaves))]
+    first = [float(torch.sin(torch.arange(k, min(2 * k, FAR + 1)).double() * w[0] / 2).abs().min()) for k in offsets]
+    figure = Plot(
+        "lines",
+        "The nearest other position",
+        "offset, from",
+        "smallest distance over the largest possible",
+        offsets,
+        {"all pairs together": (octaves / widest).tolist(), "pair 0 alone": first},
+        log_x=True,
+        mark=NEAR,
+    )
+    notes = (
+        f"all pairs together are nearest at offset {where}",
+        f"{len(whole)} of {SIZE // 2} pairs make a full turn by position {FAR}",
+    )
+    return Measurement({"one": max(alone[pair] for pair in whole), "joint": best / widest}, (figure,), notes)
 
 
 CLAIMS = (
@@ -95,22 +87,23 @@ CLAIMS = (
         "A larger base helps long range and costs local resolution (the document says both this and its opposite).",
         "增大底数有利于长距离，但牺牲局部分辨率（笔记中两种相反的说法并存）。",
         "001 §5.3",
-        "Wavelengths and the turn from one token to the next for bases from 100 to 500,000, each against the base before. Small models trained with "
-        "rope of base 100, 10,000 and 500,000, at the trained length and at 8 times it.",
+        "Wavelengths and the angle from one token to the next for bases from 100 to 500,000, each against the base "
+        "before. Small models trained with rope of base 100, 10,000 and 500,000, at the trained length and at 8 times "
+        "it.",
         (
             core("longest", "at least", 1.01, "the smallest growth of the longest wavelength"),
-            core("step", "at most", 0.99, "the largest growth of the mean turn between neighbours"),
-            limit("fastest", "at most", 0.99, "the largest growth of the fastest pair's turn between neighbours"),
+            core("step", "at most", 0.99, "the largest growth of the mean angle between neighbours"),
+            limit("fastest", "at most", 0.99, "the largest growth of the fastest pair's angle between neighbours"),
             limit(
                 "far",
                 "at most",
                 0.0,
-                "what the largest base loses more than the smallest at 8 times the trained length, in nats,",
+                "the loss with the largest base minus that with the smallest at 8 times the trained length, in nats",
             ),
-            limit("home", "at least", 0.0, "what it loses more at the trained length"),
+            limit("home", "at least", 0.0, "the same difference at the trained length"),
         ),
-        exact=base_found,
-        trained=bases_found,
+        exact=measure_base,
+        trained=measure_bases,
         needs=(TRIED,),
     ),
     Claim(
@@ -118,12 +111,12 @@ CLAIMS = (
         "Past a full turn, far positions alias.",
         "超过一整圈之后，远处的位置会混叠、无法区分。",
         "001 §5.3.1",
-        "For each pair that makes a full turn by position 1,048,575 its nearest other place, over the diameter of its circle; then that of all 64 "
-        "pairs together, over every offset.",
+        "For each pair that makes a full turn by position 1,048,575, the distance to its nearest other position, over "
+        "the diameter of its circle; then that of all 64 pairs together, over every offset.",
         (
-            core("one", "at most", NEAR, "the largest distance of any one pair to its nearest other place"),
-            limit("joint", "at most", NEAR, "the distance of all pairs together to their nearest other place"),
+            core("one", "at most", NEAR, "the largest distance of any one pair to its nearest other position"),
+            limit("joint", "at most", NEAR, "the distance of all pairs together to their nearest other position"),
         ),
-        exact=wrap_found,
+        exact=measure_wrap,
     ),
 )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from milepost.checkpoints.recommendation.recommend import HURTS
-from milepost.claims.claim import Claim, Found, points
+from milepost.claims.claim import Claim, Measurement, points
 from milepost.claims.groups.practice.lengths import by_length, rises
 from milepost.claims.needs import Need
-from milepost.claims.rule import Number, core, least, limit, most
+from milepost.claims.rule import core, least, limit, most
 from milepost.claims.seeds import gap
 from milepost.claims.trained import Lab
 
@@ -16,46 +16,33 @@ FAMILIES = {"t5": "t5(shared=True)", "kerple": "kerple(shared=True)", "alibi": E
 SHARED = Need("text", tuple(name for pair in FAMILIES.items() for name in pair))
 BUCKETS, SMOOTH = ("t5", "shaw"), ("kerple", "fire")
 KINDS = Need("text", (*BUCKETS, *SMOOTH))
-T5 = Need("text", ("t5",))
 
 
-def shared_found(lab: Lab) -> Found:
+def measure_shared(lab: Lab) -> Measurement:
     """What sharing costs in each family, at the trained length, on the same tokens."""
-    each = {}
+    costs = {}
     for own, shared in FAMILIES.items():
-        a, b = lab.runs(SHARED, own), lab.runs(SHARED, shared)
-        each[own] = gap(a, b, a[0]["trained_length"])
-    return Found(
-        {"most": most(each.values()), "least": least(each.values())},
-        (points("What sharing over heads costs", "nats a token", each, 0.0),),
-    )
+        runs = lab.runs(SHARED, own)
+        costs[own] = gap(runs, lab.runs(SHARED, shared), runs[0]["trained_length"])
+    figure = points("What sharing over heads costs", "nats a token", costs, 0.0)
+    return Measurement({"most": most(costs.values()), "least": least(costs.values())}, (figure,))
 
 
-def kinds_found(lab: Lab) -> Found:
+def measure_kinds(lab: Lab) -> Measurement:
     """Parameters of the encodings, and the rise of the loss at 8 times the trained length: the better of each kind."""
     runs = {name: lab.runs(KINDS, name) for name in KINDS.encodings}
-    plain = min(run["parameters"] for some in runs.values() for run in some)
+    smallest = min(run["parameters"] for some in runs.values() for run in some)
     rise = {name: rises(some)["8 times"] for name, some in runs.items()}
     bucket, smooth = (least(rise[name] for name in names) for names in (BUCKETS, SMOOTH))
-    ahead = Number(
-        bucket.value - smooth.value, bucket.sides[0] - smooth.sides[1], bucket.sides[1] - smooth.sides[0], bucket.over
-    )
     sizes = {name: some[0]["parameters"] for name, some in runs.items()}
-    note = "parameters of whole models beyond the smallest: " + ", ".join(
-        f"{name} {size - plain}" for name, size in sizes.items()
-    )
+    beyond = ", ".join(f"{name} {size - smallest}" for name, size in sizes.items())
     fewer = float(min(sizes[name] for name in SMOOTH) - min(sizes[name] for name in BUCKETS))
     figures = (
         points("Rise of the loss at 8 times the trained length", "share", rise, HURTS),
         by_length("Loss of the same tokens", runs),
     )
-    return Found({"ahead": ahead, "fewer": fewer}, figures, (note,))
-
-
-def t5_lengths_found(lab: Lab) -> Found:
-    """The length sweep of t5."""
-    runs = lab.runs(T5, "t5")
-    return Found(rises(runs), (by_length("Loss of the same tokens", {"t5": runs}),), lab.source(T5))
+    note = f"parameters of whole models beyond those of the smallest: {beyond}"
+    return Measurement({"ahead": bucket - smooth, "fewer": fewer}, figures, (note,))
 
 
 CLAIMS = (
@@ -64,13 +51,13 @@ CLAIMS = (
         "Sharing position parameters over heads costs diversity; per-head ones help.",
         "各头共享位置参数会牺牲多样性；分头的参数更好。",
         "001 §1.4",
-        "Small models with t5, kerple and alibi, each with parameters (slopes) of its own for every head and with one set for all, on the same tokens at the "
-        "trained length.",
+        "Small models with t5, kerple and alibi, each with its own parameters (slopes) for every head and with one "
+        "set for all, on the same tokens at the trained length.",
         (
-            core("most", "at least", 0.0, "the largest cost of sharing among the three, in nats a token,"),
+            core("most", "at least", 0.0, "the largest cost of sharing among the three, in nats a token"),
             limit("least", "at least", 0.0, "the smallest cost of sharing among the three"),
         ),
-        trained=shared_found,
+        trained=measure_shared,
         needs=(SHARED,),
     ),
     Claim(
@@ -78,17 +65,18 @@ CLAIMS = (
         "Continuous functions of distance need fewer parameters than bucketed tables, and reach farther.",
         "与分桶的表相比，距离的连续函数参数更少、范围更远。",
         "001 §4.5",
-        "Small models with t5 and shaw against kerple and fire: parameters, and the rise of the loss at 8 times the trained length, the better of each kind.",
+        "Small models with t5 and shaw against kerple and fire: parameters, and the rise of the loss at 8 times the "
+        "trained length, the better of each kind.",
         (
-            core("fewer", "at most", 0.0, "the parameters of the smaller function less those of the smaller table"),
+            core("fewer", "at most", 0.0, "the parameters of the smaller function minus those of the smaller table"),
             core(
                 "ahead",
                 "at least",
                 0.0,
-                "the rise of the loss of the better table less that of the better function, as shares,",
+                "the rise of the loss of the better table minus that of the better function, as shares",
             ),
         ),
-        trained=kinds_found,
+        trained=measure_kinds,
         needs=(KINDS,),
     ),
 )

@@ -1,6 +1,6 @@
-"""small: training outside of the lab, for what the lab has no models or no tasks for. One loop, and an answer that is kept.
+"""Training outside of the lab, for what the lab has no models or no tasks for: one loop, and results stored in files.
 
-A finished training is a file in the folder of the claims, so that a run that goes on does not do it again.
+A finished measurement is a file in the folder of the claims, so that a resumed run does not repeat it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def fit(model: nn.Module, batch: Callable[[int], tuple[Tensor, Tensor]], recipe:
     model.eval()
 
 
-def kept(home: Path, name: str, measure: Callable[[], Number]) -> Number:
-    """What was measured before, or is now."""
+def measure_once(home: Path, name: str, measure: Callable[[], Number]) -> Number:
+    """The number in ``home``/``name``.json; it is measured and written there if the file does not exist."""
     file = home / f"{name}.json"
     if not file.exists():
         write_json(file, measure().to_json())
