@@ -174,7 +174,6 @@ UPWARD: dict[tuple[str, str], str] = {
     ("milepost.lab.space.*plan", "milepost.lab.space.*trial"): "a plan runs its own trials",
     ("milepost.lab.trial", "milepost.lab.sweep.together"): "a trial compares the runs of its sweep",
     ("milepost.lab.tasks", "milepost.lab.tasks.scoring"): "the list of tasks scores them",
-    ("milepost.claims.trained", "milepost.claims.groups"): "training looks up the claims that need it",
 }
 """Imports that close a cycle, by importer and imported (``*`` for any letters), and why. This list may only get shorter."""
 

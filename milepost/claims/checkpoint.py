@@ -17,7 +17,7 @@ import numpy as np
 
 from milepost.checkpoints.model.load import load
 from milepost.checkpoints.model.text import read_text
-from milepost.checkpoints.recommendation.candidates import by_layer
+from milepost.checkpoints.recommendation.candidates import encodings_by_layer
 from milepost.claims.rule import NotMeasured, Number
 from milepost.claims.seeds import Numbers
 from milepost.measure.intervals import mean
@@ -61,7 +61,7 @@ class StretchedCheckpoint:
         self.file = None if out is None else out / FILE
         self.held: dict[tuple[str, int], list[float]] = self._measured_before()
         # our rotation, unstretched, gives the model's own outputs
-        self.subject.prove(by_layer(self.spec, len(self.subject.inspection.layers)))
+        self.subject.prove(encodings_by_layer(self.spec, len(self.subject.inspection.layers)))
 
     @property
     def note(self) -> str:
@@ -81,7 +81,11 @@ class StretchedCheckpoint:
         scored = max(1, self.trained // 2)
         for number in range(len(losses), len(self.windows)):
             self.tell(f"{self.subject.name}, {method}, {length} tokens", number / len(self.windows))
-            with nullcontext() if method == "none" else self.subject.turned(by_layer(self._stretched(method), layers)):
+            with (
+                nullcontext()
+                if method == "none"
+                else self.subject.turned(encodings_by_layer(self._stretched(method), layers))
+            ):
                 window = self.windows[number][None]
                 loss = float(same_targets(self.subject, window, length, scored, begin=self.begin).mean())
             if not np.isfinite(loss):

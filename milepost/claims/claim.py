@@ -1,6 +1,6 @@
 """Claim: one statement of the notes, the experiment that decides it, and the rule by which it does.
 
-An experiment has up to four parts, each a function that returns a `Measurement`. The most expensive is the claim's kind:
+An experiment has up to four parts, each a function that returns a `Measurement`. The most expensive one is its kind:
 
     exact        algebra in float64, in seconds
     timed        time and memory on this machine, in seconds

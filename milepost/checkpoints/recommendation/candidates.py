@@ -93,6 +93,3 @@ def _numbers(enc: Encoding) -> str:
     """A map's own numbers, without the rope that it stands over."""
     names = [name for name in ("group", "window", "chunk", "local", "sinks") if hasattr(enc, name)]
     return ", ".join(f"{name} {getattr(enc, name):g}" for name in names)
-
-
-by_layer = encodings_by_layer  # the name that claims still import

@@ -31,12 +31,10 @@ from milepost.checkpoints.model.text import read_text
 from milepost.checkpoints.recommendation.candidates import UNCHANGED, candidates, encodings_by_layer
 from milepost.checkpoints.recommendation.comparison import Comparison
 from milepost.checkpoints.recommendation.words import advice, exports, verdict
-from milepost.measure.losses import TOLERATED_RISE
 from milepost.measure.results import plain_fields, provenance
 from milepost.rope.config.keys import ConfigError
 
 Row = dict[str, Any]
-HURTS = TOLERATED_RISE  # the name that claims still import
 
 
 @dataclass(frozen=True)

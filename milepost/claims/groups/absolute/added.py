@@ -67,8 +67,9 @@ def measure_orthogonal() -> Measurement:
 
 def measure_trained_angles(lab: Lab) -> Measurement:
     """Words and positions of trained models with a learned table."""
-    weights = [(m.tokens.weight, m.encodings[0].table) for m in lab.models(TABLES, "learned")]
-    by_model = [angles(words.detach().double(), table.detach().double()) for words, table in weights]  # type: ignore[operator]
+    weights = [(model.tokens.weight, model.encodings[0].table) for model in lab.models(TABLES, "learned")]
+    detached = [[x.detach().double() for x in pair] for pair in weights]  # type: ignore[operator]
+    by_model = [angles(*pair) for pair in detached]
     number = mean_of_seeds([cosine for cosine, _ in by_model], None, None, "all words and places")
     nearest = max(space for _, space in by_model)
     note = f"in trained models the smallest angle between the spaces of words and positions has cosine {nearest:.2g}"

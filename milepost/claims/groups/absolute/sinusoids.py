@@ -31,8 +31,8 @@ BFLOAT16 = 2 * math.sqrt(WIDTH) * 2.0**-9
 def nearest(frequencies: Tensor, farthest: int = FAR) -> tuple[float, int, Tensor]:
     """The smallest distance of two codes of cosines and sines up to ``farthest`` apart, and its offset.
 
-    Third comes the smallest distance in each octave of offsets. |c(p) - c(p + k)|² = sum of 2 (1 - cos w k) depends on k
-    alone.
+    Third comes the smallest distance in each octave of offsets. |c(p) - c(p + k)|² = sum of 2 (1 - cos w k) depends on
+    k alone.
     """
     best, where = float("inf"), 0
     octaves = torch.full((farthest.bit_length(),), float("inf"), dtype=torch.float64)

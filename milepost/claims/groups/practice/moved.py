@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 
 from milepost.checkpoints.migration.migrate import migrate
-from milepost.checkpoints.recommendation.recommend import HURTS
 from milepost.claims.claim import Measurement, Plot, measure_each, points
 from milepost.claims.needs import Need
 from milepost.claims.rule import NotMeasured, Number, least
 from milepost.claims.seeds import mean_of_seeds
 from milepost.claims.trained import Lab
 from milepost.lab.plan import Plan
+from milepost.measure.losses import TOLERATED_RISE
 from milepost.measure.results import write
 
 LEARNED = Need("text", ("learned",), weights=True)
@@ -63,7 +63,7 @@ def measure_moved(lab: Lab) -> Measurement:
     }
     figures = (
         Plot("points", "Loss inside the old length, nats a token", "", "nats a token", STAGES, losses),
-        points("Loss at twice the old length, against the old length", "rise, as a share", rises, HURTS),
+        points("Loss at twice the old length, against the old length", "rise, as a share", rises, TOLERATED_RISE),
     )
     tuned = [some[0]["tuned"] for some in migrations.values()]
     tokens = max(one["steps"] * one["batch"] * one["length"] for one in tuned)

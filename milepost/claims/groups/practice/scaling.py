@@ -1,6 +1,7 @@
 """Stretching RoPE: what longer texts gain, and what short ones pay, on small models and on a checkpoint.
 
-    gain    the loss of the model as it is minus that of the stretched one, at 8 (checkpoint: 2) times the trained length
+    gain    the loss of the model as it is minus that of the stretched one, at 8 (checkpoint: 2) times the trained
+            length
     cost    the rise of the loss of texts of the trained length when the model is set for that, as a share
 
 A cost of at most 2% counts as none, as in `recommend`. The checkpoint is the core of a rule, and small models may limit
@@ -14,7 +15,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from milepost.checkpoints.recommendation.recommend import HURTS
 from milepost.claims.checkpoint import StretchedCheckpoint
 from milepost.claims.claim import Claim, Measurement, Plot, measure_each, points
 from milepost.claims.groups.practice.lengths import ROPE, by_length
@@ -24,7 +24,7 @@ from milepost.claims.seeds import gap, losses, mean_over
 from milepost.claims.trained import Lab
 from milepost.encodings.rope import RoPE
 from milepost.lab.measure import Texts
-from milepost.measure.losses import same_targets
+from milepost.measure.losses import TOLERATED_RISE, same_targets
 from milepost.scaling.linear import Linear
 from milepost.scaling.ntk import NTK
 from milepost.scaling.scaling import Scaling
@@ -141,7 +141,7 @@ def _both_ranges(words: str) -> tuple[Clause, ...]:
         for role, real, where in ((core, "real ", "on the checkpoint"), (limit, "", "in small models"))
         for clause in (
             role(f"{real}gain", "at least", 0.0, f"what {words} gains at the longer length {where}, in nats"),
-            role(f"{real}cost", "at most", HURTS, f"what short texts pay for {words} {where}, as a share"),
+            role(f"{real}cost", "at most", TOLERATED_RISE, f"what short texts pay for {words} {where}, as a share"),
         )
     )
 

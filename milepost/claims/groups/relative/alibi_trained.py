@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from milepost.checkpoints.recommendation.recommend import HURTS
 from milepost.claims.claim import Claim, Measurement, Plot, points
 from milepost.claims.groups.practice.lengths import sweep_lengths
 from milepost.claims.needs import Need
 from milepost.claims.rule import NotMeasured, Number, control, core
 from milepost.claims.seeds import accuracy, mean_over
 from milepost.claims.trained import Lab
+from milepost.measure.losses import TOLERATED_RISE
 
 ALIBI = Need("text", ("alibi",))
 RECALL = Need("deep", ("rope", "alibi"), "recall")
@@ -71,8 +71,10 @@ CLAIMS = (
         "002, 003",
         "Small models trained with alibi, tested on the same tokens at up to 8 times the trained length.",
         (
-            core("2 times", "at most", HURTS, "the rise of the loss at 2 times the trained length, as a share"),
-            core("8 times", "at most", HURTS, "the rise of the loss at 8 times, as a share"),
+            core(
+                "2 times", "at most", TOLERATED_RISE, "the rise of the loss at 2 times the trained length, as a share"
+            ),
+            core("8 times", "at most", TOLERATED_RISE, "the rise of the loss at 8 times, as a share"),
         ),
         trained=sweep_lengths(ALIBI),
         needs=(ALIBI,),
@@ -98,7 +100,14 @@ CLAIMS = (
         "ALiBi 在长距离上的计算与训练时完全同分布。",
         "001 §4.4",
         "The entropy of every head's attention in small models with alibi, at the trained length and at the longest.",
-        (core("change", "at most", HURTS, "the mean change of a head's entropy between the two lengths, as a share"),),
+        (
+            core(
+                "change",
+                "at most",
+                TOLERATED_RISE,
+                "the mean change of a head's entropy between the two lengths, as a share",
+            ),
+        ),
         trained=measure_distribution,
         needs=(ALIBI,),
     ),

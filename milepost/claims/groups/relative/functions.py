@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from milepost.checkpoints.recommendation.recommend import HURTS
 from milepost.claims.claim import Claim, Measurement, points
 from milepost.claims.groups.practice.lengths import by_length, rises
 from milepost.claims.needs import Need
 from milepost.claims.rule import core, least, limit, most
 from milepost.claims.seeds import gap
 from milepost.claims.trained import Lab
+from milepost.measure.losses import TOLERATED_RISE
 
 EQUAL = "alibi(slopes=(0.03125, 0.03125, 0.03125, 0.03125))"
 """ALiBi with the geometric mean of the slopes of four heads in all of them."""
@@ -38,7 +38,7 @@ def measure_kinds(lab: Lab) -> Measurement:
     beyond = ", ".join(f"{name} {size - smallest}" for name, size in sizes.items())
     fewer = float(min(sizes[name] for name in SMOOTH) - min(sizes[name] for name in BUCKETS))
     figures = (
-        points("Rise of the loss at 8 times the trained length", "share", rise, HURTS),
+        points("Rise of the loss at 8 times the trained length", "share", rise, TOLERATED_RISE),
         by_length("Loss of the same tokens", runs),
     )
     note = f"parameters of whole models beyond those of the smallest: {beyond}"
