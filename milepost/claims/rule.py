@@ -122,7 +122,8 @@ def sentence(rule: Rule) -> str:
     """The rule in words."""
     parts = {role: [str(clause) for clause in rule if clause.role == role] for role in ("control", "core", "limit")}
     sentences = [f"The result counts only if {_joined(parts['control'])}."] if parts["control"] else []
-    sentences.append(f"The claim holds if {_joined(parts['core'])}; it fails if one of these is clearly false.")
+    these = "one of these" if len(parts["core"]) > 1 else "that"
+    sentences.append(f"The claim holds if {_joined(parts['core'])}; it fails if {these} is clearly false.")
     if parts["limit"]:
         sentences.append(f"It holds with a limit if it is clearly false that {_joined(parts['limit'], 'or that')}.")
     return " ".join([*sentences, "It is not decided if an interval straddles its bound, or a number was not measured."])
