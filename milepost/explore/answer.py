@@ -9,18 +9,17 @@ What can't be done is a ValueError in one sentence, as everywhere.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import torch
+from unicodedata import category
 
 from milepost.encoding import Encoding
 from milepost.encodings import NAMES, SPACE
 from milepost.encodings.catalogue import told
 from milepost.explore import arguments, specs
 from milepost.explore.controls import Control, number
+from milepost.explore.seeded import seeded
 from milepost.explore.shown import Shown
 from milepost.explore.views import VIEWS
 from milepost.explore.words import Words
@@ -39,8 +38,6 @@ KINDS = {"csv": "text/csv", "json": "application/json", "svg": "image/svg+xml"}
 """What a figure is kept as."""
 DIGITS = 5
 """Of numbers that a page shows under the pointer; downloads have all of them."""
-_ONE_AT_A_TIME = threading.Lock()
-"""Learned tables are drawn from a seed, and torch has one generator."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +56,7 @@ def seen(view: str, query: Mapping[str, str]) -> Seen:
     """Read a query and work out its view."""
     if view not in VIEWS:
         raise ValueError(f"there is no view {view[:40]!r}; there are {', '.join(VIEWS)}")
+    _check_characters(query)
     made, words = VIEWS[view], Words(query.get("lang", "en"))
     known = {control.name: control for control in made.CONTROLS}
     for name in query:
@@ -68,13 +66,20 @@ def seen(view: str, query: Mapping[str, str]) -> Seen:
     asked = {name: control.read(query[name]) if name in query else control.value for name, control in known.items()}
     width = int(number("width", query.get("width", "640"), whole=True))
     sizes = getattr(made, "SIZES", specs.SIZES)
-    with _ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with seeded():
         spec = specs.moved(query.get("encoding", made.ENCODINGS[0]), changes)
         enc = specs.built(spec, sizes)
-        shown = made.show(enc, asked, words)
+    shown = made.show(enc, asked, words)
     own = [c for c in arguments.controls(enc) if sizes is specs.SIZES or c.name.rsplit(".", 1)[-1] not in sizes]  # a view's own sizes stay
     return Seen(spec, enc, asked, own, shown, width)
+
+
+def _check_characters(query: Mapping[str, str]) -> None:
+    """Refuse what no figure can show: control characters, halves of pairs, and what Unicode says is no character."""
+    for name, value in query.items():
+        for letter in f"{name}{value}":
+            if (category(letter) in ("Cc", "Cs") and letter not in "\t\n\r") or ord(letter) & 0xFFFE == 0xFFFE:
+                raise ValueError(f"{name[:40]!r} has the character U+{ord(letter):04X}, which can't be shown; leave it out")
 
 
 def answer(view: str, query: Mapping[str, str]) -> dict[str, Any]:

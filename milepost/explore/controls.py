@@ -52,9 +52,12 @@ def number(name: str, text: str, *, whole: bool) -> float:
     """A number as it is typed."""
     try:
         value: float = int(text) if whole else float(text)
+        finite = math.isfinite(value)
+    except OverflowError:  # a whole number that no float can hold
+        finite = False
     except ValueError:
         raise ValueError(f"{name} is a {'whole ' if whole else ''}number, got {text[:60]!r}") from None
-    if not math.isfinite(value):
+    if not finite:
         raise ValueError(f"{name} is a finite number, got {text[:60]!r}")
     return value
 

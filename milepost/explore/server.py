@@ -19,6 +19,7 @@ import json
 import os
 import re
 import sys
+import threading
 import traceback
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -47,17 +48,37 @@ CHINESE = re.compile(r"[?&]lang=zh(?:&|$)")
 """Asked for, in an address that may be wrong otherwise."""
 SMALL = 1000
 """Bytes below which nothing is compressed."""
+SERVED, QUEUED = 32, 32
+"""Connections that are served at a time, and that the system lets wait; a browser opens about six."""
+BUSY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\ntoo many connections; try again\n"
 
 
 class Server(ThreadingHTTPServer):
     """A server that knows whether it is for this machine alone."""
 
     daemon_threads = True
+    request_queue_size = QUEUED
     allow_reuse_address = os.name != "nt"  # there it would take a busy port, too
 
     def __init__(self, host: str, port: int):
-        self.host = host
+        self.host, self.places = host, threading.BoundedSemaphore(SERVED)
         super().__init__((host, port), Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """A thread for a connection, if one is free; else a sentence, at once."""
+        if self.places.acquire(blocking=False):
+            super().process_request(request, client_address)
+            return
+        with contextlib.suppress(OSError):
+            request.sendall(BUSY)
+        self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve a connection, then free its place."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.places.release()
 
     @property
     def address(self) -> str:
@@ -82,6 +103,14 @@ class Server(ThreadingHTTPServer):
         """Whether a request by this name is meant for us: other names on 127.0.0.1 are other people's pages, looking in."""
         return self.host != LOCAL or name.rpartition(":")[0] in (LOCAL, "localhost")
 
+    def foreign(self, headers: Message, path: str) -> bool:
+        """Whether a page of another origin sends this request. Following a link to the page itself is no such request."""
+        origin, site = headers.get("Origin"), headers.get("Sec-Fetch-Site", "none")
+        if origin is not None and urlsplit(origin).netloc != headers.get("Host"):
+            return True
+        opened = headers.get("Sec-Fetch-Mode") == "navigate" and path == "/"
+        return site not in ("none", "same-origin") and not opened
+
 
 class Handler(BaseHTTPRequestHandler):
     """One request."""
@@ -90,7 +119,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = "milepost"
     sys_version = ""
-    timeout = 60  # seconds of silence
+    timeout = 20  # seconds of silence
 
     def do_GET(self) -> None:
         """Answer, or say in a sentence why not."""
@@ -123,6 +152,11 @@ class Handler(BaseHTTPRequestHandler):
         if not self.server.welcome(self.headers.get("Host", "")):
             return 403, "text/plain", b"this page is for the machine it runs on: open it as 127.0.0.1 or localhost\n", {}
         asked = urlsplit(self.path)
+        if self.server.foreign(self.headers, asked.path):
+            return 403, "text/plain", b"this server answers its own page, not those of other origins\n", {}
+        if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
+            self.close_connection = True  # what follows is not read
+            return 413, "text/plain", b"a request has no body here; all that is asked stands in the address\n", {}
         if asked.path in FILES:
             name, kind = FILES[asked.path]
             return 200, kind, (Path(__file__).parent / "page" / name).read_bytes(), {}
@@ -135,7 +169,8 @@ class Handler(BaseHTTPRequestHandler):
             view, _, kind = asked.path.removeprefix("/file/").rpartition(".")
             body = file(view, kind, query).encode()
             return 200, KINDS[kind], body, {"Content-Disposition": f'attachment; filename="milepost-{view}-{int(query.get("figure", "0"))}.{kind}"'}
-        return 404, "text/plain", f"there is nothing at {asked.path[:80]}; the page is at /\n".encode(), {}
+        path = "".join(letter if letter.isprintable() else "?" for letter in asked.path[:80])
+        return 404, "text/plain", f"there is nothing at {path}; the page is at /\n".encode(), {}
 
     def _answer(self, view: str, query: dict[str, str]) -> dict[str, Any]:
         """An answer, or the sentence that refuses: both are what the page asked for."""
@@ -152,6 +187,8 @@ class Handler(BaseHTTPRequestHandler):
         packed = len(body) > SMALL and "gzip" in self.headers.get("Accept-Encoding", "")
         body = gzip.compress(body, 5, mtime=0) if packed else body
         self.send_response(status)
+        if self.close_connection:
+            self.send_header("Connection", "close")
         headers = {
             "Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body)), "Content-Security-Policy": POLICY, "Cache-Control": "no-store",
             "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", **({"Content-Encoding": "gzip"} if packed else {}), **more,

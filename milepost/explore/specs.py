@@ -1,15 +1,19 @@
 """Specs: a spec as the page may build it, and with some of its arguments moved.
 
 The page sends a spec and what was moved; the new spec is made here, as text, and read by `milepost.build` like any other.
-Sizes have limits on this page, looked for in the text before anything is built: a spec of a few letters can ask for gigabytes.
+Sizes have limits on this page, each by itself and all together, which are checked in the text before anything is built: a
+spec of a few letters can ask for gigabytes.
 """
 
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterator, Mapping
 
 from milepost.encoding import Encoding
+from milepost.encodings import NAMES, SPACE
+from milepost.encodings.catalogue import page
 from milepost.explore.arguments import RANGES, SCALINGS, controls
 from milepost.explore.controls import Control, number
 from milepost.spec import build
@@ -18,8 +22,13 @@ SIZES = {"heads": 8, "head_dim": 64, "width": 64, "length": 256}
 """Where the spec leaves them open; ``length`` is that of tables."""
 HELD = ("heads", "head_dim", "width", "length", "size", "buckets", "max_distance", "clip", "positions", "hidden", "span", "axes", "prefix", "bare", "offset")
 """Sizes whose range is a limit on this page; for the others the package itself says what is permitted."""
-LONGEST, SIDE, TERMS = 300, 32, 4
-"""Characters of a spec, places on one side of a grid, and terms of a sum."""
+LONGEST, SIDE, TERMS, DIGITS = 300, 32, 4, 40
+"""Characters of a spec, places on one side of a grid, terms of a sum, and digits of a number."""
+MULTIPLIED = {"heads", "head_dim", "width", "length", "size", "clip", "positions", "hidden", "span"}
+SIDES = {"grid": "sides", "swin": "sides", "swin_v2": "trained"}
+"""Arguments that are the sides of a table; its rows are all places, or all offsets, of a grid."""
+MOST = 1 << 22
+"""Numbers that the tables of a spec may hold, by the product of its sizes."""
 
 
 def built(spec: str, sizes: Mapping[str, int] = SIZES) -> Encoding:
@@ -32,11 +41,51 @@ def built(spec: str, sizes: Mapping[str, int] = SIZES) -> Encoding:
     if tree is not None:
         if len(_terms(tree)) > TERMS:
             raise ValueError(f"a sum has at most {TERMS} terms on this page, got {len(_terms(tree))}")
+        _check_digits(tree)
         for word, value in _numbers(tree):
             high = RANGES[word][1] if word in RANGES else SIDE
             if value > high:
                 raise ValueError(f"{word} is at most {high:g} on this page, got {value:.12g}; `milepost show` draws larger ones")
+        count = sum(_count_numbers(name, given, sizes) for name, given in _calls(tree))
+        if count > MOST:
+            raise ValueError(
+                f"the sizes of a spec multiply to at most {MOST} numbers on this page, got {count}; give smaller ones"
+            )
     return build(spec, **sizes)
+
+
+def _check_digits(tree: ast.expr) -> None:
+    """Refuse numbers that no float can hold: Python's integers have no end, those of torch have."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, int) and abs(node.value) >= 10**DIGITS:
+            raise ValueError(f"a number has at most {DIGITS} digits on this page, got {len(str(abs(node.value)))}")
+
+
+def _calls(tree: ast.expr) -> Iterator[tuple[str, dict[str | None, ast.expr]]]:
+    """Every name in a spec with its arguments, those inside of others too."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    for call in calls:
+        yield ast.unparse(call.func), {keyword.arg: keyword.value for keyword in call.keywords}
+    named = {id(call.func) for call in calls}
+    yield from ((n.id, {}) for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in named)
+
+
+def _count_numbers(name: str, given: Mapping[str | None, ast.expr], sizes: Mapping[str, int]) -> int:
+    """How many numbers the tables of an encoding have at most: the product of its sizes, given or default."""
+    if name not in NAMES | SPACE:
+        return 0
+    product = 1
+    for word, default in page(name).arguments.items():
+        written = ast.unparse(given[word]) if word in given else default
+        try:
+            value = ast.literal_eval(written) if written else sizes.get(word)
+        except (ValueError, SyntaxError):  # `build` will say what is wrong with it
+            continue
+        if word in MULTIPLIED and isinstance(value, int | float):
+            product *= max(1, math.ceil(value))
+        if word == SIDES.get(name) and isinstance(value, tuple | list):
+            product *= math.prod(max(1, 2 * side - 1) for side in value if isinstance(side, int))
+    return product
 
 
 def moved(spec: str, changes: Mapping[str, str]) -> str:

@@ -28,6 +28,7 @@ TYPED = [
     "rope(base=1e999)", "learned(length=64, width=64, offset=True)", "rope(scaling=yarnn(factor=2.0))", "rope(scaling=zzzz(factor=2.0))",
     "rope(scaling=yarn())", "a.b:C", "rope" * 200, " + ".join(["rope"] * 5), "rope(scaling=3)", "rope(rotary=3000000)", "rope(rotary=5)",
     "rope(scaling=llama3(factor=8.0, trained=10**30))", "rope(rotary=99999999999999999999)", "t5(heads=2, max_distance=3)", "time_aware(base=3)",
+    "grid(width=256, sides=(32, 32, 32, 32))", f"rope(base={'9' * 250})",
 ]  # fmt: skip
 """What a reader may type for an encoding."""
 ODD = [
@@ -35,6 +36,7 @@ ODD = [
     ("permute", {"sentence": "a b " * 900}), ("buckets", {"encoding": "rope"}), ("slopes", {"encoding": "rope"}), ("plane", {"encoding": "rope"}),
     ("attention", {"encoding": "rope(head_dim=16)"}), ("scalings", {"trained": "2048", "target": "1024"}),
     ("permute", {"encoding": "learned(length=3)"}), ("permute", {"encoding": "binary(width=2)"}),
+    ("permute", {"sentence": "a \x01 b"}),
 ]  # fmt: skip
 """Queries that no page sends by itself, and what is wrong with two controls together."""
 ELSEWHERE = {

@@ -1,5 +1,6 @@
 """The server: what it sends, to whom, and what it says when something is wrong. No trace ever leaves the terminal."""
 
+import contextlib
 import gzip
 import http.client
 import json
@@ -16,6 +17,7 @@ import tomllib
 import urllib.error
 import urllib.request
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 import torch
@@ -219,6 +221,152 @@ def test_many_at_once_get_their_own_answers(served):
     for thread in threads:
         thread.join()
     assert len(got) == 16 and all(body == wanted[name] for name, body in got)
+
+
+# -- strangers' requests ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "grid(width=256, sides=(32, 32, 32, 32))",
+        " + ".join(["grid(width=256, sides=(32, 32, 32, 32))"] * 4),
+        "swin(heads=32, sides=(32, 32, 32, 32))",
+        "swin_v2(heads=32, trained=(32, 32, 32))",
+        " + ".join(["learned(width=256, length=8192)"] * 4),
+        "self_extend(rope=rope) + transformer_xl(heads=32, head_dim=256, width=256) + deberta(heads=32, head_dim=256, span=1024)",
+    ],
+)
+def test_sizes_are_bounded_by_their_product_before_anything_is_built(served, monkeypatch, spec):
+    monkeypatch.setattr("milepost.explore.specs.build", lambda *_, **__: pytest.fail("it was built"))
+    _, _, body = get(served, "/api/code?" + urlencode({"encoding": spec}))
+    assert "multiply to at most 4194304 numbers on this page, got" in json.loads(body)["error"]
+
+
+@pytest.mark.parametrize(
+    ("view", "spec"),
+    [
+        ("code", "learned(width=256, length=8192)"),
+        ("code", "cope(heads=32, head_dim=256, positions=256)"),
+        ("plane", "grid(width=256, sides=(32, 32))"),
+        ("plane", "swin(heads=32, sides=(32, 32))"),
+        ("code", "rope + alibi + t5 + kerple"),
+    ],
+)
+def test_large_sizes_that_are_no_danger_are_drawn(served, view, spec):
+    _, _, body = get(served, f"/api/{view}?" + urlencode({"encoding": spec}))
+    assert json.loads(body)["figures"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors"}, 403),
+        ({"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"}, 403),
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, 403),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://127.0.0.1:1"}, 403),
+        ({"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors"}, 200),
+        ({"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate"}, 200),
+        ({}, 200),
+    ],
+)
+def test_pages_of_other_origins_are_refused(served, headers, status):
+    for path in ("/api/start", "/page.js", "/file/code.csv"):
+        got, _, body = get(served, path, **headers)
+        assert got == status and (status == 200 or b"not those of other origins" in body)
+    own = served.removesuffix("/")
+    assert get(served, "/api/start", Origin=own)[0] == 200
+
+
+def test_a_link_from_elsewhere_opens_the_page(served):
+    assert get(served, "/?view=clocks", **{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"})[0] == 200
+
+
+def test_a_slow_request_does_not_stop_the_others(served, monkeypatch):
+    begun, may_end, show = threading.Event(), threading.Event(), code.show
+
+    def slow(*asked):
+        begun.set()
+        assert may_end.wait(60)
+        return show(*asked)
+
+    monkeypatch.setattr(code, "show", slow)
+    got = []
+    thread = threading.Thread(target=lambda: got.append(get(served, "/api/code")[0]))
+    thread.start()
+    try:
+        assert begun.wait(60)
+        assert "figures" in json.loads(get(served, "/api/distance?encoding=learned&length=8")[2])
+        assert not got
+    finally:
+        may_end.set()
+        thread.join(60)
+    assert got == [200]
+
+
+@pytest.mark.parametrize("header", [{"Content-Length": "5"}, {"Content-Length": "99999999999"}, {"Transfer-Encoding": "chunked"}])
+def test_a_body_is_refused_and_never_read_as_another_request(served, header):
+    port = int(served.rsplit(":", 1)[1].strip("/"))
+    lines = [f"{name}: {value}" for name, value in {"Host": f"127.0.0.1:{port}", **header}.items()]
+    with socket.create_connection((LOCAL, port), timeout=10) as line:
+        line.sendall("\r\n".join(["GET /api/start HTTP/1.1", *lines, "", "GET /icon.svg HTTP/1.1\r\n\r\n"]).encode())
+        said = b""
+        while part := line.recv(65536):
+            said += part
+    assert said.startswith(b"HTTP/1.1 413") and said.count(b"HTTP/1.1") == 1 and b"a request has no body here" in said
+
+
+def test_connections_beyond_the_bound_get_a_sentence_and_places_are_freed(monkeypatch):
+    monkeypatch.setattr("milepost.explore.server.SERVED", 2)
+    with opened(0)[0] as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        port = server.server_address[1]
+        idle = [socket.create_connection((LOCAL, port), timeout=10) for _ in range(2)]
+        with socket.create_connection((LOCAL, port), timeout=10) as third:
+            said = third.recv(65536)
+        assert said.startswith(b"HTTP/1.1 503") and b"too many connections" in said
+        for line in idle:
+            line.close()
+        for _ in range(100):
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                if get(server.address, "/api/start")[0] == 200:
+                    break
+            time.sleep(0.05)
+        else:
+            pytest.fail("no place was freed")
+        server.shutdown()
+    assert server.request_queue_size == 32
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ({"length": "9" * 400}, "length is a finite number, got '999"),
+        ({"width": "9" * 400}, "width is a finite number"),
+        ({"encoding": "sinusoidal", "set.0.width": "9" * 400}, "width is a finite number"),
+        ({"encoding": f"rope(base={'9' * 250})"}, "a number has at most 40 digits on this page, got 250"),
+        ({"encoding": "rope\x00"}, "'encoding' has the character U+0000, which can't be shown; leave it out"),
+        ({"encoding": "\x1b[31mrope"}, "'encoding' has the character U+001B"),
+        ({"a\x07": "1"}, "has the character U+0007"),
+        ({"encoding": "\ufffe"}, "'encoding' has the character U+FFFE"),
+    ],
+)
+def test_odd_characters_and_endless_numbers_get_a_sentence(served, capfd, query, words):
+    status, _, body = get(served, "/api/code?" + urlencode(query))
+    assert status == 200 and words in json.loads(body)["error"] and "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["a\x00b", "a\x1bb", "a\x85b"])
+def test_control_characters_never_reach_a_figure(served, text):
+    for view, name in (("attention", "text"), ("permute", "sentence")):
+        body = get(served, f"/api/{view}?" + urlencode({name: f"{text} c"}))[2]
+        assert "can't be shown" in json.loads(body)["error"]
+
+
+def test_lines_and_tabs_are_shown(served):
+    assert "figures" in json.loads(get(served, "/api/attention?" + urlencode({"text": "a\n\tb", "model": "random"}))[2])
 
 
 # -- the Space and the command ------------------------------------------------------------------------------------------------

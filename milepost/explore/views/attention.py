@@ -18,6 +18,7 @@ from milepost.attention import attend
 from milepost.encoding import Encoding
 from milepost.encodings import NAMES
 from milepost.explore.controls import choice, slider, text
+from milepost.explore.seeded import seeded
 from milepost.explore.shown import Shown, letters
 from milepost.explore.words import Words
 from milepost.lab.model import Decoder, Shape
@@ -49,7 +50,8 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
     for word in ("heads", "head_dim", "width"):
         if getattr(enc, word) not in (None, SIZES[word]):
             raise ValueError(f"the model of this view has {word}={SIZES[word]}, got {enc!r}; leave {word} out of the spec")
-    model = _model(asked["model"], repr(enc))
+    with seeded():  # a model draws its weights before it reads them
+        model = _model(asked["model"], repr(enc))
     ids = torch.frombuffer(bytearray(read), dtype=torch.uint8).long()[None]
     plain = Layout.dense(len(read))
     other = plain.told(changed(plain.pos[0], asked["change"], asked["amount"]))
