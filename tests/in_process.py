@@ -45,10 +45,12 @@ def run_command(line, smaller, code=0):
 def trials_here():
     """Trials of the lab run one after another, here. The trainings themselves are the real ones."""
     from milepost.lab.sweep import processes
+    from milepost.lab.sweep.modalities import RUNNERS
 
     def run_all(plan, todo, out, workers, tell):
+        run = RUNNERS[type(plan)]
         for trial in todo:
-            yield trial, plan.run(trial, out / "trials" / trial.key, lambda news, trial=trial: tell(trial, news))
+            yield trial, run(plan, trial, out / "trials" / trial.key, lambda news, trial=trial: tell(trial, news))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processes, "run_all", run_all)

@@ -169,11 +169,6 @@ UPWARD: dict[tuple[str, str], str] = {
     ("milepost.*", "milepost.notebook"): "results draw themselves in notebooks through a file above them",
     ("milepost.report.svg", "milepost.report.svg_*"): "the page of figures and its shapes know each other",
     ("milepost.rope.spec", "milepost.rope"): "RopeSpec.from_config calls the readers, which build specs",
-    ("milepost.lab.kinds", "milepost.lab.*plan"): "the interface of plans looks up the plans",
-    ("milepost.lab.plan", "milepost.lab.trial"): "a plan runs its own trials",
-    ("milepost.lab.space.*plan", "milepost.lab.space.*trial"): "a plan runs its own trials",
-    ("milepost.lab.trial", "milepost.lab.sweep.together"): "a trial compares the runs of its sweep",
-    ("milepost.lab.tasks", "milepost.lab.tasks.scoring"): "the list of tasks scores them",
 }
 """Imports that close a cycle, by importer and imported (``*`` for any letters), and why. This list may only get shorter."""
 

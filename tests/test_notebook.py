@@ -16,7 +16,7 @@ from milepost.claims.judge import judge
 from milepost.encodings import NAMES, SPACE
 from milepost.lab.choose import Wish, choose
 from milepost.lab.plan import make
-from milepost.lab.sweep.sweep import gather
+from milepost.lab.sweep.driver import gather
 from milepost.measure.results import Results, Rows
 from milepost.portrait import portrait
 from milepost.report import choice, lab_any

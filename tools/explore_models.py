@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from milepost.lab import corpus, saved
+from milepost.lab import checkpoint, corpus
 from milepost.lab.model import Decoder, Shape
 from milepost.lab.train import Recipe, from_text, train
 from milepost.measure.results import provenance
@@ -45,7 +45,7 @@ def main() -> None:
             stored="float16",
         )
         with tempfile.TemporaryDirectory() as folder:
-            saved.save(model.half(), folder, **about, provenance=said)
+            checkpoint.save(model.half(), folder, **about, provenance=said)
             (FOLDER / encoding).mkdir(parents=True, exist_ok=True)
             for name in ("model.safetensors", "model.json"):
                 shutil.copyfile(Path(folder) / name, FOLDER / encoding / name)

@@ -23,7 +23,7 @@ from milepost.checkpoints import migrate
 from milepost.checkpoints.migration.folder import byte_tokenizer
 from milepost.checkpoints.migration.source import open_origin
 from milepost.checkpoints.migration.targets import to_gpt2
-from milepost.lab import corpus, saved
+from milepost.lab import checkpoint, corpus
 from milepost.lab.model import Decoder, Shape
 from milepost.lab.train import Recipe, from_text, train
 from milepost.measure.results import write, write_json
@@ -99,7 +99,7 @@ def trained(out: Path, text: corpus.Corpus, steps: int) -> Path:
     print(f"training {model.count()} parameters for {steps} steps of {ROWS} x {SHAPE.length} tokens")
     out.mkdir(parents=True, exist_ok=True)
     train(model, from_text(text.train, recipe), recipe, state=out / f"state-{steps}.pt")
-    origin = open_origin(saved.save(model, out / f"lab-{steps}", steps=steps), "longer-table", "cpu")
+    origin = open_origin(checkpoint.save(model, out / f"lab-{steps}", steps=steps), "longer-table", "cpu")
     to_gpt2(origin.body(), origin.table()[0]).save_pretrained(folder)
     write(folder / "tokenizer.json", json.dumps(byte_tokenizer(), ensure_ascii=False))
     write(folder / "tokenizer_config.json", json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}))

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from milepost.bench.contestants import SCHEMES, Run, baseline, contestants, encoding, milepost
-from milepost.bench.memory import peak_mb
 from milepost.bench.timing import best_seconds, check_sizes
 from milepost.encoding import Encoding
+from milepost.measure.memory import peak_mb
 from milepost.measure.results import provenance
 
 

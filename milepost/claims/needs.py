@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
-from milepost.lab.plan import Plan, find_profile, make
-from milepost.lab.space.plan import ImagePlan
-from milepost.lab.space.plan import make as make_images
+from milepost.lab.plan import TextPlan, find_profile, make
+from milepost.lab.space.image_plan import ImagePlan
+from milepost.lab.space.image_plan import make as make_images
 
 SWEEPS = ("text", "tuned", "heads-2", "heads-4", "heads-8", "heads-16", "deep", "one-layer", "short", "short-one-layer")
 IMAGE, SIZES = "image", "0.5x,1x,2x"
@@ -41,7 +41,7 @@ class Need:
     weights: bool = False
 
 
-def plans(profile: str, needs: Iterable[Need], seeds: Sequence[int] = ()) -> dict[str, Plan]:
+def plans(profile: str, needs: Iterable[Need], seeds: Sequence[int] = ()) -> dict[str, TextPlan]:
     """The plan of each sweep for all ``needs``; as many seeds as the profile has where none are named."""
     needs, width, made = list(needs), find_profile(profile).width, {}
     seeds = tuple(seeds) or tuple(range(find_profile(profile).seeds))

@@ -24,16 +24,16 @@ from typing import Any, TypeVar
 
 from milepost.claims.needs import IMAGE, Need, images, is_shipped, plans, spell
 from milepost.claims.rule import NotMeasured
-from milepost.lab import saved
+from milepost.lab import checkpoint
 from milepost.lab.choose import shipped
-from milepost.lab.kinds import Trial
 from milepost.lab.model import Decoder
-from milepost.lab.plan import Plan
-from milepost.lab.space.plan import ImagePlan
+from milepost.lab.plan import TextPlan
+from milepost.lab.space.image_plan import ImagePlan
 from milepost.lab.sweep import processes
-from milepost.lab.sweep.sweep import alone, prepare, store_finished
+from milepost.lab.sweep.driver import locked, prepare, store_finished
+from milepost.lab.trial import Trial
 
-P = TypeVar("P", Plan, ImagePlan)
+P = TypeVar("P", TextPlan, ImagePlan)
 Run = dict[str, Any]
 Tell = Callable[[str, float], None]
 
@@ -46,7 +46,7 @@ class Lab:
     """
 
     profile: str
-    plans: Mapping[str, Plan]
+    plans: Mapping[str, TextPlan]
     out: Path | None
     old: dict[str, Any] | None
     tell: Tell
@@ -71,7 +71,7 @@ class Lab:
 
     def models(self, need: Need, encoding: str) -> list[Decoder]:
         """The trained models of one encoding, one for each seed."""
-        return [saved.load(folder) for folder in self.folders(need, encoding)]
+        return [checkpoint.load(folder) for folder in self.folders(need, encoding)]
 
     def folders(self, need: Need, encoding: str) -> list[Path]:
         """The folders of the trained models of one encoding."""
@@ -167,7 +167,7 @@ def _train(
     plan = replace(plan, digest=plan.read().digest, threads=max(1, processes.cores() // max(side, 2)))
     held = prepare(plan, home, resume or not (home / "plan.json").exists())
     assert isinstance(held, type(plan))
-    with alone(home):
+    with locked(home):
         todo = [trial for trial in wanted if not (home / "trials" / trial.key / "result.json").exists()]
         steps = {trial.key: 0 if trial in todo else held.steps for trial in wanted}
 

@@ -30,7 +30,7 @@ Specs = Annotated[
 
 def _build(spec: str, **sizes: int) -> Encoding:
     """The encoding of a spec; modules named by the user as module:Class are imported, the current folder included."""
-    from milepost.lab.strangers import import_named
+    from milepost.lab.user_modules import import_named
     from milepost.spec import build
 
     import_named([spec])

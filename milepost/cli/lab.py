@@ -13,7 +13,7 @@ from milepost.cli.lab_ask import plan_of
 from milepost.cli.shared import Json, aside, print_json, teaching
 
 if TYPE_CHECKING:
-    from milepost.lab.kinds import Trial
+    from milepost.lab.trial import Trial
 
 Modality = Literal["text", "image", "video", "eeg"]
 WIDE = 120
@@ -82,8 +82,8 @@ def lab_command(
     Example: `milepost lab --profile quick --out runs/demo` or `milepost lab --encodings "rope(base=500.0),alibi" --lengths 1x,4x --out runs/mine`
     or `milepost lab --modality image --out runs/images`
     """
-    from milepost.lab.sweep.sweep import sweep
-    from milepost.lab.sweep.together import is_main
+    from milepost.lab.sweep import sweep
+    from milepost.lab.train import is_main_process
     from milepost.report import lab_any as report
 
     given = {
@@ -93,7 +93,7 @@ def lab_command(
     plan = plan_of(modality, profile, given)
     with _progress(len(plan.trials()), plan.steps) as tell:
         results = sweep(plan, out, resume=resume, engine=engine, workers=workers, address=address, tell=tell)
-    if not is_main():  # of several processes under `accelerate launch`, the first one speaks
+    if not is_main_process():  # of several processes under `accelerate launch`, the first one speaks
         return
     written = report.save(results, out)
     if as_json:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from milepost.cli.shared import read_length
 
 if TYPE_CHECKING:
-    from milepost.lab.kinds import Asked
+    from milepost.lab.plan import LabPlan
 
 TEXT = ("tasks", "text", "tokenizer", "tune")
 """Options for text alone."""
@@ -15,7 +15,7 @@ UNUSED = {"text": ("images",), "image": TEXT, "video": (*TEXT, "images", "length
 WORDS = {"image": "images have", "video": "made signals have", "text": "text has"}
 
 
-def plan_of(modality: str, profile: str, given: dict[str, Any]) -> Asked:
+def plan_of(modality: str, profile: str, given: dict[str, Any]) -> LabPlan:
     """The plan; ``given`` holds every option, None where it was left out."""
     kind = "video" if modality == "eeg" else modality
     for name in UNUSED[kind]:
@@ -27,7 +27,7 @@ def plan_of(modality: str, profile: str, given: dict[str, Any]) -> Asked:
     if modality == "text":
         return _text(profile, encodings, seeds, given)
     if modality == "image":
-        from milepost.lab.space.plan import STRATEGIES, make
+        from milepost.lab.space.image_plan import STRATEGIES, make
 
         named = STRATEGIES if given["strategies"] is None else words(given["strategies"])
         size = read_length(given["train_length"], "--train-length")
@@ -39,7 +39,7 @@ def plan_of(modality: str, profile: str, given: dict[str, Any]) -> Asked:
     return signal_plan.make(modality, profile, encodings=encodings, seeds=seeds)
 
 
-def _text(profile: str, encodings: list[str], seeds: list[int], given: dict[str, Any]) -> Asked:
+def _text(profile: str, encodings: list[str], seeds: list[int], given: dict[str, Any]) -> LabPlan:
     from milepost.lab.plan import USUAL, make
     from milepost.lab.tasks import TASKS
 

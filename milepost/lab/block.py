@@ -2,8 +2,8 @@
 
     x += attention(norm(x)),   x += mlp(norm(x))
 
-Decoder (text) and Encoder (images, signals) are made of it. Weights outside of the encoding are drawn for each name apart, so that models
-with different encodings start from the very same numbers.
+Decoder (text) and Encoder (images, signals) are made of it. Weights outside of the encoding are drawn for each name
+apart, so that models with different encodings start from the very same numbers.
 """
 
 from __future__ import annotations
@@ -81,16 +81,24 @@ class Stacked(nn.Module):
         return sum(p.numel() for p in self.parameters())
 
 
-def by_layer(encodings: Sequence[Encoding], specs: Sequence[str]) -> list[Encoding]:
-    """What each layer gets: the first one embeds, the others do what their encoding does inside of a layer."""
-    found = list(encodings[:1])
+def build_by_layer(
+    encoding: str | Sequence[str], layers: int, width: int, build: Callable[[str], Encoding]
+) -> tuple[list[str], list[Encoding]]:
+    """The spec and the encoding of each layer: the first one embeds, the others do what they do inside of a layer."""
+    specs = [encoding] * layers if isinstance(encoding, str) else list(encoding)
+    if len(specs) != layers:
+        raise ValueError(f"a model of {layers} layers wants one encoding, or {layers}; got {len(specs)}")
+    encodings = [build(spec) for spec in specs]
     for number, enc in enumerate(encodings[1:], 1):
         if "embed" in enc.points and specs[number] != specs[0]:
             raise ValueError(
-                f"{enc!r} of layer {number} mixes position into the embedding, which is done once, before layer 0: give it to layer 0"
+                f"{enc!r} of layer {number} mixes position into the embedding, which is done once, before layer 0: "
+                "give it to layer 0"
             )
-        found.append(inside(enc))
-    return found
+    added = encodings[0].added_width
+    if added >= width:
+        raise ValueError(f"{encodings[0]!r} takes {added} of the {width} channels of the embedding, and leaves none")
+    return specs, [encodings[0], *map(inside, encodings[1:])]
 
 
 def inside(enc: Encoding) -> Encoding:
@@ -112,8 +120,9 @@ def start(
 ) -> None:
     """Initial weights, from the seed alone: the same for every encoding, but for those of the encoding itself.
 
-    ``model.blocks`` are its layers. ``drawn``: weights of which more are drawn than the model has, since some channels are the encoding's. ``spread`` is
-    their standard deviation; None is one over the root of the inputs, so that no layer makes its numbers smaller.
+    ``model.blocks`` are its layers. ``drawn``: weights of which more are drawn than the model has, since some channels
+    are the encoding's. ``spread`` is their standard deviation; None is one over the root of the inputs, so that no layer
+    makes its numbers smaller.
     """
     blocks: Sequence[Block] = model.blocks  # type: ignore[assignment]
     with torch.no_grad(), torch.random.fork_rng(devices=[]):

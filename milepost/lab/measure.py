@@ -1,11 +1,12 @@
-"""Measure: what a trained model loses on text, under every protocol, as plain data.
+"""Measure: the loss of a trained model on text, under every protocol, as plain data.
 
-    loss_by_length      the same last tokens under growing context (see measure/losses), for each strategy with a setting that fits each length
+    loss_by_length      the same last tokens under growing context (see measure/losses), each length with a strategy's
+                        setting for it
     fixed               the same with the one setting that the longest length needs: what short texts pay for it
     loss_by_position    one long pass; for encodings that depend on the length, a pass for each bucket
     disjoint, sliding   the two other protocols
 
-Lengths past a table's end are kept as such, not as a crash; so is a loss that is no number.
+A length past a table's end is recorded as such, and does not end the run; so is a loss that is no number.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ import numpy as np
 import torch
 
 from milepost.lab import corpus, strategies
-from milepost.lab.kinds import Trial
 from milepost.lab.model import Decoder
-from milepost.lab.plan import Plan
+from milepost.lab.plan import TextPlan
 from milepost.lab.train import Diverged, Recipe, from_text, train
+from milepost.lab.trial import Trial
 from milepost.measure.attention import statistics, to_rows
 from milepost.measure.intervals import mean
 from milepost.measure.losses import buckets, by_position, disjoint, same_targets, sliding
@@ -44,37 +45,40 @@ class Texts:
     bytes_per_token: float
 
     @staticmethod
-    def of(plan: Plan, text: corpus.Corpus) -> Texts:
+    def of(plan: TextPlan, text: corpus.Corpus) -> Texts:
         """What a plan tests on."""
-        cut = corpus.windows(text.test, plan.longest, plan.windows)
-        return Texts(
-            np.stack([tokens for _, tokens in cut]), np.array([number for number, _ in cut]), text.bytes_per_token
-        )
+        files, windows = zip(*corpus.windows(text.test, plan.longest, plan.windows), strict=True)
+        return Texts(np.stack(windows), np.array(files), text.bytes_per_token)
 
 
-def measured(plan: Plan, trial: Trial, model: Decoder, strategy: str, texts: Texts) -> Row:
-    """All that is asked of a model under one strategy."""
-    reader = served(plan, trial, model, strategy, plan.longest)
+def measure_strategy(plan: TextPlan, trial: Trial, model: Decoder, strategy: str, texts: Texts) -> Row:
+    """All that is measured of a model under one strategy."""
+    reader = model_for(plan, trial, model, strategy, plan.longest)
     far = plan.longest if reader.end is None else min(plan.longest, reader.end)
-    edges = buckets(far, plan.shape.length)
-    by_place = by_position(reader, texts.windows, edges, length_dependent=reader.length_dependent)
     result = {
         "spec": repr(reader.encodings[0]),
-        **_by_length(plan, texts, lambda length: served(plan, trial, model, strategy, length)),
-        "loss_by_position": [
-            {"start": a, "end": e, **_said(lost, texts)} for (a, e), lost in zip(edges, by_place, strict=True)
-        ],
+        **_by_length(plan, texts, lambda length: model_for(plan, trial, model, strategy, length)),
+        "loss_by_position": _by_position(plan, texts, reader, far),
     }
     if strategy != "none":
-        one = _by_length(plan, texts, lambda length: reader)
-        return {**result, "fixed": one["loss_by_length"], "fixed_by_window": one["loss_by_window"]}
-    looked_at = sorted({min(plan.shape.length, far), far})
-    looks = [{"length": n, "heads": _attention(reader, texts.windows, n)} for n in looked_at]
-    others = {"disjoint": _apart(plan, reader, texts), "sliding": _over(plan, reader, texts)}
-    return {**result, "attention": [look for look in looks if look["heads"]], **others}
+        fixed = _by_length(plan, texts, lambda length: reader)
+        return {**result, "fixed": fixed["loss_by_length"], "fixed_by_window": fixed["loss_by_window"]}
+    looks = [
+        {"length": length, "heads": _attention(reader, texts.windows, length)}
+        for length in sorted({min(plan.shape.length, far), far})
+    ]
+    strides = [(length, max(1, length // 2)) for length in plan.lengths]
+    return {
+        **result,
+        "attention": [look for look in looks if look["heads"]],
+        "disjoint": [{"length": n, **_by_protocol(disjoint, reader, texts, n)} for n in plan.lengths],
+        "sliding": [{"length": n, "stride": s, **_by_protocol(sliding, reader, texts, n, s)} for n, s in strides],
+    }
 
 
-def tuned(plan: Plan, trial: Trial, model: Decoder, strategy: str, texts: Texts, row: Numbers, state: Path) -> Row:
+def measure_tuned(
+    plan: TextPlan, trial: Trial, model: Decoder, strategy: str, texts: Texts, row: Numbers, state: Path
+) -> Row:
     """The strategy's setting for the longest length, trained for some steps at that length on ``row``."""
     reader = model.with_encoding(strategies.served(trial.encoding, strategy, plan.shape, plan.longest))
     rows = max(1, plan.rows * plan.shape.length // plan.longest)
@@ -84,87 +88,67 @@ def tuned(plan: Plan, trial: Trial, model: Decoder, strategy: str, texts: Texts,
         train(reader, from_text(row, recipe), recipe, state=state)
     except Diverged as error:
         return {**about, "loss_by_length": [], "loss_by_position": [], "failed": str(error)}
-    edges = buckets(plan.longest, plan.shape.length)
-    by_place = by_position(reader, texts.windows, edges, length_dependent=reader.length_dependent)
-    places = [{"start": a, "end": e, **_said(lost, texts)} for (a, e), lost in zip(edges, by_place, strict=True)]
+    places = _by_position(plan, texts, reader, plan.longest)
     return {**about, **_by_length(plan, texts, lambda length: reader), "loss_by_position": places}
 
 
-def served(plan: Plan, trial: Trial, model: Decoder, strategy: str, length: int) -> Decoder:
+def model_for(plan: TextPlan, trial: Trial, model: Decoder, strategy: str, length: int) -> Decoder:
     """The model as a strategy sets it for a length."""
     if strategy == "none":
         return model
     return model.with_encoding(strategies.served(trial.encoding, strategy, plan.shape, length)).eval()
 
 
-def _by_length(plan: Plan, texts: Texts, at: Callable[[int], Decoder]) -> Row:
+def _by_length(plan: TextPlan, texts: Texts, reader_for: Callable[[int], Decoder]) -> Row:
     """Loss of the same targets at each length, and of each window by itself, for paired differences."""
-    rows, held = [], {}
+    rows, by_window = [], {}
     for length in plan.lengths:
-        reader = at(length)
-        lost = None if _ends(reader, length) else same_targets(reader, texts.windows, length, plan.targets)
-        rows.append({"length": length, **_said(lost, texts)})
-        if lost is not None and np.isfinite(lost).all():
-            held[str(length)] = [round(float(v), 6) for v in lost.mean(1)]
-    return {
-        "loss_by_length": rows,
-        "loss_by_window": held,
-        "window_files": texts.files.tolist(),
-        "targets": plan.targets,
-    }
+        reader = reader_for(length)
+        losses = None if _ends(reader, length) else same_targets(reader, texts.windows, length, plan.targets)
+        rows.append({"length": length, **_interval(losses, texts)})
+        if losses is not None and np.isfinite(losses).all():
+            by_window[str(length)] = [round(float(value), 6) for value in losses.mean(1)]
+    files = texts.files.tolist()
+    return {"loss_by_length": rows, "loss_by_window": by_window, "window_files": files, "targets": plan.targets}
 
 
-def _apart(plan: Plan, reader: Decoder, texts: Texts) -> list[Row]:
-    return [
-        {"length": n, **_said(None if _ends(reader, n) else _each(disjoint, reader, texts.windows, n), texts)}
-        for n in plan.lengths
-    ]
+def _by_position(plan: TextPlan, texts: Texts, reader: Decoder, far: int) -> list[Row]:
+    edges = buckets(far, plan.shape.length)
+    by_bucket = by_position(reader, texts.windows, edges, length_dependent=reader.length_dependent)
+    return [{"start": a, "end": e, **_interval(losses, texts)} for (a, e), losses in zip(edges, by_bucket, strict=True)]
 
 
-def _over(plan: Plan, reader: Decoder, texts: Texts) -> list[Row]:
-    found = []
-    for n in plan.lengths:
-        stride = max(1, n // 2)
-        found.append(
-            {
-                "length": n,
-                "stride": stride,
-                **_said(None if _ends(reader, n) else _each(sliding, reader, texts.windows, n, stride), texts),
-            }
-        )
-    return found
-
-
-def _each(protocol: Callable[..., Numbers], model: Decoder, windows: Numbers, *how: int) -> Numbers:
-    """A protocol on each window as a text of its own (windows x tokens)."""
-    return np.stack([protocol(model, window, *how).reshape(-1) for window in windows])
+def _by_protocol(protocol: Callable[..., Numbers], reader: Decoder, texts: Texts, length: int, *stride: int) -> Row:
+    """A protocol on each window as a text of its own."""
+    if _ends(reader, length):
+        return _interval(None, texts)
+    losses = [protocol(reader, window, length, *stride).reshape(-1) for window in texts.windows]
+    return _interval(np.stack(losses), texts)
 
 
 def _attention(model: Decoder, windows: Numbers, length: int) -> list[Row]:
     """How far each head looks in texts of this length, over a few windows; nothing where weights are no numbers."""
     with torch.no_grad():
         layers = model.looks(torch.from_numpy(windows[:LOOKED_AT, :length]).to(model.device))
-        found = [head for layer, (q, k, enc) in enumerate(layers) for head in statistics(q, k, enc, layer)]
-    return to_rows(found) if all(math.isfinite(head.mean + head.entropy) for head in found) else []
+        heads = [head for layer, (q, k, enc) in enumerate(layers) for head in statistics(q, k, enc, layer)]
+    return to_rows(heads) if all(math.isfinite(head.mean + head.entropy) for head in heads) else []
 
 
 def _ends(reader: Decoder, length: int) -> bool:
     return reader.end is not None and length > reader.end
 
 
-def _said(lost: Numbers | None, texts: Texts) -> Row:
+def _interval(losses: Numbers | None, texts: Texts) -> Row:
     """A mean with its interval; or why there is none."""
-    if lost is None or not np.isfinite(lost).all():
+    if losses is None or not np.isfinite(losses).all():
         none = dict.fromkeys(("loss", "perplexity", "low", "high", "bits_per_byte"))
-        return {**none, "tokens": 0, "note": "table ends" if lost is None else "the loss is no number"}
-    one = mean(lost, texts.files)
-    perplexity = math.exp(one.value) if one.value < 700 else None
-    bits = one.value / math.log(2) / texts.bytes_per_token
+        return {**none, "tokens": 0, "note": "table ends" if losses is None else "the loss is no number"}
+    loss = mean(losses, texts.files)
     return {
-        "loss": one.value,
-        "perplexity": perplexity,
-        "low": one.low,
-        "high": one.high,
-        "bits_per_byte": bits,
-        "tokens": one.tokens,
+        "loss": loss.value,
+        "perplexity": math.exp(loss.value) if loss.value < 700 else None,
+        "low": loss.low,
+        "high": loss.high,
+        "bits_per_byte": loss.value / math.log(2) / texts.bytes_per_token,
+        "tokens": loss.tokens,
     }

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from milepost.attention import KVCache
 from milepost.encoding import Encoding
-from milepost.lab.block import Block, Stacked, by_layer, start
+from milepost.lab.block import Block, Stacked, build_by_layer, start
 from milepost.layout import Layout
 from milepost.spec import build
 
@@ -44,9 +44,14 @@ class Shape:
         made = build(spec, heads=self.heads, head_dim=self.head_dim, width=self.width, length=self.length)
         if made.axes > 1 and not made.flat:
             raise ValueError(
-                f"{made!r} is for places of {made.axes} axes, such as patches of an image, and text has one: choose an encoding of text, such as rope"
+                f"{made!r} is for places of {made.axes} axes, such as patches of an image, and text has one: "
+                "choose an encoding of text, such as rope"
             )
         return made
+
+    def weights(self) -> int:
+        """About how many numbers a model has."""
+        return 12 * self.layers * self.width**2 + (2 * self.vocabulary + self.length) * self.width
 
 
 class Decoder(Stacked):
@@ -55,18 +60,8 @@ class Decoder(Stacked):
     def __init__(self, shape: Shape, encoding: str | Sequence[str]):
         super().__init__()
         self.shape = shape
-        self.specs = [encoding] * shape.layers if isinstance(encoding, str) else list(encoding)
-        if len(self.specs) != shape.layers:
-            raise ValueError(
-                f"a model of {shape.layers} layers wants one encoding, or {shape.layers}; got {len(self.specs)}"
-            )
-        encodings = by_layer([shape.build(spec) for spec in self.specs], self.specs)
-        added = encodings[0].added_width
-        if added >= shape.width:
-            raise ValueError(
-                f"{encodings[0]!r} takes {added} of the {shape.width} channels of the embedding, and leaves none"
-            )
-        self.tokens = nn.Embedding(shape.vocabulary, shape.width - added)
+        self.specs, encodings = build_by_layer(encoding, shape.layers, shape.width, shape.build)
+        self.tokens = nn.Embedding(shape.vocabulary, shape.width - encodings[0].added_width)
         self.blocks = nn.ModuleList([Block(shape.width, shape.heads, enc) for enc in encodings])
         self.norm = nn.LayerNorm(shape.width)
         self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
@@ -83,9 +78,8 @@ class Decoder(Stacked):
 
     def start(self, seed: int) -> Decoder:
         """Initial weights, from the seed alone: the same for every encoding, but for those of the encoding itself."""
-        start(
-            self, seed, self.specs, self.shape.build, drawn={"tokens.weight": (self.shape.vocabulary, self.shape.width)}
-        )
+        drawn = {"tokens.weight": (self.shape.vocabulary, self.shape.width)}
+        start(self, seed, self.specs, self.shape.build, drawn=drawn)
         return self
 
     def forward(
@@ -96,46 +90,43 @@ class Decoder(Stacked):
             raise ValueError(
                 f"a cache chooses its own backend; leave it out, or read without caches, got backend={backend!r}"
             )
-        if at is None:
-            going_on = caches is not None and len(caches[0]) > 0
-            at = (
-                caches[0].next(ids.shape[1])
-                if caches is not None and going_on
-                else Layout.dense(ids.shape[1], device=ids.device)
-            )
-        x = self._embedded(ids, at, caches is not None)
+        if at is None and caches is not None and len(caches[0]) > 0:
+            at = caches[0].next(ids.shape[1])
+        at = Layout.dense(ids.shape[1], device=ids.device) if at is None else at
+        x = self._embedded(ids, at, cached=caches is not None)
         for number, block in enumerate(self.blocks):
             x = block(x, at, None if caches is None else caches[number], backend)
         logits: Tensor = self.head(self.norm(x))
         return logits
 
-    def _embedded(self, ids: Tensor, at: Layout, goes_on: bool = False) -> Tensor:
+    def _embedded(self, ids: Tensor, at: Layout, cached: bool = False) -> Tensor:
         enc = self.encodings[0]
         if enc.length_dependent and "embed" in enc.points:
-            if goes_on:
+            if cached:
                 raise ValueError(
-                    f"{enc!r} embeds by the length of the whole text, which a text that goes on has not; read it without caches"
+                    f"{enc!r} embeds by the length of the whole text, which is not known while a cache grows; "
+                    "read it without caches"
                 )
             enc = enc.at(int(at.index.max()) + 1)
         return enc.embed(self.tokens(ids), at.pos)
 
     def looks(self, ids: Tensor, at: Layout | None = None) -> list[tuple[Tensor, Tensor, Encoding]]:
-        """Transformed queries and keys of each layer (B H L D), with the plain encoding that scores them: for statistics of attention."""
+        """Turned queries and keys of each layer (B H L D), with the plain encoding that scores them: for statistics."""
         at = Layout.dense(ids.shape[1], device=ids.device) if at is None else at
-        x, found = self._embedded(ids, at), []
+        x, layers = self._embedded(ids, at), []
         for block in self.blocks:
             enc: Encoding = block.enc.at(ids.shape[1])  # type: ignore[union-attr,operator]
             q, k, _ = block.project(x)  # type: ignore[operator]
-            found.append((enc.query(q, at.pos), enc.key(k, at.pos), enc))
+            layers.append((enc.query(q, at.pos), enc.key(k, at.pos), enc))
             x = block(x, at)
-        return found
+        return layers
 
     def caches(self, **how: Any) -> list[KVCache]:
         """Empty caches, one for each layer."""
         return [KVCache(enc, **how) for enc in self.encodings]
 
     def with_encoding(self, encoding: str | Sequence[str]) -> Decoder:
-        """The same weights under another encoding that has none of its own: a scaling or a position map, at test time."""
+        """The same weights under another encoding that has none: a scaling or a position map, at test time."""
         other = Decoder(self.shape, encoding)
         learned = [name for name, _ in other.named_parameters() if ".enc." in name]
         if learned:

@@ -1,28 +1,120 @@
-"""Plan: what a lab run is to do, as plain data. One size word sets model, lengths and steps."""
+"""Plan: what a lab run does, as plain data. One size word sets model, lengths and steps.
+
+`LabPlan` is what the plans of text, images and signals share; `TextPlan` is the plan of text, and `make` makes one. The
+plans of images and signals are in ``space/``.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from milepost.lab import corpus, strategies
-from milepost.lab.compared import comparisons
-from milepost.lab.kinds import Tell, Trial
+from milepost.lab.comparisons import comparisons
 from milepost.lab.model import Decoder, Shape
-from milepost.lab.strangers import import_named
+from milepost.lab.tasks import TASKS
+from milepost.lab.trial import Run, Trial
+from milepost.lab.user_modules import import_named
 from milepost.spec import nearest
 
 SCHEMA = 1
 SHORTEST = 8
-"""Tokens: the shortest length to train at, and to ask a task at."""
+"""Tokens: the shortest length to train at, and to test a task at."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabPlan(ABC):
+    """Everything that decides the numbers of a run.
+
+    ``threads`` of a trial (they decide the last bits) and ``digest`` of the data are set as the run begins.
+    """
+
+    profile: str
+    shape: Any
+    steps: int
+    rows: int
+    seeds: tuple[int, ...]
+    encodings: tuple[str, ...]
+    threads: int = 1
+    digest: str = ""
+    schema: int = SCHEMA
+    shape_class: ClassVar[type]
+    reads: ClassVar[str]
+    """What models are trained on, in a word."""
+
+    @property
+    @abstractmethod
+    def trained_on(self) -> tuple[str, ...]:
+        """What models read: each of these has models of its own."""
+
+    @abstractmethod
+    def read(self) -> Any:
+        """The data that models are trained and tested on: it has a ``digest`` and a method ``describe``."""
+
+    @abstractmethod
+    def protocol(self, data: Any) -> dict[str, Any]:
+        """How each number was made, in a sentence."""
+
+    def compare(self, runs: list[Run]) -> list[dict[str, Any]]:
+        """Paired differences between runs; none where each run is compared with chance alone."""
+        return []
+
+    def trials(self) -> list[Trial]:
+        """Every model to train."""
+        return [Trial(enc, seed, data) for data in self.trained_on for seed in self.seeds for enc in self.encodings]
+
+    def trial(self, key: str) -> Trial:
+        """The trial of a key."""
+        return next(trial for trial in self.trials() if trial.key == key)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """The plan of `to_json`."""
+        fields = _tuples(data)
+        return cls(**{**fields, "shape": cls.shape_class(**fields["shape"])})
+
+
+def _tuples(value: Any) -> Any:
+    """JSON with tuples in place of its lists."""
+    if isinstance(value, dict):
+        return {name: _tuples(inner) for name, inner in value.items()}
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def check_known(what: str, name: str, known: Collection[str], where: str = "") -> None:
+    """Refuse a name that is not among those that are known."""
+    if name not in known:
+        raise ValueError(f"unknown {what} {name!r}{where}{nearest(name, known)}; there are {', '.join(known)}")
+
+
+def check_encodings(specs: Sequence[str], build: Callable[[str], Any]) -> tuple[str, ...]:
+    """Every spec once, each of them built on trial: unknown names and wrong arguments are refused before any training."""
+    chosen = tuple(dict.fromkeys(specs))
+    import_named(chosen)
+    for spec in chosen:
+        build(spec)
+    return chosen
+
+
+def check_seeds(seeds: Sequence[int], default: int) -> tuple[int, ...]:
+    """The seeds that were given, or as many as the profile has."""
+    numbers = tuple(seeds) or tuple(range(default))
+    if len(set(numbers)) < len(numbers) or min(numbers) < 0:
+        raise ValueError(f"seeds are different whole numbers, at least 0, got {list(numbers)}")
+    return numbers
 
 
 @dataclass(frozen=True)
-class Profile:
-    """What a size word means."""
+class TextProfile:
+    """What a size word means for text."""
 
     layers: int
     width: int
@@ -42,7 +134,7 @@ class Profile:
 BASIC = ("nope", "sinusoidal", "learned", "t5", "alibi", "rope")
 
 
-def every(width: int) -> tuple[str, ...]:
+def all_encodings(width: int) -> tuple[str, ...]:
     """What the larger profiles compare; a concatenated code takes a quarter of the embedding's channels."""
     concatenated = f'sinusoidal(width={width // 4}, how="concat")'
     codes = ("nope", "integer", "binary", "sinusoidal", concatenated, "learned")
@@ -50,42 +142,34 @@ def every(width: int) -> tuple[str, ...]:
 
 
 USUAL = ("none", "linear", "ntk", "dynamic", "yarn")
+"""Strategies that are measured where none are named."""
 PROFILES = {
-    "tiny": Profile(1, 32, 2, 16, 20, 8, 12, 1, ("nope", "alibi", "rope")),
-    "quick": Profile(2, 96, 4, 64, 300, 32, 48, 1, BASIC),
-    "standard": Profile(4, 144, 4, 128, 400, 32, 48, 3, every(144)),
-    "full": Profile(8, 384, 6, 512, 5000, 32, 96, 3, every(384)),
+    "tiny": TextProfile(1, 32, 2, 16, 20, 8, 12, 1, ("nope", "alibi", "rope")),
+    "quick": TextProfile(2, 96, 4, 64, 300, 32, 48, 1, BASIC),
+    "standard": TextProfile(4, 144, 4, 128, 400, 32, 48, 3, all_encodings(144)),
+    "full": TextProfile(8, 384, 6, 512, 5000, 32, 96, 3, all_encodings(384)),
 }
 
 
-def find_profile(word: str) -> Profile:
+def find_profile(word: str) -> TextProfile:
     """What a size word means."""
-    if word not in PROFILES:
-        raise ValueError(f"unknown profile {word!r}{nearest(word, PROFILES)}; there are {', '.join(PROFILES)}")
+    check_known("profile", word, PROFILES)
     return PROFILES[word]
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Everything that decides the numbers of a run. ``threads`` of a trial (they decide the last bits) and ``digest`` of the text are set as it begins."""
+@dataclass(frozen=True, kw_only=True)
+class TextPlan(LabPlan):
+    """A run on text, and on tasks."""
 
-    profile: str
     shape: Shape
-    steps: int
-    rows: int
     lengths: tuple[int, ...]
     windows: int
-    seeds: tuple[int, ...]
-    encodings: tuple[str, ...]
     strategies: tuple[str, ...] = USUAL
     tune: int = 0
     tasks: tuple[str, ...] = ()
     text: str | None = None
     tokenizer: str = "bytes"
-    threads: int = 1
-    digest: str = ""
-    schema: int = field(default=SCHEMA)
-    reads: ClassVar[str] = "text"
+    shape_class, reads = Shape, "text"
 
     @property
     def longest(self) -> int:
@@ -97,57 +181,31 @@ class Plan:
         """How many last tokens are scored under growing context."""
         return max(1, min(self.lengths) // 2)
 
-    def trials(self) -> list[Trial]:
-        """Every model to train."""
-        return [
-            Trial(enc, seed, data) for data in ("text", *self.tasks) for seed in self.seeds for enc in self.encodings
-        ]
-
-    def trial(self, key: str) -> Trial:
-        """The trial of a key."""
-        return next(trial for trial in self.trials() if trial.key == key)
+    @property
+    def trained_on(self) -> tuple[str, ...]:
+        """Text, and each task."""
+        return ("text", *self.tasks)
 
     def read(self) -> corpus.Corpus:
         """The text that models are trained and tested on."""
         return corpus.read(self.text, self.tokenizer, longest=self.longest, trained=self.shape.length)
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]
-
-    @staticmethod
-    def from_json(data: dict[str, Any]) -> Plan:
-        """The plan of `to_json`."""
-        lists = {name: tuple(value) for name, value in data.items() if isinstance(value, list)}
-        return Plan(**{**data, **lists, "shape": Shape(**data["shape"])})
-
-    def weights(self) -> int:
-        """About how many numbers a model has."""
-        return (
-            12 * self.shape.layers * self.shape.width**2
-            + (2 * self.shape.vocabulary + self.shape.length) * self.shape.width
-        )
-
-    def run(self, trial: Trial, folder: Path, tell: Tell) -> dict[str, Any]:
-        """Train and measure one model."""
-        from milepost.lab.trial import run
-
-        return run(self, trial, folder, tell)
-
-    def compare(self, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Runs set against each other, on the same targets."""
+    def compare(self, runs: list[Run]) -> list[dict[str, Any]]:
+        """Paired differences on the same targets."""
         return comparisons(runs)
 
     def protocol(self, data: corpus.Corpus) -> dict[str, Any]:
         """How each number was made, in a sentence."""
+        same = f"same targets: the last {self.targets} tokens of each window, read with `length` tokens in all"
         return {
             "plan": self.to_json(),
             "text": data.describe(),
             "targets": self.targets,
             "intervals": "95%, bootstrap over test files",
             "losses": "nats a token, token-weighted; perplexity is e^loss; bits per byte of the test text",
-            "loss_by_length": f"same targets: the last {self.targets} tokens of each window, read with `length` tokens in all",
-            "loss_by_position": "one pass over the longest length; one for each bucket's end where the encoding depends on the length",
+            "loss_by_length": same,
+            "loss_by_position": "one pass over the longest length; "
+            "one for each bucket's end where the encoding depends on the length",
             "disjoint": "windows of `length` without overlap, every token scored once",
             "sliding": "windows of `length` that advance by `stride`, every token scored once",
             "comparisons": "paired differences on the same targets, file by file; below 0 is a gain",
@@ -155,62 +213,54 @@ class Plan:
 
 
 def make(
-    profile: str = "quick", *, encodings: Sequence[str] = (), strategy_names: Sequence[str] = USUAL, lengths: str = "1x,2x,4x,8x",
-    train_length: int | None = None, seeds: Sequence[int] = (), tasks: Sequence[str] = (), text: str | None = None, tokenizer: str = "bytes", tune: int = 0,
-) -> Plan:  # fmt: skip
-    """A plan from what a user asks for; all that can be wrong is found here, before any training."""
-    from milepost.lab.tasks import TASKS
-
+    profile: str = "quick",
+    *,
+    encodings: Sequence[str] = (),
+    strategy_names: Sequence[str] = USUAL,
+    lengths: str = "1x,2x,4x,8x",
+    train_length: int | None = None,
+    seeds: Sequence[int] = (),
+    tasks: Sequence[str] = (),
+    text: str | None = None,
+    tokenizer: str = "bytes",
+    tune: int = 0,
+) -> TextPlan:
+    """A plan from what a user asks for. Mistakes are found here, before any training."""
     size = find_profile(profile)
     for name in strategy_names:
-        if name not in strategies.NAMES:
-            raise ValueError(
-                f"unknown strategy {name!r}{nearest(name, strategies.NAMES)}; there are {', '.join(strategies.NAMES)}"
-            )
+        check_known("strategy", name, strategies.NAMES)
     for name in tasks:
-        if name not in TASKS:
-            raise ValueError(f"unknown task {name!r}{nearest(name, TASKS)}; there are {', '.join(TASKS)}")
+        check_known("task", name, TASKS)
     if tune < 0:
         raise ValueError(f"--tune is a number of steps, at least 0, got {tune}")
     trained = size.length if train_length is None else train_length
     if trained < SHORTEST:
         raise ValueError(f"the trained length must be at least {SHORTEST} tokens, got {trained}")
-    shape = Shape(
-        max(256, corpus.vocabulary(tokenizer)), size.layers, size.width, size.heads, trained
-    )  # tasks are written in bytes
-    chosen = tuple(dict.fromkeys(encodings or size.encodings))
-    import_named(chosen)
-    for spec in chosen:
-        Decoder(replace(shape, layers=1), spec)  # unknown names, wrong arguments: said now
-    numbers = tuple(seeds) or tuple(range(size.seeds))
-    if len(set(numbers)) < len(numbers) or min(numbers) < 0:
-        raise ValueError(f"seeds are different whole numbers, at least 0, got {list(numbers)}")
-    asked = read_lengths(lengths, trained)
-    if tasks and min(asked) < SHORTEST:
-        raise ValueError(f"tasks are asked at lengths of at least {SHORTEST} tokens, got {min(asked)}")
-    text = None if text is None else str(Path(text).resolve())  # trials may run elsewhere
-    tokenizer = "bytes" if tokenizer == "bytes" else str(Path(tokenizer).resolve())
-    named = tuple(dict.fromkeys(("none", *strategy_names)))
-    return Plan(
-        profile,
-        shape,
-        size.steps,
-        size.rows,
-        asked,
-        size.windows,
-        numbers,
-        chosen,
-        named,
-        tune,
-        tuple(dict.fromkeys(tasks)),
-        text,
-        tokenizer,
+    vocabulary = max(256, corpus.vocabulary(tokenizer))  # tasks are written in bytes
+    shape = replace(size.shape(), vocabulary=vocabulary, length=trained)
+    tested = read_lengths(lengths, trained)
+    if tasks and min(tested) < SHORTEST:
+        raise ValueError(f"tasks are tested at lengths of at least {SHORTEST} tokens, got {min(tested)}")
+    return TextPlan(
+        profile=profile,
+        shape=shape,
+        steps=size.steps,
+        rows=size.rows,
+        lengths=tested,
+        windows=size.windows,
+        seeds=check_seeds(seeds, size.seeds),
+        encodings=check_encodings(encodings or size.encodings, lambda spec: Decoder(replace(shape, layers=1), spec)),
+        strategies=tuple(dict.fromkeys(("none", *strategy_names))),
+        tune=tune,
+        tasks=tuple(dict.fromkeys(tasks)),
+        text=None if text is None else str(Path(text).resolve()),  # trials may run elsewhere
+        tokenizer="bytes" if tokenizer == "bytes" else str(Path(tokenizer).resolve()),
     )
 
 
 def read_lengths(text: str, trained: int) -> tuple[int, ...]:
     """``1x,2x,4x`` (of the trained length) or numbers, as growing lengths."""
-    found = []
+    lengths = set()
     for word in text.lower().replace(" ", "").split(","):
         number, unit = (word[:-1], word[-1]) if word and word[-1] in "xk" else (word, "")
         try:
@@ -222,5 +272,5 @@ def read_lengths(text: str, trained: int) -> tuple[int, ...]:
             raise ValueError(
                 f"lengths are numbers, or times the trained length, such as 1x,2x,8x or 64,512; got {word!r}"
             )
-        found.append(int(value))
-    return tuple(sorted(set(found)))
+        lengths.add(int(value))
+    return tuple(sorted(lengths))

@@ -8,7 +8,8 @@
     self-extend     near tokens as they are, far ones in groups, as large as the length needs
     rerope          distances that stop growing at a window
 
-Each maps the model's rope and a length to the spec that serves it. Up to the trained length all of them leave the model as it is.
+Each maps the model's rope and a length to the spec that serves it. Up to the trained length all of them leave the model
+as it is.
 """
 
 from __future__ import annotations
@@ -46,16 +47,17 @@ def served(spec: str, strategy: str, shape: Shape, length: int) -> str:
         return repr(ReRoPE(rope, window=trained // 2))
     if strategy == "self-extend":
         return repr(fit_self_extend(rope, trained // 2, trained, length))
-    return repr(
-        RoPE(
-            rope.head_dim or 0,
-            rope.base,
-            rope.pairing,
-            rope.rotary,
-            rope.partial,
-            _scaling(strategy, rope, trained, length),
-        )
-    )
+    scaling = _scaling(strategy, rope, trained, length)
+    return repr(RoPE(rope.head_dim or 0, rope.base, rope.pairing, rope.rotary, rope.partial, scaling))
+
+
+def fit_self_extend(rope: RoPE, window: int, trained: int, length: int) -> SelfExtend:
+    """SelfExtend with the smallest groups that keep every relative position below 2/3 of the trained length.
+
+    That is its authors' advice. Where no groups do, because the window is too large for it, all far tokens share one.
+    """
+    maps = (SelfExtend(rope, group=group, window=window) for group in range(1, length + 1))
+    return next(enc for enc in maps if enc.reach(length) < trained * 2 / 3 or enc.group == length)
 
 
 def _scaling(strategy: str, rope: RoPE, trained: int, length: int) -> Scaling:
@@ -65,15 +67,6 @@ def _scaling(strategy: str, rope: RoPE, trained: int, length: int) -> Scaling:
         return Dynamic(trained)
     factor = length / trained
     return {"linear": Linear(factor), "ntk": NTK(factor), "yarn": YaRN(factor, trained)}[strategy]
-
-
-def fit_self_extend(rope: RoPE, window: int, trained: int, length: int) -> SelfExtend:
-    """SelfExtend with the smallest groups that keep every relative position below 2/3 of the trained length.
-
-    That is its authors' advice. Where no groups do, because the window is too large for it, all far tokens share one.
-    """
-    tried = (SelfExtend(rope, group=group, window=window) for group in range(1, length + 1))
-    return next(enc for enc in tried if enc.reach(length) < trained * 2 / 3 or enc.group == length)
 
 
 __all__ = ["NAMES", "applies", "fit_self_extend", "served"]

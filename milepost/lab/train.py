@@ -1,7 +1,7 @@
 """Training: one model on stretches of text, images or signals, the same ones in the same order for every encoding.
 
-AdamW, a short warm-up, then a cosine down to a tenth. The state is written whole every so often and at the end, so that a killed run
-goes on from there and ends with the very same numbers.
+AdamW, a short warm-up, then a cosine down to a tenth. The state is written whole every so often and at the end, so that a
+killed run resumes from there and ends with the very same numbers.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from milepost.lab import peak
 from milepost.lab.corpus import batch
+from milepost.measure.memory import held_at_peak_mb, reset_peak
+from milepost.measure.results import whole_file
 
 Numbers = np.ndarray[Any, Any]
 PATIENCE = 60.0
@@ -33,7 +34,10 @@ class Diverged(RuntimeError):  # noqa: N818 (a result, which is recorded)
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a model is trained: ``rows`` stretches of ``length`` tokens a step. ``decay_encoding``: weights of the encoding decay as the others do."""
+    """How a model is trained: ``rows`` stretches of ``length`` tokens a step.
+
+    ``decay_encoding``: the weights of the encoding decay as the others do.
+    """
 
     steps: int
     rows: int
@@ -57,8 +61,9 @@ class Recipe:
 
 
 Batches = Callable[[int], tuple[Numbers, Numbers | None]]
-"""What a step reads, a row for each row: tokens (rows x length + 1) and which of the next tokens count (None: all); or inputs and their labels."""
-Lost = Callable[[nn.Module, tuple[Numbers, Numbers | None], slice, torch.device], tuple[Tensor, int]]
+"""What a step reads, a row for each row: tokens (rows x length + 1) and which of the next tokens count (None: all); or
+inputs and their labels."""
+Loss = Callable[[nn.Module, tuple[Numbers, Numbers | None], slice, torch.device], tuple[Tensor, int]]
 """The summed loss of a model on a share of a step's rows, and how many answers all of its rows score."""
 
 
@@ -73,12 +78,10 @@ def next_tokens(
     """Of text: the loss of every next token that counts."""
     tokens, counted = read
     ids = torch.from_numpy(tokens[share]).to(device)
-    wanted = (
-        ids[:, 1:]
-        if counted is None
-        else ids[:, 1:].masked_fill(~torch.from_numpy(counted[share]).to(ids.device), -100)
-    )
-    scored = tokens[:, 1:].size if counted is None else int(counted.sum())
+    wanted, scored = ids[:, 1:], tokens[:, 1:].size
+    if counted is not None:
+        wanted = wanted.masked_fill(~torch.from_numpy(counted[share]).to(device), -100)
+        scored = int(counted.sum())
     return F.cross_entropy(model(ids[:, :-1]).float().flatten(0, 1), wanted.flatten(), reduction="sum"), scored
 
 
@@ -93,70 +96,81 @@ def labels(
 
 
 def train(
-    model: nn.Module, batches: Batches, recipe: Recipe, *, state: Path | None = None,
-    tell: Callable[[int, float, float], None] = lambda step, loss, rate: None, lost: Lost = next_tokens,
-) -> dict[str, Any]:  # fmt: skip
-    """Train a model in place; ``state`` is the file that a killed run goes on from. Tells (step, loss, tokens a second).
+    model: nn.Module,
+    batches: Batches,
+    recipe: Recipe,
+    *,
+    state: Path | None = None,
+    tell: Callable[[int, float, float], None] = lambda step, loss, rate: None,
+    loss: Loss = next_tokens,
+) -> dict[str, Any]:
+    """Train a model in place; ``state`` is the file that a killed run resumes from. Tells (step, loss, tokens a second).
 
-    Runs on what accelerate finds: the CPU, a GPU in bfloat16, or as many as `accelerate launch` was told of, which share each step's rows.
+    Runs on what accelerate finds: the CPU, a GPU in bfloat16, or as many as `accelerate launch` names, which share the rows
+    of each step.
     """
     accelerator = _accelerator()
     if recipe.rows % accelerator.num_processes:
-        raise ValueError(f"{recipe.rows} rows a step can't be shared evenly by {accelerator.num_processes} processes")
-    peak.begin()
-    whole = {
-        name: p
-        for name, p in model.named_parameters()
-        if p.dim() > 1 and (recipe.decay_encoding or ".enc." not in name)
-    }
-    decay, rest = list(whole.values()), [p for name, p in model.named_parameters() if name not in whole]
-    optimizer = torch.optim.AdamW(
-        [{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}],
-        lr=recipe.rate,
-        betas=(0.9, 0.95),
-    )
+        raise ValueError(
+            f"{recipe.rows} rows a step can't be shared evenly by {accelerator.num_processes} processes; "
+            "start a number of processes that divides the rows"
+        )
+    reset_peak()
+    optimizer = torch.optim.AdamW(_parameter_groups(model, recipe), lr=recipe.rate, betas=(0.9, 0.95))
     ready, optimizer = accelerator.prepare(model, optimizer)
     first, spent, losses = _resume(state, model, optimizer, accelerator.device)
     share = slice(accelerator.process_index, None, accelerator.num_processes)
+    tokens_a_step = recipe.rows * recipe.length
     model.train()
-    begun = kept = time.perf_counter()
+    begun = written = time.perf_counter()
     for step in range(first, recipe.steps):
         for group in optimizer.param_groups:
             group["lr"] = recipe.rate_at(step)
-        summed, scored = lost(ready, batches(step), share, accelerator.device)
-        loss = summed * (
+        summed, scored = loss(ready, batches(step), share, accelerator.device)
+        mean = summed * (
             accelerator.num_processes / scored
-        )  # gradients are averaged over processes: this gives the mean over all tokens
-        value = float(accelerator.reduce(loss.detach(), "mean"))
+        )  # processes average their gradients: the mean over all tokens
+        value = float(accelerator.reduce(mean.detach(), "mean"))
         if not math.isfinite(value):
             raise Diverged(f"the loss at step {step} is {value}")
         optimizer.zero_grad(set_to_none=True)
-        accelerator.backward(loss)
+        accelerator.backward(mean)
         accelerator.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         losses.append(value)
         now = time.perf_counter()
         passed = spent + now - begun
-        tell(step + 1, value, (step + 1) * recipe.rows * recipe.length / passed)
-        due = (step + 1) % recipe.save_every == 0 or step + 1 == recipe.steps or now - kept > PATIENCE
+        tell(step + 1, value, (step + 1) * tokens_a_step / passed)
+        due = (step + 1) % recipe.save_every == 0 or step + 1 == recipe.steps or now - written > PATIENCE
         if state is not None and due and accelerator.is_main_process:
-            _keep(state, model, optimizer, step + 1, passed, losses)
-            kept = time.perf_counter()
-    if first >= recipe.steps:
-        tell(
-            recipe.steps, losses[-1], recipe.steps * recipe.rows * recipe.length / spent
-        )  # it was killed after the last step
+            _write_state(state, model, optimizer, step + 1, passed, losses)
+            written = time.perf_counter()
+    if first >= recipe.steps:  # it was killed after the last step
+        tell(recipe.steps, losses[-1], recipe.steps * tokens_a_step / spent)
     accelerator.unwrap_model(
         ready, keep_fp32_wrapper=False
-    ).eval()  # measured in full precision, whatever it was trained in
-    tokens_read = recipe.steps * recipe.rows * recipe.length
-    spent += time.perf_counter() - begun
+    ).eval()  # measured in full precision, however it was trained
+    tokens, spent = recipe.steps * tokens_a_step, spent + time.perf_counter() - begun
     return {
-        "tokens": tokens_read,
-        "tokens_per_s": tokens_read / max(spent, 1e-9),
+        "tokens": tokens,
+        "tokens_per_s": tokens / max(spent, 1e-9),
         "losses": losses,
-        "peak_mb": peak.peak_mb(),
+        "peak_mb": held_at_peak_mb(),
     }
+
+
+def is_main_process() -> bool:
+    """Whether this is the process that writes, of those that `accelerate launch` started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _parameter_groups(model: nn.Module, recipe: Recipe) -> list[dict[str, Any]]:
+    """Matrices, which decay, and all other parameters, which do not."""
+    groups: list[dict[str, Any]] = [{"params": [], "weight_decay": 0.1}, {"params": [], "weight_decay": 0.0}]
+    for name, parameter in model.named_parameters():
+        decays = parameter.dim() > 1 and (recipe.decay_encoding or ".enc." not in name)
+        groups[0 if decays else 1]["params"].append(parameter)
+    return groups
 
 
 def _accelerator() -> Any:
@@ -167,26 +181,16 @@ def _accelerator() -> Any:
     return Accelerator(cpu=not gpu, mixed_precision="bf16" if gpu and torch.cuda.is_bf16_supported() else "no")
 
 
-def _keep(state: Path, model: nn.Module, optimizer: Any, step: int, spent: float, losses: list[float]) -> None:
-    temporary = state.with_name(f".{state.name}.{os.getpid()}.tmp")
-    try:
-        held = {
-            "model": model.state_dict(),
-            "optimizer": optimizer.state_dict(),
-            "step": step,
-            "spent": spent,
-            "losses": losses,
-        }
-        torch.save(held, temporary)
-        os.replace(temporary, state)
-    finally:
-        temporary.unlink(missing_ok=True)
+def _write_state(state: Path, model: nn.Module, optimizer: Any, step: int, spent: float, losses: list[float]) -> None:
+    weights = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    with whole_file(state) as temporary:
+        torch.save({**weights, "step": step, "spent": spent, "losses": losses}, temporary)
 
 
 def _resume(
     state: Path | None, model: nn.Module, optimizer: Any, device: torch.device
 ) -> tuple[int, float, list[float]]:
-    """The step to go on from, the time spent so far, and the losses."""
+    """The step to resume from, the time spent so far, and the losses."""
     if state is None or not state.exists():
         return 0, 0.0, []
     held = torch.load(state, map_location=device, weights_only=True)

@@ -8,7 +8,8 @@ import importlib
 import json
 import os
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -85,16 +86,22 @@ class Rows(Pictured, list[dict[str, Any]]):
         self.drawn_as = drawn_as
 
 
-def write(path: str | Path, content: str | bytes) -> Path:
-    """Write a file whole or not at all: under a temporary name first, then renamed. Makes the folder."""
-    path = Path(path)
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A temporary name to write ``path`` under, so that it is written whole or not at all. Makes the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+        yield temporary
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write(path: str | Path, content: str | bytes) -> Path:
+    """Write a file whole or not at all."""
+    with whole_file(path := Path(path)) as temporary:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
 
 

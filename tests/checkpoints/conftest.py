@@ -9,7 +9,7 @@ import pytest
 import torch
 from from_lab import TRAINED, byte_tokenizer, to_neox
 
-from milepost.lab import corpus, saved
+from milepost.lab import checkpoint, corpus
 from milepost.lab.model import Decoder, Shape
 from milepost.lab.train import Recipe, from_text, train
 
@@ -23,13 +23,13 @@ def trained_rope(tmp_path_factory) -> Path:
     model = Decoder(Shape(256, 2, 64, 4, TRAINED), "rope").start(0)
     folder = tmp_path_factory.mktemp("trained")
     train(model, from_text(text.train, recipe), recipe, state=folder / "state.pt")
-    return saved.save(model, folder / "model", seed=0, steps=250, data="text")
+    return checkpoint.save(model, folder / "model", seed=0, steps=250, data="text")
 
 
 @pytest.fixture(scope="session")
 def trained_neox(trained_rope, tmp_path_factory) -> Path:
     """The same weights in Hugging Face form, with a tokenizer of bytes."""
-    return byte_tokenizer(to_neox(saved.load(trained_rope), tmp_path_factory.mktemp("neox") / "model"))
+    return byte_tokenizer(to_neox(checkpoint.load(trained_rope), tmp_path_factory.mktemp("neox") / "model"))
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import torch
 from tiny_models import build
 from torch.nn import functional as F
 
-from milepost.lab import saved
+from milepost.lab import checkpoint
 from milepost.lab.model import Decoder, Shape
 
 OLD = 32
@@ -41,7 +41,7 @@ def family(name: str, folder: Path, **more: Any) -> Path:
             parameter.add_(
                 0.3 * torch.randn(parameter.shape, generator=draw)
             ) if parameter.ndim == 1 else parameter.mul_(10)
-    return saved.save(made, folder)
+    return checkpoint.save(made, folder)
 
 
 def three_back(count: int, seed: int) -> np.ndarray[Any, Any]:
@@ -69,7 +69,7 @@ def taught(folder: Path, spec: str = "learned") -> Path:
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-    return saved.save(model.eval(), folder, steps=STEPS)
+    return checkpoint.save(model.eval(), folder, steps=STEPS)
 
 
 STEPS = 300

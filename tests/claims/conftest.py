@@ -11,7 +11,7 @@ from milepost.claims.groups.absolute import frame, probes
 from milepost.claims.groups.practice import moved
 from milepost.claims.judge import judge
 from milepost.lab import plan as planned
-from milepost.lab.space import plan as images
+from milepost.lab.space import image_plan as images
 
 
 @pytest.fixture(scope="session")

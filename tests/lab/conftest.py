@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from milepost.lab.model import Shape
-from milepost.lab.plan import Plan, make
+from milepost.lab.plan import TextPlan, make
 
 WORDS = [
     "position",
@@ -43,7 +43,7 @@ def texts(tmp_path_factory) -> Path:
 def small(texts):
     """A plan of a tiny model with some of its fields set."""
 
-    def made(encodings=("rope",), *, seeds=(0,), lengths="1x,2x,4x", strategies=("linear",), **fields) -> Plan:
+    def made(encodings=("rope",), *, seeds=(0,), lengths="1x,2x,4x", strategies=("linear",), **fields) -> TextPlan:
         plan = make(
             "tiny", encodings=encodings, strategy_names=strategies, lengths=lengths, seeds=seeds, text=str(texts)
         )

@@ -6,15 +6,15 @@ import pytest
 from launched import launch
 
 from milepost.lab.model import Decoder
-from milepost.lab.sweep.sweep import sweep
+from milepost.lab.sweep import sweep
 from milepost.lab.train import Recipe, train
 
 DRIVER = """
 import json, os, sys
 from pathlib import Path
 from milepost.lab.model import Decoder
-from milepost.lab.plan import Plan
-from milepost.lab.sweep.sweep import sweep
+from milepost.lab.plan import TextPlan
+from milepost.lab.sweep import sweep
 
 rows, plain = set(), Decoder.forward
 
@@ -24,7 +24,7 @@ def forward(self, ids, *more, **named):
     return plain(self, ids, *more, **named)
 
 Decoder.forward = forward
-sweep(Plan.from_json(json.loads(Path("asked.json").read_text())), "both")
+sweep(TextPlan.from_json(json.loads(Path("asked.json").read_text())), "both")
 Path(f"process-{os.environ['RANK']}.json").write_text(json.dumps(sorted(rows)))
 """
 

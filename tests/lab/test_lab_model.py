@@ -7,7 +7,7 @@ import torch
 
 from milepost import lab
 from milepost.attention import BACKENDS
-from milepost.lab import saved
+from milepost.lab import checkpoint
 from milepost.lab.model import Decoder, Shape
 from milepost.layout import Layout
 from milepost.spec import build
@@ -168,7 +168,7 @@ def test_sizes_that_make_no_model():
 
 def test_a_saved_model_is_the_same_model(spec, tmp_path):
     model = Decoder(SHAPE, spec).start(0).eval()
-    back = lab.load(saved.save(model, tmp_path / "model", steps=3))
+    back = lab.load(checkpoint.save(model, tmp_path / "model", steps=3))
     assert back.specs == model.specs and back.shape == SHAPE and not back.training
     assert all(torch.equal(value, back.state_dict()[name]) for name, value in model.state_dict().items())
     assert torch.equal(back(IDS), model(IDS))
@@ -179,7 +179,7 @@ def test_a_saved_model_is_the_same_model(spec, tmp_path):
 def test_the_spec_stands_in_the_weights_file_too(tmp_path):
     from safetensors import safe_open
 
-    saved.save(Decoder(SHAPE, ["rope", "alibi"]), tmp_path)
+    checkpoint.save(Decoder(SHAPE, ["rope", "alibi"]), tmp_path)
     with safe_open(tmp_path / "model.safetensors", "pt") as file:
         about = json.loads(file.metadata()["milepost"])
     assert about["encodings"] == ["rope", "alibi"]
@@ -196,12 +196,12 @@ def test_the_spec_stands_in_the_weights_file_too(tmp_path):
         (lambda folder: (folder / "model.json").write_bytes(b"\xff\xfe{"), "no whole lab model"),
         (lambda folder: (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-9]), "no whole lab model"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"hello"), "no whole lab model"),
-        (lambda folder: saved.save(Decoder(SHAPE, "learned"), folder) and _rename(folder, "rope"), "is not of the model in model.json"),
+        (lambda folder: checkpoint.save(Decoder(SHAPE, "learned"), folder) and _rename(folder, "rope"), "is not of the model in model.json"),
         (lambda folder: _rename(folder, "rpoe"), "did you mean 'rope'"),
     ],
 )  # fmt: skip
 def test_what_is_no_model_is_refused_with_a_sentence(tmp_path, spoil, said):
-    saved.save(Decoder(SHAPE, "rope"), tmp_path)
+    checkpoint.save(Decoder(SHAPE, "rope"), tmp_path)
     spoil(tmp_path)
     with pytest.raises(ValueError, match=said):
         lab.load(tmp_path)

@@ -6,9 +6,9 @@ import sys
 import pytest
 
 from milepost.lab.model import Decoder, Shape
-from milepost.lab.plan import PROFILES, Plan, make, read_lengths
-from milepost.lab.strangers import import_named
+from milepost.lab.plan import PROFILES, TextPlan, make, read_lengths
 from milepost.lab.tasks import TASKS
+from milepost.lab.user_modules import import_named
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -20,7 +20,7 @@ def test_every_profile_is_a_plan(profile):
         == len({trial.key for trial in plan.trials()})
         == len(plan.seeds) * len(plan.encodings) * (1 + len(TASKS))
     )
-    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    assert TextPlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
     assert plan.trial(plan.trials()[-1].key) == plan.trials()[-1]
 
 

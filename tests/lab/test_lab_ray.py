@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from stripped import same
 
-from milepost.lab.strangers import import_named
-from milepost.lab.sweep.sweep import sweep
+from milepost.lab.sweep import sweep
+from milepost.lab.user_modules import import_named
 
 pytestmark = pytest.mark.slow
 
@@ -19,11 +19,11 @@ HERE = Path(__file__).parent
 DRIVER = """
 import json, sys, logging
 import ray
-from milepost.lab.plan import Plan
-from milepost.lab.strangers import import_named
-from milepost.lab.sweep.sweep import sweep
+from milepost.lab.plan import TextPlan
+from milepost.lab.user_modules import import_named
+from milepost.lab.sweep import sweep
 
-plan = Plan.from_json(json.loads(open(sys.argv[1]).read()))
+plan = TextPlan.from_json(json.loads(open(sys.argv[1]).read()))
 import_named(plan.encodings)
 told = []
 results = sweep(plan, sys.argv[2], engine="ray", workers=2, tell=lambda trial, news: told.append(news))

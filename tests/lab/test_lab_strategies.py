@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from milepost.encodings.rope import RoPE
-from milepost.lab.compared import comparisons
+from milepost.lab.comparisons import comparisons
 from milepost.lab.model import Decoder, Shape
 from milepost.lab.strategies import NAMES, applies, served
 from milepost.maps.rerope import ReRoPE

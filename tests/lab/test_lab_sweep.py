@@ -14,17 +14,15 @@ import psutil
 import pytest
 from stripped import same, stripped
 
-from milepost.lab.kinds import from_json
-from milepost.lab.sweep import processes
-from milepost.lab.sweep import sweep as sweeps
-from milepost.lab.sweep.sweep import sweep
+from milepost.lab.sweep import driver, processes, sweep
+from milepost.lab.sweep.modalities import read_plan
 
 HERE = Path(__file__).parent
 DRIVER = """
 import json, sys
-from milepost.lab.plan import Plan
-from milepost.lab.sweep.sweep import sweep
-sweep(Plan.from_json(json.loads(open(sys.argv[1]).read())), sys.argv[2], resume=True)
+from milepost.lab.sweep import sweep
+from milepost.lab.sweep.modalities import read_plan
+sweep(read_plan(json.loads(open(sys.argv[1]).read())), sys.argv[2], resume=True)
 """
 
 
@@ -139,8 +137,8 @@ def test_a_trial_that_fails_is_recorded_and_the_others_finish(with_failures):
 def test_going_on_does_only_what_is_missing(with_failures, monkeypatch):
     out, _ = with_failures
     ran = []
-    monkeypatch.setattr(processes, "_one", lambda trial, *how: ran.append(trial.encoding) or {"failed": "not today"})
-    plan = from_json(json.loads((out / "plan.json").read_text()))
+    monkeypatch.setattr(processes, "_run", lambda trial, *how: ran.append(trial.encoding) or {"failed": "not today"})
+    plan = read_plan(json.loads((out / "plan.json").read_text()))
     before = results(out)
     after = sweep(plan, out, resume=True)
     assert ran == ["strangers_of_the_lab:Breaks"] and after["failed"][0]["why"] == "not today"
@@ -168,7 +166,7 @@ def test_results_say_how_they_were_made(with_failures):
 @pytest.fixture
 def no_training(monkeypatch):
     """Trials that end at once."""
-    monkeypatch.setattr(processes, "_one", lambda trial, *how: {"result": {"runs": []}})
+    monkeypatch.setattr(processes, "_run", lambda trial, *how: {"result": {"runs": []}})
 
 
 def test_a_folder_that_holds_results_is_refused_unless_it_is_to_go_on(small, tmp_path, no_training):
@@ -212,7 +210,7 @@ def test_killed_as_the_folder_was_made_it_can_be_begun_again(small, tmp_path, no
 
 
 def test_what_can_not_be_written_is_said_before_training(small, tmp_path, monkeypatch):
-    monkeypatch.setattr(processes, "_one", lambda *how: pytest.fail("no training"))
+    monkeypatch.setattr(processes, "_run", lambda *how: pytest.fail("no training"))
 
     def refused(*given):
         raise OSError(28, "No space left on device")
@@ -221,9 +219,9 @@ def test_what_can_not_be_written_is_said_before_training(small, tmp_path, monkey
         monkeypatch.context() as patch,
         pytest.raises(ValueError, match=r"can't write into .*: No space left on device"),
     ):
-        patch.setattr(sweeps, "write_json", refused)
+        patch.setattr(driver, "write_json", refused)
         sweep(small(), tmp_path / "out")
-    monkeypatch.setattr(sweeps.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
+    monkeypatch.setattr(driver.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
     with pytest.raises(ValueError, match="has 0 MB left, and this run may need 1 MB; make room"):
         sweep(small(), tmp_path / "out")
 
@@ -231,7 +229,7 @@ def test_what_can_not_be_written_is_said_before_training(small, tmp_path, monkey
 def test_two_drivers_do_not_share_a_folder(small, tmp_path, no_training):
     plan = small()
     sweep(plan, tmp_path / "out")
-    with sweeps.alone(tmp_path / "out"), pytest.raises(ValueError, match="another `milepost lab` is at work"):
+    with driver.locked(tmp_path / "out"), pytest.raises(ValueError, match="another `milepost lab` is at work"):
         sweep(plan, tmp_path / "out", resume=True)
 
 
@@ -242,7 +240,7 @@ def test_workers_times_threads_are_at_most_the_cores(small, tmp_path, monkeypatc
         seen.append((threads, number))
         return {"result": {"runs": []}}
 
-    monkeypatch.setattr(processes, "_one", one)
+    monkeypatch.setattr(processes, "_run", one)
     for cores, workers, trials in ((2, None, 1), (2, None, 3), (8, None, 3), (8, 2, 5), (5, 5, 9), (1, None, 4)):
         seen.clear()
         monkeypatch.setattr(processes, "cores", lambda cores=cores: cores)
@@ -262,7 +260,7 @@ def test_threads_are_those_that_the_run_began_with(small, tmp_path, monkeypatch)
     """The number of threads decides the last bits: a run that goes on with fewer trials, or elsewhere, keeps it."""
     seen = []
     monkeypatch.setattr(
-        processes, "_one", lambda trial, out, threads, *more: seen.append(threads) or {"failed": "not today"}
+        processes, "_run", lambda trial, out, threads, *more: seen.append(threads) or {"failed": "not today"}
     )
     monkeypatch.setattr(processes, "cores", lambda: 4)
     plan = small(seeds=(0, 1))
@@ -291,4 +289,40 @@ def test_a_bad_text_leaves_no_folder(small, tmp_path):
     (tmp_path / "empty.txt").write_text("")
     with pytest.raises(ValueError, match="it is empty"):
         sweep(replace(small(), text=str(tmp_path / "empty.txt")), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_of_the_working_folder_do_not_stand_in_for_python_s_own(texts, tmp_path):
+    """Only what a spec names is imported from the working folder; its own imports come from Python first."""
+    for name in ("random", "json", "queue", "accelerate", "safetensors"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'a').write({name!r})\n1 / 0\n")
+    (tmp_path / "beside.py").write_text("SLOPE = 0.25\n")
+    (tmp_path / "mine.py").write_text(
+        "import calendar, queue, random, milepost\nfrom beside import SLOPE\n"
+        "class Near(milepost.Encoding):\n"
+        "    def bias(self, h, i, j):\n        return -SLOPE * (i - j).abs() + 0 * h\n"
+    )
+    (tmp_path / "calendar.py").write_text("1 / 0\n")
+    words = ["lab", "--profile", "tiny", "--encodings", "mine:Near,rope", "--strategies", "none", "--lengths", "1x"]
+    words += ["--text", str(texts), "--out", "out"]
+    # as the installed script does it: nothing of the working folder is on the path
+    command = [sys.executable, "-P", "-m", "milepost.cli", *words]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "executed").exists()
+    assert [run["encoding"] for run in results(tmp_path / "out")["runs"]] == ["mine:Near", "rope"]
+
+
+@pytest.mark.parametrize("missing", [("accelerate",), ("safetensors",), ("accelerate", "safetensors")], ids=" ".join)
+def test_a_plain_installation_says_at_once_what_the_lab_needs(missing, tmp_path):
+    code = f"""
+import sys
+for name in {missing!r}:
+    sys.modules[name] = None
+from milepost.cli import app
+app(["lab", "--profile", "tiny", "--out", {str(tmp_path / "out")!r}])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    needed = f"milepost: the lab needs {' and '.join(missing)} to train: pip install 'milepost[lab]'"
+    assert done.returncode == 2 and done.stderr.strip() == needed and done.stdout == ""
     assert not (tmp_path / "out").exists()

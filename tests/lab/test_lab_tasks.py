@@ -1,7 +1,8 @@
 """The small languages: every scored answer follows from the tokens before it, by a rule written again here; chance is what it says."""
 
 import math
-from importlib import import_module
+import re
+from inspect import getsource
 
 import numpy as np
 import pytest
@@ -9,10 +10,10 @@ import torch
 from torch.nn import functional as F
 
 from milepost.lab.model import Decoder, Shape
-from milepost.lab.plan import Trial
-from milepost.lab.tasks import TASKS, batches, rows, score
-from milepost.lab.tasks.scoring import TESTED, scores
+from milepost.lab.tasks import TASKS, batches, rows
+from milepost.lab.tasks.scoring import TESTED, score, scores
 from milepost.lab.train import Recipe
+from milepost.lab.trial import Trial
 
 LENGTHS = (8, 9, 10, 11, 16, 33, 64, 257, 2048)
 
@@ -183,6 +184,6 @@ def test_a_tiny_model_learns_a_task():
 
 
 def test_every_task_is_a_page_with_a_rule_and_its_chance():
-    for task in TASKS:
-        page = import_module(f"milepost.lab.tasks.{task}")
-        assert page.__doc__.startswith(f"{task}: ") and page.chance.__doc__
+    for task, page in TASKS.items():
+        assert page.__name__ == f"milepost.lab.tasks.{task}" and page.__doc__.startswith(f"{task}: ")
+        assert page.CHANCE > 0 and re.search(r'^CHANCE = .*\n"""The loss of one who .*\."""$', getsource(page), re.M)

@@ -13,9 +13,9 @@ from stripped import same
 
 import milepost
 from milepost import lab
-from milepost.lab import trial as trials
 from milepost.lab.measure import Texts
 from milepost.lab.model import Decoder, Shape
+from milepost.lab.text_trial import run_text_trial
 from milepost.lab.train import Diverged, Recipe, from_text, train
 from milepost.measure.losses import disjoint, same_targets, sliding
 
@@ -154,7 +154,7 @@ def test_a_loss_that_is_no_number_ends_the_training():
 
 
 def run(plan, folder, number=0):
-    found = trials.run(plan, plan.trials()[number], folder)
+    found = run_text_trial(plan, plan.trials()[number], folder)
     json.dumps(found, allow_nan=False)
     return found["runs"]
 

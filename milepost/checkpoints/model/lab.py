@@ -17,8 +17,8 @@ from milepost.checkpoints.model.hf_load import DTYPES, check_device, check_dtype
 from milepost.checkpoints.model.loaded import Loaded, Look, token_losses
 from milepost.checkpoints.model.tokenizers import find_tokenizer
 from milepost.encoding import Encoding
+from milepost.lab.checkpoint import load
 from milepost.lab.model import Decoder
-from milepost.lab.saved import load
 from milepost.layout import Layout
 
 

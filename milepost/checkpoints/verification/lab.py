@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from milepost.checkpoints.model.probe import DOUBT, Check, apart, judged
+from milepost.lab.checkpoint import load, save
 from milepost.lab.model import Decoder
-from milepost.lab.saved import load, save
 from milepost.layout import Layout
 from milepost.testing import Verdict, check_encoding
 

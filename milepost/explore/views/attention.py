@@ -87,10 +87,10 @@ def weights(model: Decoder, ids: Tensor, at: Layout, layer: int, head: int) -> T
 
 @cache
 def _trained(name: str) -> Decoder:
-    from milepost.lab import saved
+    from milepost.lab import checkpoint
 
     try:
-        return saved.load(FOLDER / name)
+        return checkpoint.load(FOLDER / name)
     except ImportError:
         raise ValueError("trained models are kept as safetensors: pip install 'milepost[explore]', or choose the random model") from None
 

@@ -1,10 +1,11 @@
-"""Encoder: a small pre-norm Transformer that sees all of its tokens, each at a place of several axes. Over the patches of an image it is a ViT.
+"""Encoder: a small pre-norm Transformer that sees all of its tokens, each at a place of several axes.
 
     x = tokens W,   x = block(x) for each layer,   logits = head(mean over tokens of norm(x))
 
-A place is a cell of a grid: (row, column) of an image, (frame, row, column) of a video, and so on. An encoding of as many axes is told the
-cell; one of a single axis, made for text, is told the cell's number, row by row. The mean knows no order, so that all that the model
-knows of places comes through the encoding. Departure from ViT: no class token.
+Over the patches of an image it is a ViT. A place is a cell of a grid: (row, column) of an image, (frame, row, column)
+of a video, and so on. An encoding of as many axes gets the cell; one of a single axis, made for text, gets the cell's
+number, row by row. The mean knows no order, so that all that the model knows of places comes through the encoding.
+Departure from ViT: no class token.
 """
 
 from __future__ import annotations
@@ -20,15 +21,18 @@ from torch import Tensor, nn
 from milepost.encoding import Encoding, Sum
 from milepost.encodings.grid import Grid
 from milepost.encodings.resize_table import resize_table
-from milepost.lab.block import Block, Stacked, by_layer, start
+from milepost.lab.block import Block, Stacked, build_by_layer, start
 from milepost.layout import Layout
 from milepost.positions import grid
 from milepost.spec import build
 
 
 @dataclass(frozen=True)
-class Shape:
-    """The size of a model: ``sides`` is the grid that it is trained on, ``channels`` the numbers of a token, ``classes`` what it tells apart."""
+class EncoderShape:
+    """The size of a model.
+
+    ``sides`` is the grid that it is trained on, ``channels`` the numbers of a token, ``classes`` what it tells apart.
+    """
 
     sides: tuple[int, ...]
     channels: int
@@ -41,7 +45,8 @@ class Shape:
         sizes = [value for name, value in asdict(self).items() if name != "sides"]
         if len(self.sides) < 2 or min(*self.sides, *sizes) < 1 or self.width % (2 * self.heads):
             raise ValueError(
-                f"a model has two axes or more, sizes of at least 1, and a width that is a multiple of twice its heads; got {self}"
+                "a model has two axes or more, sizes of at least 1, and a width that is a multiple of twice its heads; "
+                f"got {self}"
             )
 
     def build(self, spec: str) -> Encoding:
@@ -57,43 +62,41 @@ class Shape:
         axes = len(self.sides)
         if made.axes not in (1, axes) and not made.flat:
             raise ValueError(
-                f"{made!r} is for places of {made.axes} axes, and these have {axes}: write axes={axes} where the encoding has that argument"
+                f"{made!r} is for places of {made.axes} axes, and these have {axes}: "
+                f"write axes={axes} where the encoding has that argument"
             )
         if len({part.axes for part in parts(made) if part.points}) > 1:
             raise ValueError(
-                f"the parts of {made!r} count places on different numbers of axes, and one place is told to all of them: choose parts of one kind"
+                f"the parts of {made!r} count places on different numbers of axes, and all of them get the same place: "
+                "choose parts of one kind"
             )
         if made.causal_only:
             raise ValueError(
-                f"{made!r} has no meaning for keys after the query, and patches have no before and after: choose another, or a two-sided mode"
+                f"{made!r} has no meaning for keys after the query, and patches have no before and after: "
+                "choose another, or a two-sided mode"
             )
         for part in parts(made):
             if isinstance(part, Grid) and part.sides != self.sides:
                 given, ours = (" x ".join(map(str, sides)) for sides in (part.sides or (), self.sides))
                 raise ValueError(
-                    f"{part!r} is a table for {given} places, and the model is trained on {ours}: leave sides= out, or train at that size"
+                    f"{part!r} is a table for {given} places, and the model is trained on {ours}: "
+                    "leave sides= out, or train at that size"
                 )
         return made
+
+    def weights(self) -> int:
+        """About how many numbers a model has."""
+        return 12 * self.layers * self.width**2 + (self.channels + self.classes + math.prod(self.sides)) * self.width
 
 
 class Encoder(Stacked):
     """An encoder of a shape; ``encoding`` is a spec for all layers, or a list with one for each."""
 
-    def __init__(self, shape: Shape, encoding: str | Sequence[str]):
+    def __init__(self, shape: EncoderShape, encoding: str | Sequence[str]):
         super().__init__()
         self.shape, self.sides = shape, shape.sides
-        self.specs = [encoding] * shape.layers if isinstance(encoding, str) else list(encoding)
-        if len(self.specs) != shape.layers:
-            raise ValueError(
-                f"a model of {shape.layers} layers wants one encoding, or {shape.layers}; got {len(self.specs)}"
-            )
-        encodings = by_layer([shape.build(spec) for spec in self.specs], self.specs)
-        added = encodings[0].added_width
-        if added >= shape.width:
-            raise ValueError(
-                f"{encodings[0]!r} takes {added} of the {shape.width} channels of the embedding, and leaves none"
-            )
-        self.tokens = nn.Linear(shape.channels, shape.width - added)
+        self.specs, encodings = build_by_layer(encoding, shape.layers, shape.width, shape.build)
+        self.tokens = nn.Linear(shape.channels, shape.width - encodings[0].added_width)
         self.blocks = nn.ModuleList([Block(shape.width, shape.heads, enc, causal=False) for enc in encodings])
         self.norm = nn.LayerNorm(shape.width)
         self.head = nn.Linear(shape.width, shape.classes)
@@ -101,9 +104,8 @@ class Encoder(Stacked):
     def start(self, seed: int) -> Encoder:
         """Initial weights, from the seed alone: the same for every encoding, but for those of the encoding itself."""
         whole = {"tokens.weight": (self.shape.width, self.shape.channels)}
-        start(
-            self, seed, self.specs, self.shape.build, drawn=whole, spread=None
-        )  # with 0.02 hundreds of steps go by before it learns at all
+        # with a spread of 0.02 hundreds of steps pass before it learns at all
+        start(self, seed, self.specs, self.shape.build, drawn=whole, spread=None)
         return self
 
     def forward(self, x: Tensor, pos: Tensor | None = None) -> Tensor:
@@ -116,15 +118,16 @@ class Encoder(Stacked):
         return logits
 
     def layouts(self, x: Tensor, pos: Tensor | None = None) -> list[Layout]:
-        """Where the tokens are, as each layer's encoding is told."""
+        """Where the tokens are, as each layer's encoding counts it."""
         places = grid(*self.sides).to(x.device) if pos is None else pos
         if places.shape[-1] != x.shape[1]:
             raise ValueError(
-                f"{x.shape[1]} tokens were given for a grid of {' x '.join(map(str, self.sides))}: cut the input as the model was trained"
+                f"{x.shape[1]} tokens were given for a grid of {' x '.join(map(str, self.sides))}: "
+                "cut the input as in training"
             )
         dense = Layout.dense(x.shape[1], device=x.device)
-        told = dense.told(places)
-        return [told if enc.axes == len(self.sides) else dense for enc in self.encodings]
+        on_grid = dense.told(places)
+        return [on_grid if enc.axes == len(self.sides) else dense for enc in self.encodings]
 
     def embedded(self, x: Tensor, at: Layout) -> Tensor:
         """Tokens (B L channels) as the first layer gets them (B L C)."""
@@ -132,15 +135,15 @@ class Encoder(Stacked):
         return (enc.at(x.shape[1]) if enc.length_dependent else enc).embed(self.tokens(x), at.pos)
 
     def looks(self, x: Tensor) -> list[tuple[Tensor, Tensor, Encoding, Layout]]:
-        """Transformed queries and keys of each layer (B H L D), the plain encoding that scores them, and where they are."""
-        at, found = self.layouts(x), []
+        """Turned queries and keys of each layer (B H L D), the plain encoding that scores them, and where they are."""
+        at, layers = self.layouts(x), []
         seen = self.embedded(x, at[0])
         for block, where in zip(self.blocks, at, strict=True):
             enc: Encoding = block.enc.at(x.shape[1])  # type: ignore[union-attr,operator]
             q, k, _ = block.project(seen)  # type: ignore[operator]
-            found.append((enc.query(q, where.pos), enc.key(k, where.pos), enc, where))
+            layers.append((enc.query(q, where.pos), enc.key(k, where.pos), enc, where))
             seen = block(seen, where)
-        return found
+        return layers
 
     def on_grid(self, *sides: int) -> Encoder:
         """The same model for another grid: learned tables of a grid are resized, everything else is as it was."""
@@ -179,8 +182,8 @@ def resized(enc: Encoding, sides: tuple[int, ...]) -> Encoding:
         else:
             by_axis = torch.split(enc.table[enc.prefix :], list(enc.sides))
             new = [
-                resize_table(one, source=(was,), target=(now,))
-                for one, was, now in zip(by_axis, enc.sides, sides, strict=True)
+                resize_table(rows, source=(was,), target=(now,))
+                for rows, was, now in zip(by_axis, enc.sides, sides, strict=True)
             ]
             made.table.copy_(torch.cat([enc.table[: enc.prefix], *new]))
     return made

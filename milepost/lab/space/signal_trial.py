@@ -1,4 +1,4 @@
-"""Trial: one model of signals trained, and asked axis by axis whether it knows the order, as plain data."""
+"""A trial on signals: one Encoder trained, and measured axis by axis for whether it knows the order, as plain data."""
 
 from __future__ import annotations
 
@@ -10,81 +10,67 @@ from typing import Any
 import numpy as np
 import torch
 
-from milepost.lab import saved
-from milepost.lab.kinds import Tell, Trial
 from milepost.lab.space.encoder import Encoder
 from milepost.lab.space.signal_plan import SignalPlan
 from milepost.lab.space.signals import Signals
-from milepost.lab.sweep import together
-from milepost.lab.train import Diverged, Recipe, labels, train
-from milepost.lab.trial import cost_of, news_of
+from milepost.lab.train import Recipe, labels
+from milepost.lab.trial import Run, Tell, Trial, train_and_measure
 from milepost.measure.intervals import share
 from milepost.positions import grid
 
 Numbers = np.ndarray[Any, Any]
 FAR = 1 << 20
-"""Places by which a signal is moved."""
+"""Positions by which a signal is moved."""
 MOVED = 8
 """Signals that are moved."""
 TESTING = 1 << 31
 """A part of the seed that no training has."""
 
 
-def run(plan: SignalPlan, trial: Trial, folder: Path, tell: Tell = lambda news: None) -> dict[str, Any]:
-    """Train and measure. What it returns is all that a report needs; the model stays in ``folder``, and ``*.pt`` to go on from."""
-    folder.mkdir(parents=True, exist_ok=True)
+def run_signal_trial(plan: SignalPlan, trial: Trial, folder: Path, tell: Tell = lambda news: None) -> dict[str, Any]:
+    """Train and measure; see `train_and_measure`."""
     signals = plan.read()
     model = Encoder(plan.shape, trial.encoding).start(trial.seed)
-    base = {
-        "encoding": trial.encoding, "spec": repr(model.encodings[0]), "strategy": "none", "seed": trial.seed, "data": trial.data,
-        "parameters": model.count(), "folder": trial.key,
-    }  # fmt: skip
     recipe = Recipe(plan.steps, plan.rows, math.prod(signals.sides), seed=trial.seed, decay_encoding=False)
-    try:
-        made = signals.make
-        learned = train(
-            model, lambda step: made(plan.rows, (trial.seed, step)), recipe, state=folder / "state.pt", tell=news_of(recipe, tell), lost=labels
-        )  # fmt: skip
-    except Diverged as error:
-        return {"trial": base, "runs": [{**base, "by_axis": [], "train_tokens_per_s": None, "failed": str(error)}]}
-    if together.is_main():
-        saved.save_encoder(model, folder, seed=trial.seed, steps=plan.steps, data=trial.data)
-    tell({"measuring": "every axis"})
-    tested, wanted = signals.make(plan.tested, (TESTING,))
-    told = answers(model, tested)
-    whole = share(int((told == wanted).sum()), len(wanted))
-    right = {
-        "accuracy": whole.value,
-        "low": whole.low,
-        "high": whole.high,
-        "chance": 1 / signals.classes,
-        "signals": len(wanted),
-    }
-    return {
-        "trial": base,
-        "runs": [{**base, **cost_of(learned), **right, "by_axis": by_axis(model, signals, tested, wanted)}],
-    }
+
+    def batch(step: int) -> tuple[Numbers, Numbers]:
+        return signals.make(plan.rows, (trial.seed, step))
+
+    def measure() -> list[Run]:
+        tell({"measuring": "every axis"})
+        tested, wanted = signals.make(plan.tested, (TESTING,))
+        whole = share(int((answers(model, tested) == wanted).sum()), len(wanted))
+        right = {"accuracy": whole.value, "low": whole.low, "high": whole.high, "chance": 1 / signals.classes}
+        return [{**right, "signals": len(wanted), "by_axis": by_axis(model, signals, tested, wanted)}]
+
+    empty: Run = {"strategy": "none", "by_axis": []}
+    return train_and_measure(trial, model, folder, recipe, batch, labels, measure, tell, about={}, empty=empty)
 
 
 def by_axis(model: Encoder, signals: Signals, tested: Numbers, wanted: Numbers) -> list[dict[str, Any]]:
     """Of each axis: how often its bit is right, whether a mirror turns it, and what a move along it changes."""
     bits, mine = signals.bits(wanted), signals.bits(answers(model, tested))
-    found = []
+    rows = []
     for axis, name in enumerate(signals.axes):
         turned = signals.bits(answers(model, signals.mirrored(tested, axis))) != mine
-        right, mirror = (
-            share(int((mine == bits)[:, axis].sum()), len(bits)),
-            share(int(turned[:, axis].sum()), len(bits)),
-        )
+        right = share(int((mine == bits)[:, axis].sum()), len(bits))
+        mirror = share(int(turned[:, axis].sum()), len(bits))
         assert right.low is not None and mirror.low is not None
-        found.append(
+        rows.append(
             {
-                "axis": name, "right": right.value, "right_low": right.low, "right_high": right.high,
-                "turned": mirror.value, "turned_low": mirror.low, "turned_high": mirror.high, "others": float(np.delete(turned, axis, 1).mean()),
-                "learned": right.low > 0.5 and mirror.low > 0.5, **moved(model, tested[:MOVED], axis),
+                "axis": name,
+                "right": right.value,
+                "right_low": right.low,
+                "right_high": right.high,
+                "turned": mirror.value,
+                "turned_low": mirror.low,
+                "turned_high": mirror.high,
+                "others": float(np.delete(turned, axis, 1).mean()),
+                "learned": right.low > 0.5 and mirror.low > 0.5,
+                **moved(model, tested[:MOVED], axis),
             }
-        )  # fmt: skip
-    return found
+        )
+    return rows
 
 
 @torch.no_grad()
@@ -96,9 +82,9 @@ def answers(model: Encoder, signals: Numbers) -> Numbers:
 
 @torch.no_grad()
 def moved(model: Encoder, signals: Numbers, axis: int) -> dict[str, Any]:
-    """How much the logits change, in float64, when all tokens move far along an axis; and, as a control, when every other token does.
+    """How much the logits change, in float64, when all tokens move far along an axis.
 
-    Nothing is known of encodings that end, or are told one number a token.
+    As a control, every other token moves. Encodings that end, or that get one number a token, are not measured.
     """
     if any(enc.points and (enc.axes == 1 or enc.sides is not None) for enc in model.encodings):
         return {"moved_by": FAR, "change": None, "control": None, "largest_logit": None}

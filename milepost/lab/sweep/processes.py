@@ -1,4 +1,7 @@
-"""processes: the trials side by side on this machine, each in a process of its own. workers x threads are at most the cores."""
+"""Processes: the trials side by side on this machine, each in a process of its own.
+
+Trials at once times the threads of each are at most the cores.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from milepost.lab.kinds import Asked, Trial
-from milepost.lab.strangers import folders
+from milepost.lab.plan import LabPlan
+from milepost.lab.trial import Trial
+from milepost.lab.user_modules import search_path
 
 News = dict[str, Any]
 Tell = Callable[[Trial, News], None]
@@ -37,7 +41,9 @@ def _gpus() -> int:
     return torch.cuda.device_count()
 
 
-def run_all(plan: Asked, todo: list[Trial], out: Path, workers: int | None, tell: Tell) -> Iterator[tuple[Trial, News]]:
+def run_all(
+    plan: LabPlan, todo: list[Trial], out: Path, workers: int | None, tell: Tell
+) -> Iterator[tuple[Trial, News]]:
     """Finished trials as they come."""
     if not todo:
         return
@@ -55,7 +61,7 @@ def run_all(plan: Asked, todo: list[Trial], out: Path, workers: int | None, tell
             except queue.Empty:
                 return
             try:
-                done = _one(trial, out, plan.threads, number, news, running)
+                done = _run(trial, out, plan.threads, number, news, running)
             except Exception as error:  # no process to be had
                 done = {"failed": f"{type(error).__name__}: {error}"}
             news.put((trial, done))
@@ -78,7 +84,7 @@ def run_all(plan: Asked, todo: list[Trial], out: Path, workers: int | None, tell
             process.kill()
 
 
-def _one(
+def _run(
     trial: Trial,
     out: Path,
     threads: int,
@@ -86,20 +92,23 @@ def _one(
     news: queue.Queue[tuple[Trial, News]],
     running: set[subprocess.Popen[str]],
 ) -> News:
-    """One trial in a process of its own: its last word is the result. Its standard input closes when the driver dies, and so it ends too."""
+    """One trial in a process of its own: its last line is the result.
+
+    Its standard input closes when the driver dies, and so it ends too.
+    """
     env = {
         **os.environ,
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
         "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONPATH": os.pathsep.join(search_path()),
     }
-    env["PYTHONPATH"] = os.pathsep.join(folders())
     if _gpus() > 1:
         env["CUDA_VISIBLE_DEVICES"] = str(number % _gpus())
-    command = [sys.executable, "-m", "milepost.lab.sweep.worker", str(out), trial.key]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
-    ) as process:
+    # -P: the working folder is not searched, so that a file there never stands in for a module of Python's
+    command = [sys.executable, "-P", "-m", "milepost.lab.sweep.worker", str(out), trial.key]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=env) as process:
         running.add(process)
         words: list[str] = []
         reader = threading.Thread(target=lambda: words.extend(process.stderr or []), daemon=True)
@@ -117,10 +126,7 @@ def _one(
         running.discard(process)
     if isinstance(last, dict) and "result" in last:
         return last
-    said = next((w.strip() for w in reversed(words) if w.strip()), "")
-    how = (
-        f"was killed by signal {-process.returncode}"
-        if process.returncode < 0
-        else f"ended with code {process.returncode}"
-    )
-    return {"failed": f"its process {how}" + (f": {said[:300]}" if said else "")}
+    code = process.returncode
+    end = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+    reason = next((line.strip() for line in reversed(words) if line.strip()), "")
+    return {"failed": f"its process {end}" + (f": {reason[:300]}" if reason else "")}

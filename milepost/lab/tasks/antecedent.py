@@ -12,6 +12,8 @@ import numpy as np
 
 Numbers = np.ndarray[Any, Any]
 LETTERS, NAMES, PRONOUN = np.arange(97, 123), np.arange(65, 91), 64
+CHANCE = math.log(len(NAMES))
+"""The loss of one who knows that a name comes, and not which."""
 
 
 def row(rng: np.random.Generator, length: int) -> tuple[Numbers, Numbers]:
@@ -35,8 +37,3 @@ def row(rng: np.random.Generator, length: int) -> tuple[Numbers, Numbers]:
         ids[-4:] = name, letter, PRONOUN, name
         scored[-1] = True
     return ids, scored
-
-
-def chance(length: int) -> float:
-    """One who knows that a name comes, and not which."""
-    return math.log(len(NAMES))

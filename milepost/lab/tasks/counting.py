@@ -12,6 +12,8 @@ import numpy as np
 
 Numbers = np.ndarray[Any, Any]
 ZERO, ONE, ASK, FIRST, MODULUS = 48, 49, 63, 128, 8
+CHANCE = math.log(MODULUS)
+"""The loss of one who knows that a count comes, and not which."""
 
 
 def row(rng: np.random.Generator, length: int) -> tuple[Numbers, Numbers]:
@@ -29,8 +31,3 @@ def row(rng: np.random.Generator, length: int) -> tuple[Numbers, Numbers]:
             ids.append(ZERO + bit)
             scored.append(False)
     return np.array(ids[: length + 1]), np.array(scored[1 : length + 1])
-
-
-def chance(length: int) -> float:
-    """One who knows that a count comes, and not which."""
-    return math.log(MODULUS)

@@ -15,6 +15,8 @@ import numpy as np
 
 Numbers = np.ndarray[Any, Any]
 LETTERS, FIRST, INDICES = np.arange(97, 123), 128, 32
+CHANCE = math.log(len(LETTERS))
+"""The loss of one who knows that a letter comes, and not which."""
 
 
 def row(rng: np.random.Generator, length: int) -> tuple[Numbers, Numbers]:
@@ -25,8 +27,3 @@ def row(rng: np.random.Generator, length: int) -> tuple[Numbers, Numbers]:
     scored = np.zeros(length, dtype=bool)
     scored[-1] = True
     return ids, scored
-
-
-def chance(length: int) -> float:
-    """One who knows that a letter comes, and not which."""
-    return math.log(len(LETTERS))

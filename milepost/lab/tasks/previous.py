@@ -12,6 +12,8 @@ import numpy as np
 
 Numbers = np.ndarray[Any, Any]
 LETTERS = np.arange(97, 123)
+CHANCE = math.log(len(LETTERS))
+"""The loss of one who knows the letters, and not which."""
 
 
 def row(rng: np.random.Generator, length: int) -> tuple[Numbers, Numbers]:
@@ -24,8 +26,3 @@ def row(rng: np.random.Generator, length: int) -> tuple[Numbers, Numbers]:
     scored = np.zeros(length, dtype=bool)
     scored[places] = True
     return ids, scored
-
-
-def chance(length: int) -> float:
-    """One who knows the letters, and not which."""
-    return math.log(len(LETTERS))

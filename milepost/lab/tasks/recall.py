@@ -12,6 +12,8 @@ import numpy as np
 
 Numbers = np.ndarray[Any, Any]
 LETTERS, KEYS, VALUES = np.arange(97, 123), np.arange(65, 91), np.arange(128, 144)
+CHANCE = math.log(len(VALUES))
+"""The loss of one who knows that a value comes, and not which."""
 
 
 def row(rng: np.random.Generator, length: int, depth: float | None = None) -> tuple[Numbers, Numbers]:
@@ -25,8 +27,3 @@ def row(rng: np.random.Generator, length: int, depth: float | None = None) -> tu
     scored = np.zeros(length, dtype=bool)
     scored[-1] = True
     return ids, scored
-
-
-def chance(length: int) -> float:
-    """One who knows that a value comes, and not which."""
-    return math.log(len(VALUES))

@@ -17,7 +17,7 @@ from milepost.checkpoints.diagnosis.needle import ASKED, K, needles
 from milepost.checkpoints.diagnosis.plan import Reader, make
 from milepost.checkpoints.model.load import load
 from milepost.checkpoints.model.text import read_text
-from milepost.lab import saved
+from milepost.lab import checkpoint
 from milepost.lab.model import Decoder, Shape
 
 LENGTHS = [32, 96]
@@ -141,7 +141,7 @@ def test_of_a_model_that_depends_on_the_length_every_bucket_is_read_up_to_its_en
 @pytest.fixture(scope="module")
 def lab_model(tmp_path_factory):
     torch.manual_seed(0)
-    return saved.save(Decoder(Shape(256, 2, 16, 2, 32), "rope").eval(), tmp_path_factory.mktemp("lab"))
+    return checkpoint.save(Decoder(Shape(256, 2, 16, 2, 32), "rope").eval(), tmp_path_factory.mktemp("lab"))
 
 
 def test_a_lab_model_is_read_as_its_own_forward_reads_it(lab_model, tmp_path):
@@ -151,7 +151,7 @@ def test_a_lab_model_is_read_as_its_own_forward_reads_it(lab_model, tmp_path):
     ids = np.frombuffer(text.read_bytes(), np.uint8).astype(np.int64)
     places = list(range(0, len(ids) - 64, 65))
     windows = np.stack([ids[places[n * len(places) // 4] :][:65] for n in range(4)])
-    model = saved.load(lab_model)
+    model = checkpoint.load(lab_model)
     with torch.no_grad():
         logits = model(torch.from_numpy(windows[:, :-1]))
     own = (

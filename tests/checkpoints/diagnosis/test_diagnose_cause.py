@@ -10,7 +10,7 @@ from milepost.checkpoints.diagnosis.cause import cause, really_trained, tensors
 from milepost.checkpoints.diagnosis.plan import make
 from milepost.checkpoints.diagnosis.verdict import verdict
 from milepost.checkpoints.model.load import load
-from milepost.lab import saved
+from milepost.lab import checkpoint
 from milepost.lab.model import Decoder, Shape
 from milepost.measure.intervals import Mean
 from milepost.measure.onset import Onset
@@ -40,7 +40,7 @@ def subject(tmp_path_factory):
 
     def give(spec):
         torch.manual_seed(0)
-        return load(saved.save(Decoder(Shape(256, 1, 16, 2, 32), spec).eval(), home / spec))
+        return load(checkpoint.save(Decoder(Shape(256, 1, 16, 2, 32), spec).eval(), home / spec))
 
     return give
 
@@ -125,7 +125,7 @@ def test_a_bucket_out_of_line_is_named(subject, tmp_path):
     model = Decoder(Shape(256, 1, 16, 2, 32), "t5").start(0)
     with torch.no_grad():
         model.encodings[0].table[:, -1] += 25.0
-    t5 = load(saved.save(model.eval(), tmp_path / "t5"))
+    t5 = load(checkpoint.save(model.eval(), tmp_path / "t5"))
     told = tensors(t5)
     assert told.buckets
     assert cause(t5, told, failing(64), moved((64, -0.01, 0.01)), LOOKS).name == "last bucket"

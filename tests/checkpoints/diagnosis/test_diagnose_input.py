@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from milepost.checkpoints import diagnose
 from milepost.cli import app
-from milepost.lab import saved
+from milepost.lab import checkpoint
 from milepost.lab.model import Decoder, Shape
 
 runner = CliRunner()
@@ -23,8 +23,8 @@ def home(tmp_path_factory):
     """A lab model, a GPT-2 with 512 positions, a BERT, a T5, and texts."""
     folder = tmp_path_factory.mktemp("home")
     torch.manual_seed(0)
-    saved.save(Decoder(Shape(256, 2, 16, 2, 32), "rope").eval(), folder / "rope")
-    saved.save(Decoder(Shape(256, 2, 16, 2, 32), "learned").eval(), folder / "learned")
+    checkpoint.save(Decoder(Shape(256, 2, 16, 2, 32), "rope").eval(), folder / "rope")
+    checkpoint.save(Decoder(Shape(256, 2, 16, 2, 32), "learned").eval(), folder / "learned")
     build("gpt2").save_pretrained(folder / "gpt2")
     build("t5").save_pretrained(folder / "t5")
     small = {

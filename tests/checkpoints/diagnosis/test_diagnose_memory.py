@@ -16,7 +16,7 @@ CODE = """
 import os, sys
 import torch
 torch.set_num_threads(1)
-from milepost.bench.memory import peak_mb
+from milepost.measure.memory import peak_mb
 from milepost.checkpoints import diagnose
 from milepost.checkpoints.model.load import load
 folder, text, *lengths = sys.argv[1:]

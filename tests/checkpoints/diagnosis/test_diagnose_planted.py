@@ -11,7 +11,7 @@ from from_lab import to_neox
 
 from milepost.checkpoints import diagnose
 from milepost.checkpoints.model.load import load
-from milepost.lab import saved
+from milepost.lab import checkpoint
 from milepost.lab.model import Decoder, Shape
 from milepost.lab.train import Recipe, from_text, train
 
@@ -62,7 +62,7 @@ def trained(tmp_path_factory):
             recipe = Recipe(steps, 16, length, rate=rate)
             model = Decoder(Shape(256, 2, 32, 2, length), spec).start(0)
             train(model, from_text(row, recipe), recipe)
-            made[spec, length] = saved.save(model, home / f"{spec}-{length}")
+            made[spec, length] = checkpoint.save(model, home / f"{spec}-{length}")
         return made[spec, length]
 
     return give
@@ -101,7 +101,7 @@ def test_alibi_holds_where_the_rotary_model_fails(trained, text, rope):
 
 
 def test_the_same_weights_in_hugging_face_form_get_the_same_diagnosis(trained, text, rope, tmp_path):
-    folder = to_neox(saved.load(trained("rope")), tmp_path / "neox")
+    folder = to_neox(checkpoint.load(trained("rope")), tmp_path / "neox")
     found = diagnose(folder, text, LENGTHS, windows=12, tokenizer="bytes")
     assert (found.onset, found.effective_length, found.trained_length) == (
         rope.onset,
@@ -139,11 +139,11 @@ def table(trained):
 def test_a_table_whose_rows_are_noise_from_some_row_on_fails_there(table, text, tmp_path, rows):
     """Declared 64, really trained to ``rows``: the onset is that row, below the declared length."""
     folder = shutil.copytree(table, tmp_path / "model")
-    model = saved.load(folder)
+    model = checkpoint.load(folder)
     held = model.encodings[0].table
     with torch.no_grad():
         held[rows:] = torch.randn(held[rows:].shape, generator=torch.Generator().manual_seed(0)) * held[:rows].std()
-    saved.save(model, folder)
+    checkpoint.save(model, folder)
     found = diagnose(folder, text, [32, 64], windows=12)
     assert found.onset == rows == found.effective_length and found.trained_length == 64
     assert found.cause["name"] in ("untrained rows", "positions")

@@ -26,8 +26,8 @@ from milepost.checkpoints import Inspection, inspect
 from milepost.checkpoints.inspection.families import mpt_slopes, published_slopes
 from milepost.cli import app
 from milepost.encodings.alibi import slopes
+from milepost.lab.checkpoint import save
 from milepost.lab.model import Decoder, Shape
-from milepost.lab.saved import save
 from milepost.rope import ConfigError
 from milepost.spectrum import geometric
 

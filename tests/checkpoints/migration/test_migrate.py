@@ -190,10 +190,10 @@ def test_a_source_in_half_precision_stays_so(place, tmp_path):
 
 
 def test_a_lab_model_that_reads_bytes_gets_a_tokenizer(tmp_path):
-    from milepost.lab import saved
+    from milepost.lab import checkpoint
     from milepost.lab.model import Decoder, Shape
 
-    saved.save(Decoder(Shape(256, 1, 32, 2, OLD), "sinusoidal").start(0), tmp_path / "model")
+    checkpoint.save(Decoder(Shape(256, 1, 32, 2, OLD), "sinusoidal").start(0), tmp_path / "model")
     (tmp_path / "book.txt").write_text("Straße, naïve, 東京 und weiter. " * 200)
     done = migrate(tmp_path / "model", to="rope", text=tmp_path / "book.txt", steps=0, out=tmp_path / "out")
     made = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
@@ -361,13 +361,13 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
 def bad_model(kind: str, place: Path, folder: Path) -> Path:
     from tiny_models import build
 
-    from milepost.lab import saved
+    from milepost.lab import checkpoint
     from milepost.lab.model import Decoder, Shape
 
     if kind in ("bloom", "llama"):
         build(kind).save_pretrained(folder)
     elif kind in ("rope", "sinusoidal"):
-        saved.save(Decoder(Shape(64, 1, 32, 2, OLD), kind).start(0), folder)
+        checkpoint.save(Decoder(Shape(64, 1, 32, 2, OLD), kind).start(0), folder)
     elif kind == "odd":
         build("gpt2", n_embd=36, n_positions=OLD).save_pretrained(folder)
     elif kind == "mistral":

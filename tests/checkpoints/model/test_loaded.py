@@ -13,7 +13,7 @@ from milepost.checkpoints.model.text import Text, read_text
 from milepost.checkpoints.model.turned_attention import prove, turned
 from milepost.checkpoints.model.watched_attention import implementation
 from milepost.encodings.rope import RoPE
-from milepost.lab import saved
+from milepost.lab import checkpoint
 from milepost.layout import Layout
 
 GEMMA_2 = {
@@ -275,4 +275,4 @@ def test_a_tokenizer_that_does_not_fit_is_found(tmp_path, trained_neox):
 
 
 def test_lab_runs_load_as_they_were_saved(trained_rope):
-    assert saved.load(trained_rope).shape.length == load(trained_rope).trained
+    assert checkpoint.load(trained_rope).shape.length == load(trained_rope).trained

@@ -17,7 +17,7 @@ from milepost.checkpoints.recommendation.candidates import candidates
 from milepost.checkpoints.recommendation.comparison import Comparison
 from milepost.checkpoints.recommendation.recommend import recommend
 from milepost.cli import app
-from milepost.lab import saved
+from milepost.lab import checkpoint
 from milepost.lab.model import Decoder, Shape
 from milepost.report import recommendation as report
 from milepost.rope import export
@@ -192,7 +192,7 @@ def test_losses_that_are_no_numbers_rank_last_and_are_never_chosen(trained_neox,
 
 def lab_model(folder, encoding):
     model = Decoder(Shape(256, 1, 32, 2, TRAINED), encoding).start(0)
-    return saved.save(model, folder, seed=0, steps=0, data="text")
+    return checkpoint.save(model, folder, seed=0, steps=0, data="text")
 
 
 def test_alibi_has_nothing_to_set_and_is_measured_all_the_same(tmp_path, some_text):

@@ -10,7 +10,7 @@ from milepost.attention import KVCache
 from milepost.checkpoints.model.load import load
 from milepost.checkpoints.verification.verify import verify
 from milepost.cli import app
-from milepost.lab import saved
+from milepost.lab import checkpoint
 from milepost.lab.model import Block, Decoder, Shape
 
 pytestmark = pytest.mark.slow
@@ -75,7 +75,7 @@ def test_an_honest_lab_model_passes(encoding, tmp_path):
     for name, value in model.named_parameters():
         if ".enc." in name or "qkv" in name:
             torch.nn.init.normal_(value, std=0.5)
-    done = verify(saved.save(model, tmp_path / "model", seed=0, steps=0, data="text"))
+    done = verify(checkpoint.save(model, tmp_path / "model", seed=0, steps=0, data="text"))
     assert done.failed == (), [check for check in done.checks if check.verdict == "FAIL"]
     assert {"cached", "padded", "packed", "reload"} <= {check.name for check in done.checks}
     if encoding not in ("nope",):
@@ -83,7 +83,7 @@ def test_an_honest_lab_model_passes(encoding, tmp_path):
 
 
 def test_planted_faults_of_a_lab_model_are_found(tmp_path, monkeypatch):
-    folder = saved.save(
+    folder = checkpoint.save(
         Decoder(Shape(256, 2, 32, 2, 32), "rope").start(0), tmp_path / "model", seed=0, steps=0, data="text"
     )
     with monkeypatch.context() as patch:  # a cache that forgets its first key
@@ -105,7 +105,7 @@ def test_planted_faults_of_a_lab_model_are_found(tmp_path, monkeypatch):
         patch.setattr(Block, "forward", counting)
         done = verify(folder)
         assert done.ok  # a rotation sees differences alone, which padding does not change
-    table = saved.save(
+    table = checkpoint.save(
         Decoder(Shape(256, 2, 32, 2, 40), "learned").start(0), tmp_path / "table", seed=0, steps=0, data="text"
     )
     with monkeypatch.context() as patch:

@@ -8,11 +8,11 @@ import torch
 from milepost import lab
 from milepost.encoding import Encoding
 from milepost.encodings.resize_table import resize_table
-from milepost.lab import saved
-from milepost.lab.space.encoder import Encoder, Shape
+from milepost.lab import checkpoint
+from milepost.lab.space.encoder import Encoder, EncoderShape
 from milepost.positions import grid
 
-SHAPE = Shape((3, 5), 4, 7, layers=2, width=16, heads=2)
+SHAPE = EncoderShape((3, 5), 4, 7, layers=2, width=16, heads=2)
 BASIC = [
     "nope",
     "learned",
@@ -103,7 +103,7 @@ def test_learned_and_grid_are_one_model_at_the_trained_grid_and_two_elsewhere():
     one, two, x = made("learned"), made("grid"), tokens()
     with torch.no_grad():
         assert torch.equal(one(x), two(x))
-        small = Shape((2, 4), 4, 7)
+        small = EncoderShape((2, 4), 4, 7)
         y = tokens(small)
         a, b = one.on_grid(2, 4), two.on_grid(2, 4)
         assert (a(y) - b(y)).abs().max() > 1e-3
@@ -123,7 +123,7 @@ def test_a_grid_s_table_is_resized_and_the_source_stays(sides):
     assert torch.equal(other.encodings[0].table, resize_table(before, source=(3, 5), target=sides))
     assert torch.equal(model.encodings[0].table, before) and model.sides == (3, 5)
     with torch.no_grad():
-        assert other(tokens(Shape(sides, 4, 7))).shape == (2, 7)
+        assert other(tokens(EncoderShape(sides, 4, 7))).shape == (2, 7)
 
 
 def test_tables_of_rows_and_of_columns_are_resized_each_along_itself():
@@ -177,7 +177,7 @@ def test_what_does_not_fit_is_said(spec, said):
 def test_a_shape_that_can_not_be_is_said():
     for sizes in ({"sides": (15,)}, {"sides": (0, 3)}, {"sides": (3, 5), "width": 6}):
         with pytest.raises(ValueError, match="two axes or more"):
-            Shape(**{"channels": 4, "classes": 7, "heads": 2, **sizes})
+            EncoderShape(**{"channels": 4, "classes": 7, "heads": 2, **sizes})
 
 
 def test_tokens_of_another_grid_are_said():
@@ -191,16 +191,16 @@ def test_tokens_of_another_grid_are_said():
 @pytest.mark.parametrize("spec", BASIC)
 def test_a_saved_encoder_is_the_same_model(spec, tmp_path):
     model = Encoder(SHAPE, spec).start(1)
-    back = saved.load_encoder(saved.save_encoder(model, tmp_path / "one", classes=["a"]))
+    back = checkpoint.load_encoder(checkpoint.save(model, tmp_path / "one", classes=["a"]))
     x = tokens().float()
     with torch.no_grad():
         assert torch.equal(back(x), model(x)) and back.shape == SHAPE and isinstance(back, Encoder)
 
 
 def test_an_encoder_is_not_taken_for_a_model_of_text(tmp_path):
-    saved.save_encoder(Encoder(SHAPE, "grid"), tmp_path)
+    checkpoint.save(Encoder(SHAPE, "grid"), tmp_path)
     with pytest.raises(ValueError, match=r"holds no lab model: model\.json is not there"):
         lab.load(tmp_path)
     (tmp_path / "encoder.json").write_text('{"shape": {"sides": [3, 5], "colour": 1}, "encodings": []}')
     with pytest.raises(ValueError, match="no whole lab model"):
-        saved.load_encoder(tmp_path)
+        checkpoint.load_encoder(tmp_path)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from test_lab_images import fill
 
-from milepost.lab.kinds import from_json
 from milepost.lab.space.encoder import Encoder
-from milepost.lab.space.plan import PROFILES, make
+from milepost.lab.space.image_plan import PROFILES, make
 from milepost.lab.space.sizes import read_sizes, trained_size
+from milepost.lab.sweep.modalities import read_plan
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -24,9 +24,9 @@ def test_every_profile_is_a_plan(profile):
         2.0,
     ]
     assert len(plan.trials()) == len({trial.key for trial in plan.trials()}) == len(plan.seeds) * len(plan.encodings)
-    assert from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    assert read_plan(json.loads(json.dumps(plan.to_json()))) == plan
     assert plan.trial(plan.trials()[-1].key) == plan.trials()[-1]
-    assert abs(plan.weights() / Encoder(plan.shape, "grid").count() - 1) < 0.1
+    assert abs(plan.shape.weights() / Encoder(plan.shape, "grid").count() - 1) < 0.1
 
 
 def test_the_quick_profile_has_what_was_promised():

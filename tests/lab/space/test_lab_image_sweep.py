@@ -13,14 +13,13 @@ from stripped import same
 from test_lab_images import save
 from test_lab_sweep import DRIVER, _states, _wait_for
 
-from milepost.lab import saved
-from milepost.lab.space import measure
-from milepost.lab.space.compared import comparisons, paired
+from milepost.lab import checkpoint
+from milepost.lab.space import image_measure as measure
+from milepost.lab.space.comparisons import comparisons, paired
 from milepost.lab.space.encoder import Encoder
-from milepost.lab.space.plan import make
+from milepost.lab.space.image_plan import make
 from milepost.lab.space.views import cut, sized
-from milepost.lab.sweep import processes
-from milepost.lab.sweep.sweep import sweep
+from milepost.lab.sweep import processes, sweep
 from milepost.positions import grid
 
 pytestmark = pytest.mark.slow
@@ -127,7 +126,9 @@ def test_maps_are_of_the_trained_model(run):
     """Against the saved model, read again: cosines of its own table, and weights that add up to one."""
     plan, results, out = run
     held = found(results, "grid")["similarity"]
-    table = saved.load_encoder(out / "trials" / found(results, "grid")["folder"]).encodings[0].table.detach().double()
+    table = (
+        checkpoint.load_encoder(out / "trials" / found(results, "grid")["folder"]).encodings[0].table.detach().double()
+    )
     assert held["grid"] == [4, 6] and len(held["patches"]) == 24 and held["patches"][7] == [1, 1]
     cosine = torch.nn.functional.cosine_similarity(table[7], table)
     assert held["maps"][0]["what"] == "cosine of codes" and held["maps"][0]["values"][7] == pytest.approx(
@@ -146,7 +147,7 @@ def test_its_numbers_are_those_of_the_saved_model_and_places_told_wrongly_are_se
     plan, results, out = run
     one = found(results, "axial(base=100.0)")
     home = out / "trials" / one["folder"]
-    about, data, model = json.loads((home / "encoder.json").read_text()), plan.read(), saved.load_encoder(home)
+    about, data, model = json.loads((home / "encoder.json").read_text()), plan.read(), checkpoint.load_encoder(home)
 
     def told(size, pos):
         seen = cut((sized(data.test, size) - about["mean"][0]) / about["std"][0], plan.patch)
@@ -161,12 +162,12 @@ def test_its_numbers_are_those_of_the_saved_model_and_places_told_wrongly_are_se
 
 def test_linear_tells_places_on_the_trained_grid():
     plan = small(("axial(base=100.0)",))
-    pos = measure.told(plan, (8, 2), "linear")  # trained on 4 x 4
+    pos = measure.grid_positions(plan, (8, 2), "linear")  # trained on 4 x 4
     assert sorted(set(pos[0, 0].tolist())) == [-0.25, 0.25, 0.75, 1.25, 1.75, 2.25, 2.75, 3.25] and sorted(
         set(pos[1, 0].tolist())
     ) == [0.5, 2.5]
-    assert torch.equal(measure.told(plan, (4, 4), "linear"), grid(4, 4).double())
-    assert torch.equal(measure.told(plan, (8, 2), "none"), grid(8, 2))
+    assert torch.equal(measure.grid_positions(plan, (4, 4), "linear"), grid(4, 4).double())
+    assert torch.equal(measure.grid_positions(plan, (8, 2), "none"), grid(8, 2))
 
 
 def test_linear_is_for_places_that_may_lie_between():
@@ -190,11 +191,10 @@ def test_killed_and_gone_on_with_it_ends_as_if_never_broken(tmp_path):
     unbroken = sweep(plan, tmp_path / "whole")
     assert unbroken["missing"] == unbroken["failed"] == [] and len(unbroken["runs"]) == 3
     (tmp_path / "asked.json").write_text(json.dumps(plan.to_json()))
-    driven = DRIVER.replace("milepost.lab.plan import Plan", "milepost.lab.space.plan import ImagePlan as Plan")
     out = tmp_path / "broken"
     for _ in range(2):
         before = _states(out)
-        driver = subprocess.Popen([sys.executable, "-c", driven, str(tmp_path / "asked.json"), str(out)])
+        driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path / "asked.json"), str(out)])
         _wait_for(lambda driver=driver, before=before: _states(out) != before or driver.poll() is not None)
         driver.kill()
         driver.wait()
@@ -206,7 +206,7 @@ def test_killed_and_gone_on_with_it_ends_as_if_never_broken(tmp_path):
 
 
 def test_images_that_changed_since_are_another_plan(bars, tmp_path, monkeypatch):
-    monkeypatch.setattr(processes, "_one", lambda trial, *how: {"result": {"runs": []}})
+    monkeypatch.setattr(processes, "_run", lambda trial, *how: {"result": {"runs": []}})
     home = tmp_path / "bars"
     home.mkdir()
     for name in ("above", "below"):

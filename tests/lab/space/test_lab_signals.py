@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from milepost.lab.kinds import from_json
 from milepost.lab.space import signal_plan, signal_trial
-from milepost.lab.space.encoder import Encoder, Shape
+from milepost.lab.space.encoder import Encoder, EncoderShape
 from milepost.lab.space.signals import KINDS
+from milepost.lab.sweep.modalities import read_plan
 from milepost.lab.train import Recipe, labels, train
 from milepost.positions import grid
 
@@ -72,10 +72,10 @@ def test_every_label_is_as_frequent_and_every_seed_another_text():
 @pytest.mark.parametrize("profile", signal_plan.PROFILES)
 def test_every_profile_is_a_plan(kind, profile):
     plan = signal_plan.make(kind, profile)
-    assert from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    assert read_plan(json.loads(json.dumps(plan.to_json()))) == plan
     assert plan.encodings == ("nope", f"axial(axes={len(KINDS[kind].axes)}, base=100.0)") and plan.read() is KINDS[kind]
     assert plan.trial(plan.trials()[-1].key) == plan.trials()[-1]
-    assert abs(plan.weights() / Encoder(plan.shape, "grid").count() - 1) < 0.2
+    assert abs(plan.shape.weights() / Encoder(plan.shape, "grid").count() - 1) < 0.2
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,9 @@ def test_what_is_wrong_is_said_in_a_sentence(how, said):
 
 def trained(kind, spec, steps=250):
     signals = KINDS[kind]
-    shape = Shape(signals.sides, signals.channels, signals.classes, 2, 16 * len(signals.axes), 4)
+    shape = EncoderShape(signals.sides, signals.channels, signals.classes, 2, 16 * len(signals.axes), 4)
     model = Encoder(shape, spec).start(0)
-    train(model, lambda step: signals.make(32, (0, step)), Recipe(steps, 32, 1, decay_encoding=False), lost=labels)
+    train(model, lambda step: signals.make(32, (0, step)), Recipe(steps, 32, 1, decay_encoding=False), loss=labels)
     return model
 
 
@@ -170,7 +170,7 @@ def test_a_far_move_along_any_axis_changes_nothing(kind, request):
 
 def test_of_tables_no_move_is_asked():
     signals = KINDS["video"]
-    shape = Shape(signals.sides, signals.channels, signals.classes, 1, 24, 2)
+    shape = EncoderShape(signals.sides, signals.channels, signals.classes, 1, 24, 2)
     for spec in ("grid", "learned"):
         assert signal_trial.moved(Encoder(shape, spec).start(0), signals.make(4, (3,))[0], 0)["change"] is None
     assert signal_trial.moved(Encoder(shape, "nope").start(0), signals.make(4, (3,))[0], 0)["change"] == 0.0

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 
 from milepost.bench.contestants import baseline, encoding, materialised, milepost
-from milepost.bench.memory import peak_mb
 from milepost.claims.claim import Claim, Measurement, Plot, points
 from milepost.claims.rule import NotMeasured, Number, core, limit
 from milepost.encodings.sinusoidal import Sinusoidal
 from milepost.measure.intervals import mean
+from milepost.measure.memory import peak_mb
 
 HEADS, SIZE = 8, 64
 WIDE = HEADS * SIZE

@@ -28,7 +28,7 @@ from milepost.claims.needs import Need
 from milepost.claims.rule import NotMeasured, Number, least
 from milepost.claims.seeds import mean_of_seeds
 from milepost.claims.trained import Lab
-from milepost.lab.plan import Plan
+from milepost.lab.plan import TextPlan
 from milepost.measure.losses import TOLERATED_RISE
 from milepost.measure.results import write
 
@@ -78,7 +78,7 @@ def measure_moved(lab: Lab) -> Measurement:
     return Measurement({**shares, **far}, figures, tuple(notes))
 
 
-def _trained_tokens(plan: Plan) -> int:
+def _trained_tokens(plan: TextPlan) -> int:
     return plan.steps * plan.rows * plan.shape.length
 
 
@@ -107,7 +107,7 @@ def rise_past(migrations: Sequence[Migration], served: str) -> Number:
     return mean_of_seeds(sides["value"], fmean(sides["low"]), fmean(sides["high"]), "test text")
 
 
-def steps(plan: Plan) -> int:
+def steps(plan: TextPlan) -> int:
     """Steps of tuning: at most a tenth of the tokens of training."""
     tokens = _trained_tokens(plan) // TENTH
     count = tokens // (BATCH * plan.shape.length)
@@ -116,7 +116,7 @@ def steps(plan: Plan) -> int:
     return count
 
 
-def _migrate(source: Path, to: str, book: Path, out: Path, plan: Plan) -> Migration:
+def _migrate(source: Path, to: str, book: Path, out: Path, plan: TextPlan) -> Migration:
     """One migration, which is run if it is not finished."""
     file = out / "milepost" / "migration.json"
     if not file.exists():
@@ -127,7 +127,7 @@ def _migrate(source: Path, to: str, book: Path, out: Path, plan: Plan) -> Migrat
     return migration
 
 
-def _write_text(path: Path, plan: Plan) -> Path:
+def _write_text(path: Path, plan: TextPlan) -> Path:
     """One row: training text, then as much test text, in pieces from all over each.
 
     `migrate` tunes on the first half and measures on the second.

@@ -28,11 +28,11 @@ from milepost.claims.seeds import LEAD, SHARE, Run, mean_over
 from milepost.claims.trained import Lab
 from milepost.encodings.learned import Learned
 from milepost.encodings.resize_table import resize_table
-from milepost.lab.saved import load_encoder
+from milepost.lab.checkpoint import load_encoder
 from milepost.lab.space.encoder import Encoder
+from milepost.lab.space.image_measure import answers
+from milepost.lab.space.image_plan import ImagePlan
 from milepost.lab.space.images import Images
-from milepost.lab.space.measure import answers
-from milepost.lab.space.plan import ImagePlan
 from milepost.lab.space.views import cut, sized
 from milepost.positions import grid
 

@@ -1,7 +1,7 @@
 """Measure: how often a trained model is right at each size, and what its patches are to each other, as plain data.
 
-accuracy_by_size    the same test images at every size; a table that ends before the last patch is kept as such, not as a crash
-similarity          for some patches, a map over all others: by the encoding alone, and the attention of the trained model
+accuracy_by_size    the same test images at every size; a table that ends before the last patch is recorded as such
+similarity          for some patches, a map over all others: by the encoding alone, and by the model's attention
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from milepost.attention import attend
-from milepost.lab.space.compared import paired
+from milepost.lab.space.comparisons import paired
 from milepost.lab.space.encoder import Encoder, parts
-from milepost.lab.space.plan import ImagePlan
+from milepost.lab.space.image_plan import ImagePlan
 from milepost.lab.space.views import cut
 from milepost.layout import Layout
 from milepost.measure.intervals import share
@@ -35,25 +35,32 @@ MOST_PATCHES = 8
 """Patches of each axis that have a map."""
 ATTENTION = "attention of the trained model"
 NOTHING = "no position enters"
+NO_ACCURACY: Row = {**dict.fromkeys(("accuracy", "low", "high", "loss")), "images": 0}
 
 
 def by_size(
     plan: ImagePlan, model: Encoder, seen: dict[tuple[int, int], Tensor], labels: Numbers, strategy: str
 ) -> Row:
-    """Accuracy at each size, and which images were right (a text of 0 and 1), for paired differences. ``seen``: the test images at each size."""
+    """Accuracy at each size, and which images were right (a text of 0 and 1), for paired differences.
+
+    ``seen`` holds the test images at each size.
+    """
     rows, right = [], {}
     for size in plan.sizes:
         sides = plan.grid(size)
         reader = model.on_grid(*sides)
         about = {"size": list(size), "grid": list(sides), "times": sides[0] / plan.shape.sides[0]}
-        hit, lost = (
-            (None, None)
-            if reader.ends()
-            else answers(reader, cut(seen[size], plan.patch), labels, told(plan, sides, strategy))
-        )
-        rows.append({**about, **_said(hit, lost)})
-        if hit is not None and lost is not None and math.isfinite(lost):
-            right[_name(size)] = "".join("1" if one else "0" for one in hit)
+        if reader.ends():
+            rows.append({**about, **NO_ACCURACY, "note": "table ends"})
+            continue
+        hit, loss = answers(reader, cut(seen[size], plan.patch), labels, grid_positions(plan, sides, strategy))
+        if not math.isfinite(loss):
+            rows.append({**about, **NO_ACCURACY, "note": "the loss is no number"})
+            continue
+        rate = share(int(hit.sum()), len(hit))
+        interval = {"accuracy": rate.value, "low": rate.low, "high": rate.high}
+        rows.append({**about, **interval, "loss": loss, "images": rate.tokens})
+        right[_name(size)] = "".join(map(str, hit.astype(int)))
     if _name(plan.size) in right:
         for row in rows:
             if (mine := right.get(_name(row["size"]))) is not None:
@@ -62,44 +69,30 @@ def by_size(
     return {"accuracy_by_size": rows, "right_by_size": right}
 
 
-def told(plan: ImagePlan, sides: tuple[int, int], strategy: str) -> Tensor:
-    """The places that an encoding is told on a grid: (2 1 L)."""
+def grid_positions(plan: ImagePlan, sides: tuple[int, int], strategy: str) -> Tensor:
+    """The positions that an encoding gets on a grid: (2 1 L)."""
     if strategy == "none":
         return grid(*sides)
-    ratio = torch.tensor(
-        [trained / side for trained, side in zip(plan.shape.sides, sides, strict=True)], dtype=torch.float64
-    )
+    ratio = torch.tensor(plan.shape.sides, dtype=torch.float64) / torch.tensor(sides, dtype=torch.float64)
     return (grid(*sides).double() + 0.5) * ratio[:, None, None] - 0.5
 
 
 def applies(strategy: str, model: Encoder) -> bool:
-    """Whether a strategy is for this model: `linear` is for places of several axes that may lie between the whole ones."""
+    """Whether a strategy is for this model: `linear` is for positions on several axes that need not be whole."""
     enc = model.encodings[0]
     return strategy == "none" or (enc.axes > 1 and all(part.fractional for part in parts(enc)))
 
 
 @torch.no_grad()
 def answers(model: Encoder, tokens: Tensor, labels: Numbers, pos: Tensor) -> tuple[Numbers, float]:
-    """Which images (N L channels) are told right, and the mean loss in nats."""
-    hit, lost, step = [], 0.0, max(1, AT_ONCE // tokens.shape[1])
+    """Which images (N L channels) are classified right, and the mean loss in nats."""
+    hit, loss, step = [], 0.0, max(1, AT_ONCE // tokens.shape[1])
     for first in range(0, len(tokens), step):
         logits = model(tokens[first : first + step].to(model.device), pos.to(model.device)).double().cpu()
         wanted = torch.from_numpy(labels[first : first + step])
         hit.append((logits.argmax(-1) == wanted).numpy())
-        lost += float(F.cross_entropy(logits, wanted, reduction="sum"))
-    return np.concatenate(hit), lost / len(tokens)
-
-
-def _said(hit: Numbers | None, lost: float | None) -> Row:
-    """A share with its interval; or why there is none."""
-    if hit is None or lost is None or not math.isfinite(lost):
-        return {
-            **dict.fromkeys(("accuracy", "low", "high", "loss")),
-            "images": 0,
-            "note": "table ends" if hit is None else "the loss is no number",
-        }
-    one = share(int(hit.sum()), len(hit))
-    return {"accuracy": one.value, "low": one.low, "high": one.high, "loss": lost, "images": one.tokens}
+        loss += float(F.cross_entropy(logits, wanted, reduction="sum"))
+    return np.concatenate(hit), loss / len(tokens)
 
 
 def _name(size: Any) -> str:
@@ -125,8 +118,8 @@ def similarity(model: Encoder, tokens: Tensor) -> Row:
         for some in torch.split(tokens[:LOOKED_AT], SOME)
         for q, k, enc, at in model.looks(some.to(model.device))
     ]
-    maps = [{"what": what, "values": _rounded(torch.stack(found).mean(0)[numbers])} for what, found in held.items()]
-    return {"grid": [rows, columns], "patches": [list(one) for one in chosen], "maps": maps}
+    maps = [{"what": what, "values": _rounded(torch.stack(layers).mean(0)[numbers])} for what, layers in held.items()]
+    return {"grid": [rows, columns], "patches": [list(patch) for patch in chosen], "maps": maps}
 
 
 def _spread(side: int) -> list[int]:

@@ -1,0 +1,59 @@
+"""Memory: the most that this process held, as Linux counts it; None elsewhere.
+
+peak_mb(run)                      while ``run`` ran, less what was held before it
+reset_peak, held_at_peak_mb       since the last reset, all of it
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def peak_mb(run: Callable[[], Any], device: str = "cpu") -> float | None:
+    """How many MB more than before the process held at its peak while ``run`` ran."""
+    if device == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before: float = torch.cuda.memory_allocated()
+        run()
+        torch.cuda.synchronize()
+        return (torch.cuda.max_memory_allocated() - before) / 2**20
+    gc.collect()
+    try:
+        ctypes.CDLL(None).malloc_trim(0)  # give freed memory back, or it would hide a new peak
+    except (OSError, AttributeError):  # another C library
+        return None
+    if not reset_peak() or (held := _read_field("VmRSS")) is None:
+        return None
+    run()
+    return max(0.0, (held_at_peak_mb() or 0.0) - held)
+
+
+def reset_peak() -> bool:
+    """Count the peak from here, such as that of the next of several trials in one process; False where that can't be done."""
+    try:
+        RESET.write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def held_at_peak_mb() -> float | None:
+    """The highest resident size since `reset_peak`, or since the process began."""
+    return _read_field("VmHWM")
+
+
+def _read_field(name: str) -> float | None:
+    try:
+        lines = STATUS.read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{name}:")), None)
