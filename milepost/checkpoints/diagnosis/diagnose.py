@@ -3,41 +3,45 @@
     found = diagnose("path/to/model", "moby-dick.txt", [1024, 2048, 4096])
     found.onset, found.effective_length, found.verdict[0]
 
-Loss by position and by length, the same passage at other positions, retrieval by depth, where heads look, angles never seen, cached
-against uncached: a page each in `milepost.measure`, joined into one verdict. Nothing is written, and no text is read twice.
+Loss by position and by length, the same passage at other positions, retrieval by depth, where heads look, angles
+never seen, cached against uncached: a page each in `milepost.measure`, joined into one verdict. Nothing is written,
+and no text is read twice.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from milepost.checkpoints.diagnosis import measure
-from milepost.checkpoints.diagnosis.cause import Cause, cause, really_trained, tensors
-from milepost.checkpoints.diagnosis.plan import LOOKED_AT, QUERIES, SAID, Plan, Reader, Tell, make
+from milepost.checkpoints.diagnosis.cause import Cause, find_cause, read_tensors, really_trained
+from milepost.checkpoints.diagnosis.plan import QUERIES, STEPPED, WATCHED, DiagnosisPlan, Reader, Tell, make_plan
 from milepost.checkpoints.diagnosis.verdict import verdict
 from milepost.checkpoints.model.load import load
 from milepost.checkpoints.model.loaded import Loaded
 from milepost.checkpoints.model.text import Text, read_text
 from milepost.measure.intervals import DRAWS
 from milepost.measure.losses import TOLERATED_RISE
-from milepost.measure.onset import Onset
-from milepost.measure.results import provenance
+from milepost.measure.results import plain_fields, provenance
 from milepost.rope.analysis import analyse
 
 Row = dict[str, Any]
 WINDOWS, FEW = 6, 6
-"""Windows that are read, and those below which a bootstrap's intervals are too narrow: of 3, all lie on one side by chance once in four."""
+"""Windows that are read, and those below which a bootstrap's intervals are too narrow.
+
+Of 3 windows, all lie on one side by chance once in four.
+"""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was found, as plain data. ``onset`` is the first position that fails; None: none does, and ``effective_length`` is the longest tested.
+    """What was measured, as plain data. ``onset`` is the first position that fails.
 
-    ``failure`` holds the numbers of the onset, ``cause`` the rule that explains it, ``disjoint`` the length sweep in windows without overlap.
+    Where none fails it is None, and ``effective_length`` is the longest length tested. ``failure`` holds the numbers
+    of the onset, ``cause`` the rule that explains it, ``disjoint`` the length sweep in windows without overlap.
     """
 
     model: str
@@ -62,10 +66,7 @@ class Diagnosis:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return {
-            field.name: list(value) if isinstance(value := getattr(self, field.name), tuple) else value
-            for field in fields(self)
-        }
+        return plain_fields(self)
 
     def _repr_html_(self) -> str:
         from milepost.report.diagnosis import fragment
@@ -74,94 +75,84 @@ class Diagnosis:
 
 
 def diagnose(
-    model: str | Path | Loaded,
-    text: str | Path | Text,
-    lengths: Sequence[int],
-    *,
-    windows: int = WINDOWS,
-    device: str = "cpu",
-    dtype: str = "float32",
-    tokenizer: str | Path | None = None,
+    model: str | Path | Loaded, text: str | Path | Text, lengths: Sequence[int], *, windows: int = WINDOWS,
+    device: str = "cpu", dtype: str = "float32", tokenizer: str | Path | None = None,
     tell: Tell = lambda what, share: None,
-) -> Diagnosis:
-    """Diagnose a causal language model on a text, up to the longest of ``lengths``, in at most ``windows`` windows of it.
+) -> Diagnosis:  # fmt: skip
+    """Diagnose a causal language model on a text, up to the longest of ``lengths``, in at most ``windows`` windows of
+    it.
 
-    A model that is loaded already is taken as it is. Raises ValueError, in one sentence, for lengths past a table, a text that is too short, and
-    what can't be loaded.
+    A model that is loaded already is taken as it is. Raises ValueError, in one sentence, for lengths past a table, a
+    text that is too short, and what can't be loaded.
     """
     tell("loading", 0.0)
     subject = model if isinstance(model, Loaded) else load(model, device=device, dtype=dtype, tokenizer=tokenizer)
-    told = tensors(subject)
-    rows = really_trained(told)
-    plan = make(subject, lengths, windows, rows)
+    tensors = read_tensors(subject)
+    rows = really_trained(tensors)
+    plan = make_plan(subject, lengths, windows, rows)
     words = text if isinstance(text, Text) else read_text(text, subject)
-    read = measure.Read.of(words, plan)
+    read = measure.Windows.of(words, plan)
     reader = Reader(subject, plan, tell)
-    lost, places, failing = measure.by_place(reader, plan, read)
-    found: Row = {"loss_by_position": places, "loss_by_length": measure.by_length(reader, plan, read, lost)}
-    found["disjoint"] = measure.apart(reader, plan, read, lost)
-    found["shifted"] = [row | {"passage": plan.passage} for row in measure.placed(reader, plan, read)]
-    found["retrieval"], unasked = measure.found_again(reader, plan, read, words)
-    found["attention"], unseen = measure.looked(reader, plan, read)
-    found["drift"], unheld = measure.drifts(reader, plan, read)
-    found["pairs"], unknown = _pairs(subject, plan.longest)
-    notes = [*_notes(subject, plan, len(read.windows)), *unasked, *unseen, *unheld, *unknown]
-    why = None if failing is None else cause(subject, told, failing, found["shifted"], found["attention"])
+    losses, by_position, failure = measure.loss_by_position(reader, plan, read)
+    by_length = measure.loss_by_length(reader, plan, read, losses)
+    disjoint = measure.disjoint_losses(reader, plan, read, losses)
+    shifted = measure.shifted_losses(reader, plan, read)
+    retrieval, unasked = measure.retrieval_by_depth(reader, plan, read, words)
+    attention, unseen = measure.attention_by_head(reader, plan, read)
+    drift, unheld = measure.drift_by_length(reader, plan, read)
+    pairs, unknown = _pairs(subject, plan.longest)
+    measured: Row = {
+        "loss_by_position": by_position, "loss_by_length": by_length, "disjoint": disjoint, "shifted": shifted,
+        "retrieval": retrieval, "attention": attention, "drift": drift, "pairs": pairs,
+    }  # fmt: skip
+    cause = None if failure is None else find_cause(subject, tensors, failure, shifted, attention)
     tell("done", 1.0)
-    about = provenance(what="diagnose", text=words.describe(), **_protocol(subject, plan, len(read.windows)))
+    about = provenance(what="diagnose", text=words.describe(), **_protocol(subject, plan, len(read.tokens)))
     return Diagnosis(
-        subject.name,
-        subject.family,
-        subject.trained,
-        plan.longest if failing is None else failing.start,
-        None if failing is None else failing.start,
-        tuple(verdict(subject.trained, rows, plan.longest, failing, why, found)),
-        None if failing is None else _failure(failing),
-        None if why is None else why.to_json(),
-        **found,
-        notes=tuple(notes),
-        protocol=about.pop("protocol"),
-        provenance=about,
-    )
+        model=subject.name, family=subject.family, trained_length=subject.trained,
+        effective_length=plan.longest if failure is None else failure.start,
+        onset=None if failure is None else failure.start,
+        verdict=tuple(verdict(subject.trained, rows, plan.longest, failure, cause, measured)),
+        failure=None if failure is None else _finite(asdict(failure)), cause=None if cause is None else cause.to_json(),
+        **measured, notes=(*_notes(subject, plan, len(read.tokens)), *unasked, *unseen, *unheld, *unknown),
+        protocol=about.pop("protocol"), provenance=about,
+    )  # fmt: skip
 
 
-def _failure(failing: Onset) -> Row:
+def _finite(value: Any) -> Any:
     """An onset as plain data; a number that is not finite is null."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: plain(one) for name, one in value.items()}
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
-    found: Row = plain(asdict(failing))
-    return found
+    if isinstance(value, dict):
+        return {name: _finite(inner) for name, inner in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _pairs(subject: Loaded, longest: int) -> tuple[list[Row], list[str]]:
-    """Which frequency pairs are beyond their trained angles at the longest length; nothing for a model that does not rotate."""
+    """The frequency pairs beyond their trained angles at the longest length; none for a model that does not rotate."""
     if subject.spec is None:
         return [], []
     try:
-        return [one.to_json() | {"sentence": one.sentence} for one in analyse(subject.spec, longest)], []
+        return [found.to_json() | {"sentence": found.sentence} for found in analyse(subject.spec, longest)], []
     except ValueError as error:
         return [], [f"angles can't be compared with training: {error}"]
 
 
-def _notes(subject: Loaded, plan: Plan, windows: int) -> list[str]:
+def _notes(subject: Loaded, plan: DiagnosisPlan, windows: int) -> list[str]:
     """What a reader should know first."""
-    said = []
+    notes = []
     if subject.trained is None:
-        said.append(f"the trained length is not known: the shortest length, {plan.home}, stands for it")
+        notes.append(f"the trained length is not known: the shortest length, {plan.home}, stands for it")
     if not plan.firsts:
-        said.append(f"{subject.family} takes no positions from outside, so that a passage can't be put elsewhere")
+        notes.append(f"{subject.family} takes no positions from outside, so that a passage can't be put elsewhere")
     if windows < plan.windows:
-        said.append(f"the text has room for {windows} of the {plan.windows} windows that were asked for")
+        notes.append(f"the text has room for {windows} of the {plan.windows} windows that were asked for")
     if windows < FEW:
-        said.append(f"intervals are of {windows} windows only, and too narrow to be sure of: {FEW} or more are wanted")
-    return said
+        notes.append(
+            f"intervals are of {windows} windows only, and too narrow to be sure of: give text for {FEW} or more"
+        )
+    return notes
 
 
-def _protocol(subject: Loaded, plan: Plan, windows: int) -> Row:
+def _protocol(subject: Loaded, plan: DiagnosisPlan, windows: int) -> Row:
     """How it was done, in words where numbers do not tell."""
     passes = "a pass for each bucket's end" if plan.length_dependent else "one pass"
     weights = next(p.dtype for p in subject.model.parameters() if p.is_floating_point())
@@ -173,14 +164,28 @@ def _protocol(subject: Loaded, plan: Plan, windows: int) -> Row:
         "intervals": f"95%, bootstrap over windows or files, {DRAWS} draws; Wilson's for shares",
         "loss_by_position": f"{passes} over windows of {plan.longest} tokens, nats a token",
         "loss_by_length": f"the last {plan.targets} tokens of each window, the same at every length",
-        "disjoint": "the first half of the windows, cut into pieces of each length without overlap; every token of a piece is scored",
-        "shifted": f"the first {plan.passage} tokens of each window at other positions, nothing before them; differences paired with position 0",
-        "retrieval": f"{plan.trials} trials a cell, the likeliest of one-token candidates after the last token, answers dealt evenly",
-        "attention": f"{LOOKED_AT} windows, {QUERIES} queries of each at even distances",
-        "drift": f"one window, its last {SAID} tokens one by one through the cache; allowed: 4 x the distance of the logits from float64",
+        "disjoint": (
+            "the first half of the windows, cut into pieces of each length without overlap; every token of a piece is "
+            "scored"
+        ),
+        "shifted": (
+            f"the first {plan.passage} tokens of each window at other positions, nothing before them; differences "
+            "paired with position 0"
+        ),
+        "retrieval": (
+            f"{plan.trials} trials a cell, the likeliest of one-token candidates after the last token, answers dealt "
+            "evenly"
+        ),
+        "attention": f"{WATCHED} windows, {QUERIES} queries of each at even distances",
+        "drift": (
+            f"one window, its last {STEPPED} tokens one by one through the cache; allowed: 4 x the distance of the "
+            "logits from float64"
+        ),
         "onset": (
-            f"past {plan.home} tokens: the first bucket whose tokens lose more than the same tokens at the end of texts of {plan.home}, the paired interval "
-            f"above {TOLERATED_RISE:.0%} of their loss, the next bucket too; within: against earlier buckets, and read again with less before them"
+            f"past {plan.home} tokens: the first bucket whose tokens have a higher loss than the same tokens at the "
+            "end of "
+            f"texts of {plan.home}, the paired interval above {TOLERATED_RISE:.0%} of their loss, the next bucket "
+            "too; within: against earlier buckets, and read again with less before them"
         ),
     }
 

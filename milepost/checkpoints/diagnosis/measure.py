@@ -1,4 +1,7 @@
-"""The measures of a diagnosis as plain rows: each is a page of `milepost.measure`, asked of one loaded checkpoint and one text."""
+"""The measures of a diagnosis as rows of plain data.
+
+Each is a page of `milepost.measure`, applied to one loaded checkpoint and one text.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from milepost.checkpoints.diagnosis.needle import needles
-from milepost.checkpoints.diagnosis.plan import LOOKED_AT, QUERIES, SAID, Plan, Reader
+from milepost.checkpoints.diagnosis.needle import make_needles
+from milepost.checkpoints.diagnosis.plan import QUERIES, STEPPED, WATCHED, DiagnosisPlan, Reader
 from milepost.checkpoints.model.loaded import Loaded
 from milepost.checkpoints.model.probe import WHOLE, cast
+from milepost.checkpoints.model.quiet import first_line
 from milepost.checkpoints.model.text import Text
-from milepost.measure import drift as drifting
 from milepost.measure.attention import average, statistics, to_rows
-from milepost.measure.intervals import difference, mean
-from milepost.measure.losses import by_position, same_targets, token_losses, with_first_token
+from milepost.measure.drift import drift
+from milepost.measure.intervals import difference
+from milepost.measure.losses import by_position, loss_row, same_targets, token_losses, with_first_token
 from milepost.measure.onset import Onset, onset
-from milepost.measure.retrieval import LEAST_HAYSTACK, pool_depths, retrieval, room
+from milepost.measure.retrieval import LEAST_HAYSTACK, Cell, pool_depths, retrieval, room
 from milepost.measure.shifted import shifted
 
 Numbers = np.ndarray[Any, Any]
@@ -29,166 +33,174 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Read:
-    """The windows that all measures share (windows x longest + 1), and what a bootstrap draws."""
+class Windows:
+    """The windows that all measures share, ``tokens`` (windows x longest + 1), and what a bootstrap draws."""
 
-    windows: Numbers
+    tokens: Numbers
     groups: Numbers
     begin: int | None
     bytes_per_token: float | None
 
     @staticmethod
-    def of(text: Text, plan: Plan) -> Read:
+    def of(text: Text, plan: DiagnosisPlan) -> Windows:
         """The windows of a plan; ValueError where the text is too short for two of them."""
-        windows, groups = text.windows(plan.longest, plan.windows)
-        return Read(windows, groups, text.begin, text.bytes_per_token)
+        return Windows(*text.windows(plan.longest, plan.windows), text.begin, text.bytes_per_token)
+
+    def row(self, length: int, losses: Numbers, groups: Numbers) -> Row:
+        """The loss at a length, in every unit."""
+        row = loss_row(losses, groups)
+        known = row["loss"] is not None and self.bytes_per_token is not None
+        return {
+            "length": length,
+            **row,
+            "bits_per_byte": row["loss"] / math.log(2) / self.bytes_per_token if known else None,
+        }
 
 
-def by_place(reader: Reader, plan: Plan, read: Read) -> tuple[list[Numbers], list[Row], Onset | None]:
+def loss_by_position(
+    reader: Reader, plan: DiagnosisPlan, windows: Windows
+) -> tuple[list[Numbers], list[Row], Onset | None]:
     """Losses by position, as numbers and as rows; and where they fail."""
-    reader.now("loss by position")
-    lost = by_position(reader, read.windows, plan.edges, length_dependent=plan.length_dependent)
-    rows = [{"start": a, "end": e, **_said(one, read)} for (a, e), one in zip(plan.edges, lost, strict=True)]
-    reader.now("reading again what fails")
-    failing = onset(
-        lambda some: token_losses(reader, some), read.windows, lost, plan.edges, read.groups, plan.home, read.begin
-    )
-    return lost, rows, failing
+    reader.begin("loss by position")
+    losses = by_position(reader, windows.tokens, plan.edges, length_dependent=plan.length_dependent)
+    rows = [
+        {"start": start, "end": end, **loss_row(bucket, windows.groups)}
+        for (start, end), bucket in zip(plan.edges, losses, strict=True)
+    ]
+    reader.begin("reading again what fails")
+    failure = onset(
+        lambda cut: token_losses(reader, cut), windows.tokens, losses, plan.edges, windows.groups, plan.home,
+        windows.begin,
+    )  # fmt: skip
+    return losses, rows, failure
 
 
-def by_length(reader: Reader, plan: Plan, read: Read, lost: Sequence[Numbers]) -> list[Row]:
-    """The same last tokens with more and more context. The pass over the longest length is there already."""
-    reader.now("the same tokens, more context")
-    rows, shortest = [], np.zeros(0)
+def loss_by_length(reader: Reader, plan: DiagnosisPlan, windows: Windows, longest: Sequence[Numbers]) -> list[Row]:
+    """The same last tokens with more and more context. The pass over the ``longest`` length is there already."""
+    reader.begin("the same tokens, more context")
+    rows: list[Row] = []
+    shortest = np.zeros(0)
     for length in plan.lengths:
         if length == plan.longest and not plan.length_dependent:
-            found = np.concatenate(list(lost), axis=1)[:, -plan.targets :]
+            losses = np.concatenate(longest, axis=1)[:, -plan.targets :]
         else:
-            found = same_targets(reader, read.windows, length, plan.targets, begin=read.begin)
-        shortest = found if length == plan.lengths[0] else shortest
-        change = None if not np.isfinite(found - shortest).all() else difference(shortest, found, read.groups)
-        changes: Row = {"change": None, "change_low": None, "change_high": None}
-        if change is not None and length != plan.lengths[0]:
-            changes = {"change": change.value, "change_low": change.low, "change_high": change.high}
-        rows.append({"length": length, **_said(found, read, units=True), **changes})
+            losses = same_targets(reader, windows.tokens, length, plan.targets, begin=windows.begin)
+        change: Row = dict.fromkeys(("value", "low", "high"))
+        if not rows:
+            shortest = losses
+        elif np.isfinite(losses - shortest).all():
+            change = difference(shortest, losses, windows.groups).to_json()
+        changes = {"change": change["value"], "change_low": change["low"], "change_high": change["high"]}
+        rows.append({**windows.row(length, losses, windows.groups), **changes})
     return rows
 
 
-def apart(reader: Reader, plan: Plan, read: Read, lost: Sequence[Numbers]) -> list[Row]:
-    """The first half of the windows cut into pieces of each length: the same tokens, some of which have hardly any context."""
-    reader.now("windows without overlap")
-    half = max(1, len(read.windows) // 2)
+def disjoint_losses(reader: Reader, plan: DiagnosisPlan, windows: Windows, longest: Sequence[Numbers]) -> list[Row]:
+    """The first half of the windows cut into pieces of each length: the same tokens, some with hardly any context."""
+    reader.begin("windows without overlap")
+    half = max(1, len(windows.tokens) // 2)
+    tokens, groups = windows.tokens[:half], windows.groups[:half]
     rows = []
     for length in plan.lengths:
+        count = plan.longest // length
         if length == plan.longest and not plan.length_dependent:
-            found, groups = np.concatenate(list(lost), axis=1)[:half], read.groups[:half]
+            losses = np.concatenate(longest, axis=1)[:half]
         else:
-            count = plan.longest // length
-            cut = np.concatenate([read.windows[:half, n * length : (n + 1) * length + 1] for n in range(count)])
-            found, groups = token_losses(reader, with_first_token(cut, read.begin)), np.tile(read.groups[:half], count)
-        rows.append({"length": length, **_said(found, read, groups, units=True)})
+            cut = np.concatenate([tokens[:, n * length : (n + 1) * length + 1] for n in range(count)])
+            losses = token_losses(reader, with_first_token(cut, windows.begin))
+        rows.append(windows.row(length, losses, np.tile(groups, count)))
     return rows
 
 
-def placed(reader: Reader, plan: Plan, read: Read) -> list[Row]:
+def shifted_losses(reader: Reader, plan: DiagnosisPlan, windows: Windows) -> list[Row]:
     """One passage at other positions; nothing where the model takes none."""
     if len(plan.firsts) < 2:
         return []
-    reader.now("the same passage elsewhere")
-    rows = []
-    for one in shifted(reader.losses, read.windows[:, : plan.passage + 1], plan.firsts, read.groups, reader.device):
-        numbers = {
-            "loss": one.loss.value,
-            "difference": one.difference.value,
-            "low": one.difference.low,
-            "high": one.difference.high,
-            "largest": one.largest,
+    reader.begin("the same passage elsewhere")
+    passage = windows.tokens[:, : plan.passage + 1]
+    return [
+        {
+            "first": shift.first, "loss": _finite(shift.loss.value), "difference": _finite(shift.difference.value),
+            "low": _finite(shift.difference.low), "high": _finite(shift.difference.high),
+            "largest": _finite(shift.largest), "tokens": shift.loss.tokens, "passage": plan.passage,
         }
-        rows.append(
-            {"first": one.first, **{name: _finite(value) for name, value in numbers.items()}, "tokens": one.loss.tokens}
-        )
-    return rows
+        for shift in shifted(reader.losses, passage, plan.firsts, windows.groups, reader.device)
+    ]  # fmt: skip
 
 
-def found_again(reader: Reader, plan: Plan, read: Read, text: Text) -> tuple[Row, list[str]]:
-    """Retrieval by depth and length; and the lengths that were too short to ask at."""
-    made = needles(reader.subject, text, read.windows[: plan.trials], len(plan.depths), plan.lengths[0])
-    fits = [n for n in plan.lengths if room(made.build(0, 0), n) >= LEAST_HAYSTACK]
+def retrieval_by_depth(reader: Reader, plan: DiagnosisPlan, windows: Windows, text: Text) -> tuple[Row, list[str]]:
+    """Retrieval by depth and length; and a note about lengths that were too short to ask at."""
+    hays = windows.tokens[: plan.trials]
+    needles = make_needles(reader.subject, text, hays, len(plan.depths), plan.lengths[0])
+    fits = [n for n in plan.lengths if room(needles.build(0, 0), n) >= LEAST_HAYSTACK]
     short = ", ".join(str(n) for n in plan.lengths if n not in fits)
     notes = [f"retrieval is not asked at {short} tokens: needle and question leave no room for text"] if short else []
-    about = {
-        "kind": made.kind,
-        "candidates": list(made.candidates),
-        "chance": 1 / len(made.tokens),
-        "trials": min(plan.trials, len(read.windows)),
-    }
-    reader.now("retrieval")
-    cells = retrieval(reader.last, read.windows[: plan.trials], made.build, fits, plan.depths, reader.device)
-    rows = [{"length": c.length, "depth": c.depth, **_share(c)} for c in cells]
-    return {**about, "cells": rows, "lengths": [{"length": n, **_share(pool_depths(cells, n))} for n in fits]}, notes
+    reader.begin("retrieval")
+    cells = retrieval(reader.last, hays, needles.build, fits, plan.depths, reader.device)
+    found = {
+        "kind": needles.kind, "candidates": list(needles.candidates), "chance": 1 / len(needles.tokens),
+        "trials": len(hays), "cells": [{"length": c.length, "depth": c.depth, **_share(c)} for c in cells],
+        "lengths": [{"length": n, **_share(pool_depths(cells, n))} for n in fits],
+    }  # fmt: skip
+    return found, notes
 
 
-def _share(cell: Any) -> Row:
-    return {
-        "share": cell.right.value,
-        "low": cell.right.low,
-        "high": cell.right.high,
-        "trials": cell.right.tokens,
-        "margin": _finite(cell.margin),
-    }
+def _share(cell: Cell) -> Row:
+    right = cell.right
+    interval = {"share": right.value, "low": right.low, "high": right.high, "trials": right.tokens}
+    return {**interval, "margin": _finite(cell.margin)}
 
 
-def looked(reader: Reader, plan: Plan, read: Read) -> tuple[list[Row], list[str]]:
-    """How far each head looks, at home and at the longest length; or why that can't be seen."""
-    reader.now("attention")
-    found: list[Row] = []
-    for length in plan.looked_at:
-        texts = []
-        try:
-            for window in read.windows[:LOOKED_AT]:  # one by one: queries and keys of every layer may be held at once
-                looks = reader.looks(torch.from_numpy(np.ascontiguousarray(window[None, :length])).to(reader.device))
-                texts.append(
-                    [
-                        head
-                        for look in looks
-                        for head in statistics(
-                            *look[1:4], look.layer, scale=look.scale, window=look.window, queries=QUERIES
-                        )
-                    ]
-                )
-        except ValueError as error:
-            return found, [f"attention is not shown: {error}"]
-        heads = average(texts)
-        if not all(math.isfinite(head.mean + head.entropy) for head in heads):
-            return found, [f"attention is not shown at {length} tokens: its weights are no numbers"]
-        found.append({"length": length, "heads": to_rows(heads)})
-    return found, []
-
-
-def drifts(reader: Reader, plan: Plan, read: Read) -> tuple[list[Row], list[str]]:
-    """Cached against uncached at every length; with what rounding may do, for models that float64 has room for."""
-    reader.now("cached against uncached")
-    subject = reader.subject
+def attention_by_head(reader: Reader, plan: DiagnosisPlan, windows: Windows) -> tuple[list[Row], list[str]]:
+    """How far each head looks, in range and at the longest length; or a note with the reason why that can't be seen."""
+    reader.begin("attention")
     rows: list[Row] = []
-    small = sum(p.numel() for p in subject.model.parameters()) <= WHOLE
-    notes = [] if small else ["drift has no limit to be held to: the model is too large to be run in float64 beside"]
+    for length in plan.watched_at:
+        try:  # one window at a time: queries and keys of every layer may be held at once
+            heads = average([_heads(reader, window[None, :length]) for window in windows.tokens[:WATCHED]])
+        except ValueError as error:
+            return rows, [f"attention is not shown: {error}"]
+        if not all(math.isfinite(head.mean + head.entropy) for head in heads):
+            return rows, [f"attention is not shown at {length} tokens: its weights are not numbers"]
+        rows.append({"length": length, "heads": to_rows(heads)})
+    return rows, []
+
+
+def _heads(reader: Reader, window: Numbers) -> list[Any]:
+    looks = reader.looks(_tokens(reader, window))
+    return [
+        head
+        for look in looks
+        for head in statistics(*look[1:4], look.layer, scale=look.scale, window=look.window, queries=QUERIES)
+    ]
+
+
+def _tokens(reader: Reader, window: Numbers) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(window)).to(reader.device)
+
+
+def drift_by_length(reader: Reader, plan: DiagnosisPlan, windows: Windows) -> tuple[list[Row], list[str]]:
+    """Cached against uncached at every length; with what rounding may do, for models that float64 has room for."""
+    reader.begin("cached against uncached")
+    small = sum(p.numel() for p in reader.subject.model.parameters()) <= WHOLE
+    notes = [] if small else ["drift has no limit here: the model is too large to be run in float64 beside"]
+    rows: list[Row] = []
 
     def exact(ids: torch.Tensor) -> torch.Tensor:
-        with _other_precision(subject):
+        with _other_precision(reader.subject):
             return reader.last(ids)
 
     for length in plan.lengths:
-        ids = torch.from_numpy(np.ascontiguousarray(read.windows[:1, :length])).to(reader.device)
+        ids = _tokens(reader, windows.tokens[:1, :length])
         try:
-            one = drifting.drift(reader.last, reader.continued, ids, SAID, exact if small else None)
+            found = drift(reader.last, reader.continued, ids, STEPPED, exact if small else None)
         except (ValueError, RuntimeError, TypeError, NotImplementedError) as error:
-            words = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-            return rows, [
-                *notes,
-                f"drift is not known at {length} tokens: the model can't go on from a cache ({words})",
-            ]
-        numbers = {"largest": _finite(one.largest), "divergence": _finite(one.divergence), "allowed": one.allowed}
-        rows.append({"length": length, "said": one.stepped, **numbers, "beyond": one.beyond})
+            reason = f"the model can't go on from a cache ({first_line(error)})"
+            return rows, [*notes, f"drift is not known at {length} tokens: {reason}"]
+        rows.append({
+            "length": length, "said": found.stepped, "largest": _finite(found.largest),
+            "divergence": _finite(found.divergence), "allowed": found.allowed, "beyond": found.beyond,
+        })  # fmt: skip
     return rows, notes
 
 
@@ -209,21 +221,6 @@ def _other_precision(subject: Loaded) -> Iterator[None]:
     finally:
         model.to(dtype)
         model.load_state_dict(held)
-
-
-def _said(lost: Numbers, read: Read, groups: Numbers | None = None, *, units: bool = False) -> Row:
-    """A mean with its interval; None where losses are no numbers."""
-    if not np.isfinite(lost).all():
-        none = dict.fromkeys(("loss", "low", "high", *(("perplexity", "bits_per_byte") if units else ())))
-        return {**none, "tokens": 0, "note": "the loss is no number"}
-    one = mean(lost, read.groups if groups is None else groups)
-    found: Row = {"loss": one.value, "low": one.low, "high": one.high, "tokens": one.tokens}
-    if units:
-        found["perplexity"] = math.exp(one.value) if one.value < 700 else None
-        found["bits_per_byte"] = (
-            None if read.bytes_per_token is None else one.value / math.log(2) / read.bytes_per_token
-        )
-    return found
 
 
 def _finite(value: float | None) -> float | None:

@@ -13,8 +13,8 @@ from tiny_models import DYNAMIC, HONEST, build, transformers
 from torch.nn import functional as F
 
 from milepost.checkpoints import diagnose
-from milepost.checkpoints.diagnosis.needle import ASKED, K, needles
-from milepost.checkpoints.diagnosis.plan import Reader, make
+from milepost.checkpoints.diagnosis.needle import ASKED, K, make_needles
+from milepost.checkpoints.diagnosis.plan import Reader, make_plan
 from milepost.checkpoints.model.load import load
 from milepost.checkpoints.model.text import read_text
 from milepost.lab import checkpoint
@@ -197,14 +197,15 @@ def test_the_count_of_what_is_to_be_read_is_about_what_is_read(lab_model, tmp_pa
     counts = []
 
     class Watched(Reader):
-        def _count(self, ids):
-            super()._count(ids)
+        def _counted(self, ids, out):
+            super()._counted(ids, out)
             counts.append(self.read)
+            return out
 
     monkeypatch.setattr(sys.modules["milepost.checkpoints.diagnosis.diagnose"], "Reader", Watched)
     subject = load(lab_model)
     diagnose(subject, tokens(tmp_path), [32, 64, 128], windows=3)
-    assert 0.8 < counts[-1] / make(subject, [32, 64, 128], 3).work < 1.1
+    assert 0.8 < counts[-1] / make_plan(subject, [32, 64, 128], 3).work < 1.1
 
 
 # -- the needle ------------------------------------------------------------------------------------------------------------------
@@ -249,7 +250,7 @@ def test_a_needle_in_words_holds_its_key_and_every_candidate_is_one_token(tmp_pa
     subject = load(folder, tokenizer=str(folder / "tokenizer.json"))
     text = read_text(tmp_path / "text.txt", subject)
     windows, _ = text.windows(128, 4)
-    made = needles(subject, text, windows, 5, 64)
+    made = make_needles(subject, text, windows, 5, 64)
     assert made.kind == "words" and len(made.tokens) == K == len(set(made.tokens.tolist()))
     asked = {}
     for trial in range(4):
@@ -261,14 +262,14 @@ def test_a_needle_in_words_holds_its_key_and_every_candidate_is_one_token(tmp_pa
             assert words[key] == name and one.needle.tolist().count(key) == 2
             assert subject.encode(f"{ASKED} {name}").tolist() == [*one.asked.tolist(), key]
     assert set(asked.values()) == {2}  # each candidate as often as any other
-    assert needles(subject, text, windows, 5, 20).kind == "passage"  # where sentences leave no room
+    assert make_needles(subject, text, windows, 5, 20).kind == "passage"  # where sentences leave no room
 
 
 def test_without_a_tokenizer_a_passage_of_another_text_is_begun_again(lab_model, tmp_path):
     subject = load(lab_model)
     text = read_text(tokens(tmp_path), subject)
     windows, _ = text.windows(64, 3)
-    made = needles(subject, text, windows, 5, 32)
+    made = make_needles(subject, text, windows, 5, 32)
     one = made.build(1, 0)
     assert made.kind == "passage" and one.needle[:-1].tolist() == one.asked.tolist() == windows[2, 1:9].tolist()
     assert one.needle[-1] == one.candidates[one.answer] and len(set(made.tokens.tolist())) == K
@@ -279,7 +280,7 @@ def test_a_byte_model_is_asked_for_digits(lab_model, tmp_path):
     subject = load(lab_model)
     text = read_text(tmp_path / "text.txt", subject)
     windows, _ = text.windows(256, 3)
-    made = needles(subject, text, windows, 5, 256)
+    made = make_needles(subject, text, windows, 5, 256)
     assert (
         made.kind == "words"
         and made.candidates == tuple("0123456789")

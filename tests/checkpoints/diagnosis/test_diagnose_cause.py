@@ -6,8 +6,8 @@ import pytest
 import torch
 from tiny_models import build
 
-from milepost.checkpoints.diagnosis.cause import cause, really_trained, tensors
-from milepost.checkpoints.diagnosis.plan import make
+from milepost.checkpoints.diagnosis.cause import find_cause, read_tensors, really_trained
+from milepost.checkpoints.diagnosis.plan import make_plan
 from milepost.checkpoints.diagnosis.verdict import verdict
 from milepost.checkpoints.model.load import load
 from milepost.lab import checkpoint
@@ -47,37 +47,37 @@ def subject(tmp_path_factory):
 
 def test_angles_that_training_never_had(subject):
     rope = subject("rope")
-    found = cause(rope, None, failing(64), moved((64, -1e-6, 1e-6)), LOOKS)
+    found = find_cause(rope, None, failing(64), moved((64, -1e-6, 1e-6)), LOOKS)
     assert (
         found.name == "unseen angles"
         and "at 80 tokens 3 of 4 rotary pairs" in found.sentence
         and "not seen in 32" in found.sentence
     )
     assert (
-        cause(rope, None, failing(8), moved((24, -1e-6, 1e-6)), LOOKS).name == "more context"
+        find_cause(rope, None, failing(8), moved((24, -1e-6, 1e-6)), LOOKS).name == "more context"
     )  # within the trained length no angle is new
 
 
 @pytest.mark.parametrize("spec", ["rope", "alibi"])
 def test_positions_that_fail_by_themselves_come_before_all_else(subject, spec):
-    found = cause(subject(spec), None, failing(64), moved((16, 0.0, 0.01), (64, 0.5, 0.7)), LOOKS)
-    assert found.name == "positions" and "0.6 nats a token more at position 64" in found.sentence
+    found = find_cause(subject(spec), None, failing(64), moved((16, 0.0, 0.01), (64, 0.5, 0.7)), LOOKS)
+    assert found.name == "positions" and "0.6 nats a token higher at position 64" in found.sentence
     for rows in (
         moved((16, 0.5, 0.8), (64, 0.5, 0.7)),
         moved((64, 0.01, 0.7)),
         moved((16, 0.5, 0.7)),
     ):  # in range too; not clear; not past the onset
-        assert cause(subject(spec), None, failing(64), rows, LOOKS).name != "positions"
+        assert find_cause(subject(spec), None, failing(64), rows, LOOKS).name != "positions"
 
 
 def test_how_much_is_read_and_what_attention_does_meanwhile(subject):
-    found = cause(subject("alibi"), None, failing(64), moved((64, -0.01, 0.01)), LOOKS)
+    found = find_cause(subject("alibi"), None, failing(64), moved((64, -0.01, 0.01)), LOOKS)
     assert (
         found.name == "more context"
         and "from 1.50 to 3.50 nats" in found.sentence
         and "from 40% to 5%" in found.sentence
     )
-    unknown = cause(subject("alibi"), None, failing(64), [], LOOKS[:1])
+    unknown = find_cause(subject("alibi"), None, failing(64), [], LOOKS[:1])
     assert unknown.name == "not known" and unknown.rule
 
 
@@ -89,16 +89,18 @@ def test_rows_that_were_never_trained_and_the_plan_that_knows_of_them(tmp_path):
         model.transformer.wpe.weight[160:].normal_(0, 0.02, generator=torch.Generator().manual_seed(1))
     model.save_pretrained(tmp_path / "model")
     gpt2 = load(tmp_path / "model")
-    told = tensors(gpt2)
+    told = read_tensors(gpt2)
     rows = really_trained(told)
     assert abs(rows - 160) <= 2 and gpt2.trained == 256
-    found = cause(gpt2, told, failing(160), moved((160, 0.5, 0.7)), LOOKS)
+    found = find_cause(gpt2, told, failing(160), moved((160, 0.5, 0.7)), LOOKS)
     assert found.name == "untrained rows" and "declares 256" in found.sentence
     assert (
-        cause(gpt2, told, failing(64), moved((160, 0.5, 0.7)), LOOKS).name == "positions"
+        find_cause(gpt2, told, failing(64), moved((160, 0.5, 0.7)), LOOKS).name == "positions"
     )  # far from where the table ends
-    plan = make(gpt2, [64, 256], 4, rows)
-    assert plan.home == rows and plan.edges[0] == (0, rows // (rows // 32)) and make(gpt2, [64, 256], 4).home == 256
+    plan = make_plan(gpt2, [64, 256], 4, rows)
+    assert (
+        plan.home == rows and plan.edges[0] == (0, rows // (rows // 32)) and make_plan(gpt2, [64, 256], 4).home == 256
+    )
     said = verdict(
         256,
         rows,
@@ -114,11 +116,11 @@ def test_rows_that_were_never_trained_and_the_plan_that_knows_of_them(tmp_path):
 
 def test_tensors_are_read_only_where_they_hold_positions(subject):
     assert (
-        tensors(subject("rope")) is None
-        and tensors(subject("alibi")) is None
-        and tensors(subject("learned")) is not None
+        read_tensors(subject("rope")) is None
+        and read_tensors(subject("alibi")) is None
+        and read_tensors(subject("learned")) is not None
     )
-    assert really_trained(None) is None and really_trained(tensors(subject("t5"))) is None
+    assert really_trained(None) is None and really_trained(read_tensors(subject("t5"))) is None
 
 
 def test_a_bucket_out_of_line_is_named(subject, tmp_path):
@@ -126,10 +128,10 @@ def test_a_bucket_out_of_line_is_named(subject, tmp_path):
     with torch.no_grad():
         model.encodings[0].table[:, -1] += 25.0
     t5 = load(checkpoint.save(model.eval(), tmp_path / "t5"))
-    told = tensors(t5)
+    told = read_tensors(t5)
     assert told.buckets
-    assert cause(t5, told, failing(64), moved((64, -0.01, 0.01)), LOOKS).name == "last bucket"
-    assert cause(t5, None, failing(64), moved((64, -0.01, 0.01)), LOOKS).name == "more context"
+    assert find_cause(t5, told, failing(64), moved((64, -0.01, 0.01)), LOOKS).name == "last bucket"
+    assert find_cause(t5, None, failing(64), moved((64, -0.01, 0.01)), LOOKS).name == "more context"
 
 
 ROWS = {"shifted": [], "pairs": [], "drift": []}
@@ -152,14 +154,14 @@ def by_length(change, low, high):
 )
 def test_what_more_context_does_is_said_from_its_interval(change, low, high, words):
     said = verdict(32, None, 64, None, None, {**ROWS, "loss_by_length": by_length(change, low, high), "retrieval": {}})
-    assert words in said[1] and ("holds to at least 64" in said[0]) == (low < 0.04) and len(said) == 2
+    assert words in said[1] and ("reads well up to at least 64" in said[0]) == (low < 0.04) and len(said) == 2
 
 
 @pytest.mark.parametrize(
     ("lows", "words"),
     [
         ((0.3, 0.05), "above chance up to 32 tokens"),
-        ((0.05, 0.05), "says nothing here"),
+        ((0.05, 0.05), "proves nothing here"),
         ((0.3, 0.3), "up to 64 tokens"),
     ],
 )

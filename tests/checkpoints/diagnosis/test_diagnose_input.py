@@ -65,7 +65,7 @@ def test_json_is_alone_on_standard_output(home):
     assert done.exit_code == 0, done.output
     data = json.loads(done.stdout)
     assert data["trained_length"] == 32 and [row["length"] for row in data["loss_by_length"]] == [32, 64]
-    assert "intervals are of 2 windows only, and too narrow to be sure of: 6 or more are wanted" in data["notes"]
+    assert "intervals are of 2 windows only, and too narrow to be sure of: give text for 6 or more" in data["notes"]
 
 
 def test_weights_are_loaded_as_was_asked(home):
