@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from milepost.checkpoints.model.loaded import Loaded
 from milepost.checkpoints.model.text import Text
-from milepost.checkpoints.recommendation.candidates import UNCHANGED, Candidate
+from milepost.checkpoints.recommendation.candidates import UNCHANGED, Candidate, Method
+from milepost.checkpoints.recommendation.search import search
 from milepost.measure.intervals import Mean, difference
 from milepost.measure.losses import TOLERATED_RISE, loss_row, same_targets
 
@@ -24,6 +26,8 @@ SCORED, FEWEST, MOST = 2048, 8, 64
 
 Settings are chosen on half as many windows.
 """
+SETTINGS = 6
+"""About how many settings of a method are tried."""
 
 
 class Comparison:
@@ -46,42 +50,49 @@ class Comparison:
         self.lengths = [n for n in (trained << k for k in range(32)) if n < self.longest] + [self.longest]
         self.done = self.work = 0
 
-    def expect(self, settings: int, methods: int) -> None:
-        """Set how many tokens will be read, for a progress bar."""
+    def expect(self, methods: int) -> None:
+        """Set about how many tokens will be read, for a progress bar."""
         chosen, reported = len(self.choose_on) * self.longest, len(self.report_on) * sum(self.lengths)
-        self.work = chosen * settings + reported * (1 + methods)
+        self.work = chosen * methods * SETTINGS + reported * (1 + methods)
 
     def losses(self, candidate: Candidate, windows: Numbers, length: int) -> Numbers:
         """Losses (windows x targets) of a candidate at a length."""
         read = []
         with self.subject.turned(candidate.encodings) if candidate.encodings else nullcontext():
             for window in windows:
-                self.tell(f"{candidate.name}, {length} tokens", self.done / self.work)
+                self.tell(f"{candidate.name}, {length} tokens", min(1.0, self.done / self.work))
                 read.append(same_targets(self.subject, window[None], length, self.targets, begin=self.begin))
                 self.done += length
         return np.concatenate(read)
 
-    def choose(self, candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[Row]]:
-        """Of each method the smallest factor that is not clearly worse than its best one; and the losses of all."""
-        chosen: list[Candidate] = []
-        tried: list[Row] = []
-        for method in dict.fromkeys(candidate.method for candidate in candidates):
-            losses = {one: self.losses(one, self.choose_on, self.target) for one in candidates if one.method == method}
-            best = min(losses, key=lambda one: _rank(losses[one]))
-            smallest = next(one for one in losses if one is best or self._as_good(losses[best], losses[one]))
-            chosen.append(smallest)
-            tried += [
-                {
-                    "method": method, "setting": one.setting, "factor": one.factor,
-                    "loss": float(lost.mean()) if np.isfinite(lost.mean()) else None, "chosen": one is smallest,
-                }
-                for one, lost in losses.items()
-            ]  # fmt: skip
-        return chosen, tried
+    def choose(self, methods: Sequence[Method]) -> tuple[list[Candidate], list[Row]]:
+        """The chosen setting of each method, and the losses of all settings that were tried."""
+        searched = [self._search(method) for method in methods]
+        return [chosen for chosen, _ in searched], [row for _, rows in searched for row in rows]
 
-    def _as_good(self, best: Numbers, other: Numbers) -> bool:
-        """Whether ``other`` can't be told from ``best`` on the part of the text that settings are chosen on."""
-        return _not_above_0(_paired(best, other, self.choose_groups))
+    def _search(self, method: Method) -> tuple[Candidate, list[Row]]:
+        """The smallest number that is not clearly worse than the best one, and a row for every number tried."""
+        made: dict[float, Candidate] = {}
+        losses: dict[float, Numbers] = {}
+
+        def loss(number: float) -> float:
+            made[number] = method.make(number)
+            losses[number] = self.losses(made[number], self.choose_on, self.target)
+            return float(losses[number].mean()) if np.isfinite(losses[number]).all() else np.inf
+
+        def as_good(best: float, other: float) -> bool:
+            return _not_above_0(_paired(losses[best], losses[other], self.choose_groups))
+
+        best = search(loss, method.starts, method.low, method.high, tidy=method.tidy, as_good=as_good)
+        chosen = next(number for number in sorted(losses) if number == best or as_good(best, number))
+        rows = [
+            {
+                "method": method.name, "setting": made[number].setting, "factor": made[number].factor,
+                "loss": float(lost.mean()) if np.isfinite(lost.mean()) else None, "chosen": number == chosen,
+            }
+            for number, lost in sorted(losses.items())
+        ]  # fmt: skip
+        return replace(made[chosen], limit=method.limit(best) if chosen == best else None), rows
 
     def report(self, candidates: Sequence[Candidate]) -> list[Row]:
         """Each method with its chosen setting, at every length, against the model as it is; the largest gain first."""
@@ -96,7 +107,7 @@ class Comparison:
             close = _not_above_0(gap) or (gap.low is not None and gap.value <= TOLERATED_RISE * base)
             rows.append({
                 "method": one.method, "setting": one.setting, "factor": one.factor,
-                "config": one.spec is not None or one is UNCHANGED, "whole": one.whole,
+                "config": one.spec is not None or one is UNCHANGED, "whole": one.whole, "limit": one.limit,
                 "reaches": self.longest == self.target and close and one.whole,
                 "gain": _paired(long, plain[self.longest], groups).to_json(),
                 "cost": _paired(plain[self.trained], short, groups).to_json(), "gap": gap.to_json(),
@@ -122,10 +133,6 @@ class Comparison:
 
     def _equal(self, first: Row, row: Row) -> bool:
         return row is first or _not_above_0(_paired(first["windows"], row["windows"], self.report_groups))
-
-
-def _rank(losses: Numbers) -> float:
-    return float(losses.mean()) if np.isfinite(losses).all() else np.inf
 
 
 def _paired(a: Numbers, b: Numbers, groups: Numbers) -> Mean:

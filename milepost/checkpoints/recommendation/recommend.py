@@ -4,8 +4,9 @@
     done.top, done.best, done.verdict
 
 Same targets: the last half of the trained length is scored, with `trained` and with `target` tokens read. On one part of the
-text each method's setting is chosen: the smallest factor that is not clearly worse than its best one (their paired interval
-touches 0). On the other part the chosen settings are measured:
+text each method's number (a factor, a window) is searched until both neighbours of the best one are worse, or a limit is
+reached, which is said; of all that were tried the smallest is chosen that is not clearly worse than the best one (their
+paired interval touches 0). On the other part the chosen settings are measured:
 
     gain       the loss of the model as it is at the target, less the method's loss there
     cost       the method's loss at the trained length, less that of the model as it is: the price that short texts pay
@@ -28,9 +29,10 @@ from typing import Any
 from milepost.checkpoints.model.load import load
 from milepost.checkpoints.model.loaded import Loaded
 from milepost.checkpoints.model.text import read_text
-from milepost.checkpoints.recommendation.candidates import UNCHANGED, candidates, encodings_by_layer
+from milepost.checkpoints.recommendation.candidates import UNCHANGED, Method, encodings_by_layer, methods
 from milepost.checkpoints.recommendation.comparison import Comparison
-from milepost.checkpoints.recommendation.words import advice, exports, verdict
+from milepost.checkpoints.recommendation.words import advice, exports, limits, verdict
+from milepost.measure.losses import TOLERATED_RISE
 from milepost.measure.results import plain_fields, provenance
 from milepost.rope.config.keys import ConfigError
 
@@ -98,23 +100,23 @@ def recommend(
         )
     words = read_text(text, subject)
     comparison = Comparison(subject, trained, target_length, words, windows, tell)
-    found = []
+    searched: list[Method] = []
     if subject.spec is not None:
         layers = len(subject.inspection.layers)
         subject.prove(encodings_by_layer(subject.spec, layers))
-        found = list(candidates(subject.spec, trained, target_length, layers))
-    comparison.expect(len(found), len({candidate.method for candidate in found}))
-    chosen, tried = comparison.choose(found)
+        searched = methods(subject.spec, trained, target_length, layers)
+    comparison.expect(len(searched))
+    chosen, tried = comparison.choose(searched)
     rows = comparison.report([UNCHANGED, *chosen])
     top, best = comparison.answer(rows)
     return Recommendation(
         model=subject.name, family=subject.family, trained_length=trained, target_length=target_length,
         rows=tuple({name: value for name, value in row.items() if name not in ("spec", "windows")} for row in rows),
         tried=tuple(tried), top=top["method"], best=None if best is None else best["method"],
-        factor=None if best is None else best["factor"] or target_length / trained,
+        factor=None if best is None else best["factor"],
         verdict=tuple(verdict(rows, top, best, trained, target_length, subject)),
         exports=exports(subject, None if best is None else best["spec"]),
-        notes=tuple(advice(subject, trained, target_length)),
+        notes=(*advice(subject, trained, target_length), *limits(rows)),
         provenance=provenance(
             what="recommend", trained=trained, target=target_length, targets=comparison.targets, text=words.describe(),
             windows=comparison.counts, seed=0, device=str(subject.device), dtype=dtype,

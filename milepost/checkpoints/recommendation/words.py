@@ -58,6 +58,13 @@ def advice(subject: Loaded, trained: int, target: int) -> list[str]:
     return notes
 
 
+def limits(rows: list[Row]) -> list[str]:
+    """Which methods are at the end of what can be searched, and what is beyond it."""
+    reasons = dict.fromkeys(row["limit"] for row in rows if row["limit"])
+    names = [", ".join(_setting(row) for row in rows if row["limit"] == reason) for reason in reasons]
+    return [f"at the end of the search: {name} ({reason})" for name, reason in zip(names, reasons, strict=True)]
+
+
 def verdict(rows: list[Row], top: Row, best: Row | None, trained: int, target: int, subject: Loaded) -> list[str]:
     """The answer in sentences."""
     none = next(row for row in rows if row["method"] == "none")
@@ -85,6 +92,8 @@ def verdict(rows: list[Row], top: Row, best: Row | None, trained: int, target: i
             f"The target is not reached without training: the loss is still {_nats(top['gap']['value'])} higher than that "
             f"of the model at {trained} tokens. Tune it at the target length, or ask for less."
         )
+    if top["limit"]:
+        answer.append(f"That is the end of the search: {top['limit']}.")
     forgetting = [row for row in rows if not row["whole"] and (row["gain"]["value"] or 0) > top["gain"]["value"]]
     if forgetting:
         name, lower = forgetting[0]["method"].capitalize(), _nats(_loss_at(forgetting[0], target))

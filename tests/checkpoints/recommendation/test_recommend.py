@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 
 from milepost.checkpoints.model.load import load
 from milepost.checkpoints.model.text import read_text
-from milepost.checkpoints.recommendation.candidates import candidates
+from milepost.checkpoints.recommendation.candidates import methods
 from milepost.checkpoints.recommendation.comparison import Comparison
 from milepost.checkpoints.recommendation.recommend import recommend
+from milepost.checkpoints.recommendation.words import limits
 from milepost.cli import app
 from milepost.lab import checkpoint
 from milepost.lab.model import Decoder, Shape
@@ -63,10 +64,12 @@ def test_every_method_is_measured_and_the_largest_gain_stands_first(found, rows)
 @pytest.mark.parametrize("method", ["linear", "ntk", "yarn", "llama3", "dynamic"])
 def test_numbers_are_those_of_a_written_folder_in_plain_transformers(method, rows, trained_neox, some_text, tmp_path):
     subject = load(trained_neox)
-    factor = rows[method]["factor"] or TARGET / TRAINED
-    made = subject.spec.extended(round(factor * TRAINED), method)
+    factor = rows[method]["factor"]
+    made = subject.spec.extended(TARGET if method == "dynamic" else round(factor * TRAINED), method)
     shutil.copytree(trained_neox, tmp_path / "model")
     config = {**load_config(trained_neox / "config.json"), **export(made, "transformers").config}
+    if method == "dynamic":
+        config["rope_parameters"]["factor"] = factor
     (tmp_path / "model/config.json").write_text(json.dumps(config))
     model = tiny.transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model").eval()
     text = read_text(some_text, subject).halves()[1]
@@ -92,9 +95,8 @@ def test_what_is_known_of_short_trained_ropes_is_found(found, rows):
     assert all(rows[name]["gain"]["low"] > 0 for name in ("yarn", "self-extend", "rerope"))
     assert abs(rows["dynamic"]["cost"]["value"]) < 1e-6 < 0.01 < rows["linear"]["cost"]["low"]
     assert found.top != "none" and rows[found.top]["equal"] and rows[found.top]["whole"]
-    assert (
-        found.best in ("yarn", "llama3", "ntk", "dynamic", "base", "ntk_by_parts") and found.factor >= TARGET / TRAINED
-    )
+    assert found.best in ("yarn", "llama3", "ntk", "dynamic", "base", "ntk_by_parts")
+    assert found.factor >= (1.0 if found.best == "dynamic" else TARGET / TRAINED)
     assert (
         set(found.exports) == {"transformers", "vllm", "sglang", "llama.cpp"}
         and '"rope_type"' in found.exports["transformers"]["text"]
@@ -158,33 +160,96 @@ def test_when_nothing_works_it_says_so(others, top, trained_neox, some_text, mon
         assert done.best == "dynamic" and "The target is not reached without training: the loss is still 1.50" in said
 
 
+def comparison_of(model, text, losses):
+    """A comparison whose losses are made up: ``losses(candidate)`` at the target, the same for every token."""
+    subject = load(model)
+    made = Comparison(subject, TRAINED, TARGET, read_text(text, subject), 8, lambda what, share: None)
+    made.expect(1)
+    shape = (len(made.choose_on), made.targets)
+    made.losses = lambda one, windows, length: np.broadcast_to(losses(one), shape)
+    found = {method.name: method for method in methods(subject.spec, TRAINED, TARGET, 2)}
+    assert set(found) == METHODS - {"none"}
+    return made, found
+
+
 @pytest.mark.slow
 def test_the_smallest_factor_wins_unless_a_larger_one_is_clearly_better(trained_neox, some_text):
-    subject = load(trained_neox)
-    bench = Comparison(subject, TRAINED, TARGET, read_text(some_text, subject), 8, lambda what, share: None)
-    bench.expect(1, 1)
-    found = [one for one in candidates(subject.spec, TRAINED, TARGET, 2) if one.method == "yarn"]
-    assert [one.factor for one in found] == [4.0, 6.0, 8.0]
     clear = {4.0: 3.0, 6.0: 2.0, 8.0: 1.999}
-    noise = np.random.default_rng(0).normal(0, 0.05, (len(bench.choose_on), bench.targets))
-    bench.losses = lambda one, windows, length: clear[one.factor] + noise * (one.factor == 8.0)
-    chosen, tried = bench.choose(found)
-    assert chosen[0].factor == 6.0 and [one["chosen"] for one in tried] == [False, True, False]
+    noise = np.random.default_rng(0).normal(0, 0.05, (4, TRAINED // 2))
+    made, found = comparison_of(
+        trained_neox, some_text, lambda one: clear.get(one.factor, 2.5) + noise * (one.factor == 8.0)
+    )
+    assert found["yarn"].starts == (4.0, 6.0, 8.0)
+    chosen, tried = made.choose([found["yarn"]])
+    assert chosen[0].factor == 6.0
+    assert [row["factor"] for row in tried if row["chosen"]] == [6.0]
+    assert {4.0, 6.0, 8.0} < {row["factor"] for row in tried}
     clear[4.0] = 1.9995
-    assert bench.choose(found)[0][0].factor == 4.0
+    assert made.choose([found["yarn"]])[0][0].factor == 4.0
 
 
 @pytest.mark.slow
 def test_losses_that_are_no_numbers_rank_last_and_are_never_chosen(trained_neox, some_text):
-    subject = load(trained_neox)
-    bench = Comparison(subject, TRAINED, TARGET, read_text(some_text, subject), 8, lambda what, share: None)
-    bench.expect(1, 1)
-    found = [one for one in candidates(subject.spec, TRAINED, TARGET, 2) if one.method == "ntk"]
-    bench.losses = lambda one, windows, length: np.full(
-        (len(windows), bench.targets), np.nan if one.factor == 4.0 else 2.0
-    )
-    chosen, tried = bench.choose(found)
+    made, found = comparison_of(trained_neox, some_text, lambda one: np.nan if one.factor == 4.0 else abs(one.factor - 6))
+    chosen, tried = made.choose([found["ntk"]])
     assert chosen[0].factor == 6.0 and tried[0]["loss"] is None
+
+
+# -- the search --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["base", "linear", "ntk", "ntk_by_parts", "dynamic", "yarn", "llama3"])
+def test_a_factor_is_searched_past_the_first_grid_until_both_neighbours_are_worse(method, trained_neox, some_text):
+    """The lowest loss is at 3.25 times the smallest factor, where a grid of 1, 1.5 and 2 would stop at 2."""
+    smallest = 1.0 if method == "dynamic" else TARGET / TRAINED
+    made, found = comparison_of(trained_neox, some_text, lambda one: 1.8 + np.log(one.factor / (3.25 * smallest)) ** 2)
+    (chosen,), tried = made.choose([found[method]])
+    assert chosen.factor == pytest.approx(3.25 * smallest, rel=0.1) and chosen.limit is None
+    assert chosen.spec.main.scaling is not None and len(tried) <= 9
+    losses = {row["factor"]: row["loss"] for row in tried}
+    assert min(losses) < chosen.factor < max(losses) and losses[chosen.factor] == min(losses.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["self-extend", "rerope", "dual-chunk"])
+def test_a_window_is_searched_too(method, trained_neox, some_text):
+    wanted = {"self-extend": 6, "rerope": 28, "dual-chunk": 12}[method]
+
+    def loss(one):
+        number = next(int(word) for word in one.setting.replace(",", "").split() if word.isdigit())
+        number = int(one.setting.split("window ")[1]) if "window" in one.setting else number
+        return 2.0 + np.log(number / wanted) ** 2
+
+    made, found = comparison_of(trained_neox, some_text, loss)
+    (chosen,), _ = made.choose([found[method]])
+    assert loss(chosen) < 2.03 and chosen.limit is None
+
+
+@pytest.mark.slow
+def test_a_result_at_the_end_of_the_search_says_so(trained_neox, some_text):
+    made, found = comparison_of(trained_neox, some_text, lambda one: -np.log(one.factor or 1.0))
+    (chosen,), _ = made.choose([found["ntk"]])
+    assert chosen.factor == 32 * TARGET / TRAINED and chosen.limit == "a larger factor may be better still"
+    made.losses = lambda one, windows, length: np.full((4, TRAINED // 2), one.factor)
+    (chosen,), _ = made.choose([found["ntk"]])
+    assert chosen.factor == TARGET / TRAINED and chosen.limit == "a smaller factor does not reach the target"
+    row = {
+        "method": "ntk",
+        "factor": 128.0,
+        "config": True,
+        "setting": "",
+        "limit": "a larger factor may be better still",
+    }
+    assert limits([row, {**row, "method": "yarn"}, {**row, "limit": None}]) == [
+        "at the end of the search: ntk with factor 128, yarn with factor 128 (a larger factor may be better still)"
+    ]
+
+
+@pytest.mark.slow
+def test_dynamic_is_tried_with_other_factors_than_1(found):
+    factors = [row["factor"] for row in found.tried if row["method"] == "dynamic"]
+    assert len(factors) >= 3 and min(factors) == 1.0 and max(factors) >= 2.0
 
 
 # -- other positions -----------------------------------------------------------------------------------------------------------
