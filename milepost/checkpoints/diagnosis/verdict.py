@@ -18,7 +18,7 @@ ROUNDING = 1e-3
 def verdict(
     trained: int | None, rows: int | None, longest: int, failure: Onset | None, cause: Cause | None, measured: Row
 ) -> list[str]:
-    """Sentences.
+    """The sentences of a verdict.
 
     ``rows`` of its table were really trained, where that is fewer; ``measured`` are a Diagnosis's rows.
     """

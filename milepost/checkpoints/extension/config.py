@@ -1,10 +1,12 @@
 """config.json of an extended model: the source's, with a few keys changed, in the source's own spelling.
 
     transformers 5    rope_parameters: {rope_type, rope_theta, ...}, one for each kind of layer where there are kinds
-    transformers 4    rope_scaling: {rope_type (and type, where the source says that), ...} beside rope_theta, or its older names
+    transformers 4    rope_scaling: {rope_type (and type, where the source says that), ...} beside rope_theta, or its
+    older names
 
-The new config is read back twice, by us and by transformers' own config class, and refused if either makes other frequencies of it.
-`undo` is what a sidecar keeps, so that a model that is extended again is extended from where it began.
+The new config is read back twice, by us and by transformers' own config class, and refused if either makes other
+frequencies of it. `undo` is what a sidecar keeps, so that a model that is extended again is extended from where it
+began.
 """
 
 from __future__ import annotations
@@ -28,24 +30,26 @@ CARRIED = ("llama_4_scaling_beta",)
 """Keys of the dictionary that are no part of a scaling, and stay."""
 
 
-def write_config(source: Mapping[str, Any], plain: RopeSpec, spec: RopeSpec) -> tuple[dict[str, Any], list[str]]:
+def extended_config(source: Mapping[str, Any], plain: RopeSpec, spec: RopeSpec) -> tuple[dict[str, Any], list[str]]:
     """The source's config with the keys of ``spec``, and what to know about them; read back, to be sure."""
     made = copy.deepcopy(dict(source))
     part: dict[str, Any] = text_model(Keys(made))[0].config  # type: ignore[assignment]  # a dict inside of `made`
     written = dialect.write(spec, version=_version(made, part))
-    said = written.config
-    if "rope_parameters" in said:
-        part["rope_parameters"] = _carried(said["rope_parameters"], part.get("rope_parameters"))
+    new_keys = written.config
+    if "rope_parameters" in new_keys:
+        part["rope_parameters"] = _carried(new_keys["rope_parameters"], part.get("rope_parameters"))
         part.pop("rope_scaling", None)
-        if "rope_theta" in said["rope_parameters"]:  # the older names, where the source says them too
-            part.update({name: said["rope_parameters"]["rope_theta"] for name in BASES if part.get(name) is not None})
+        if "rope_theta" in new_keys["rope_parameters"]:  # the older names, where the source says them too
+            part.update(
+                {name: new_keys["rope_parameters"]["rope_theta"] for name in BASES if part.get(name) is not None}
+            )
     else:
         old = part.get("rope_scaling") or {}
-        new = said["rope_scaling"]
+        new = new_keys["rope_scaling"]
         if isinstance(new, Mapping) and "type" in old:
             new = {"type": new["rope_type"], **new}
         part["rope_scaling"] = None if new is None else _carried(new, old)
-        base = next((said[name] for name in BASES if name in said), plain.main.base)
+        base = next((new_keys[name] for name in BASES if name in new_keys), plain.main.base)
         there = next((name for name in BASES if part.get(name) is not None), None)
         if there is not None or base != plain.main.base:
             part[there or ("rotary_emb_base" if spec.model == "gpt_neox" else "rope_theta")] = base
@@ -53,7 +57,7 @@ def write_config(source: Mapping[str, Any], plain: RopeSpec, spec: RopeSpec) -> 
         (found for group in SERVED if (found := [name for name in group if part.get(name) is not None])),
         ["max_position_embeddings"],
     )
-    part.update(dict.fromkeys(names, said["max_position_embeddings"]))
+    part.update(dict.fromkeys(names, new_keys["max_position_embeddings"]))
     if part is not made:  # saved outside too
         made.update({key: part.get(key) for key in ROPE if made.get(key) is not None})
     wrong = differences(spec, dialect.read(made))
@@ -118,36 +122,32 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "") -> 
 def undo(first: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """What undoes every extension of this config: values by their path, and paths that were not there."""
     changed = changes(first, config)
-    absent = [path for path in changed if not _there(first, path)]
+    absent = [path for path in changed if _parent(first, path)[1] not in _parent(first, path)[0]]
     return {"keys": {path: value[0] for path, value in changed.items() if path not in absent}, "absent": absent}
 
 
-def _there(config: Mapping[str, Any], path: str) -> bool:
-    part, name = _at(config, path)
-    return name in part
-
-
-def _at(config: Mapping[str, Any], path: str) -> tuple[Any, str]:
+def _parent(config: Mapping[str, Any], path: str) -> tuple[Any, str]:
+    """The part of a config that holds a path's last key, and that key."""
     *parts, name = path.split(".")
-    for one in parts:
-        config = config[one]
+    for key in parts:
+        config = config[key]
     return config, name
 
 
-def undone(config: Mapping[str, Any], told: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A config before any extension that its sidecar tells of."""
+def undone(config: Mapping[str, Any], sidecar: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A config as it was before the extensions that its sidecar describes."""
     made = copy.deepcopy(dict(config))
-    if told is None:
+    if sidecar is None:
         return made
     try:
-        for path, value in told["original"]["keys"].items():
-            part, name = _at(made, path)
+        for path, value in sidecar["original"]["keys"].items():
+            part, name = _parent(made, path)
             part[name] = value
-        for path in told["original"]["absent"]:
-            part, name = _at(made, path)
+        for path in sidecar["original"]["absent"]:
+            part, name = _parent(made, path)
             part.pop(name, None)
     except (KeyError, TypeError) as error:
         raise ConfigError(
-            f"milepost.json speaks of keys that the config.json beside it does not have: {short(error)}; remove it"
+            f"milepost.json names keys that the config.json beside it does not have: {short(error)}; remove it"
         ) from None
     return made

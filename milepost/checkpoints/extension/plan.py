@@ -2,10 +2,11 @@
 
     trained     the length before any scaling; factors are from here, also where the model was extended before
     target      what is to be served: max_position_embeddings (but for dynamic, which starts from that number)
-    factor      target / trained, or more
+    factor      target / trained, or more; dynamic follows the length of the text, and its factor is at least 1
 
-How config.json says it is in `extend_config`. A config has no key for the trained length where the scaling is linear, ntk or base: that is in
-the sidecar (`original`), which is believed as long as config.json is the one that it was written with.
+How config.json says it is in `config`. A config has no key for the trained length where the scaling is linear, ntk or
+base: that is in the sidecar (`original`), which is believed as long as config.json is the one that it was written
+with.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from milepost.checkpoints.extension.config import changes, check_transformers, undo, undone, write_config
+from milepost.checkpoints.extension.config import changes, check_transformers, extended_config, undo, undone
 from milepost.checkpoints.files.source import SourceFiles
+from milepost.checkpoints.recommendation.candidates import stretch
 from milepost.rope.analysis import analyse
 from milepost.rope.config.keys import ConfigError
 from milepost.rope.engines import transformers as dialect
@@ -28,12 +30,32 @@ from milepost.scaling.longrope import LongRoPE
 from milepost.scaling.ntk import NTK
 
 LONGROPE_ONLY = ("phi3", "phi4_multimodal")
-"""Model types whose config class in transformers takes no rope type but longrope (and calls yarn that, without its lists)."""
+"""Model types whose config class in transformers takes no rope type but longrope (and calls yarn that, without its
+lists).
+"""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """``original`` undoes what was done to config.json, this time and before: the old values, and the keys that were absent.
+class Start:
+    """Where an extension to ``target`` tokens starts from: the lengths that the source was trained for, and serves.
+
+    ``config`` is its config before any extension, and ``plain`` what that means; ``before`` is what its config means
+    now.
+    """
+
+    source: SourceFiles
+    target: int
+    config: Mapping[str, Any]
+    plain: RopeSpec
+    before: RopeSpec
+    trained: int
+    served: int
+
+
+@dataclass(frozen=True)
+class ExtensionPlan:
+    """``original`` undoes what was done to config.json, this time and before: the old values, and the keys that were
+    absent.
 
     ``changed`` are the keys that differ from the source's, old and new; ``before`` and ``after`` what both mean.
     """
@@ -51,97 +73,99 @@ class Plan:
     notes: tuple[str, ...]
 
     def unseen(self) -> dict[str, dict[str, list[int]]]:
-        """The pairs of each kind of layer that meet angles at the target that training never showed, before and after."""
-        found = {when: analyse(spec, self.target) for when, spec in (("before", self.before), ("after", self.after))}
-        return {when: {one.kind: list(one.unseen_pairs) for one in each} for when, each in found.items()}
+        """The pairs that meet angles at the target that training never showed, by kind of layer, before and after."""
+        specs = {"before": self.before, "after": self.after}
+        return {
+            when: {found.kind: list(found.unseen_pairs) for found in analyse(spec, self.target)}
+            for when, spec in specs.items()
+        }
 
 
-def plan(source: SourceFiles, target: int, method: str, factor: float | None = None) -> Plan:
-    """What is to be written. Raises ConfigError for what was asked wrongly, `Refused` where transformers can't say it."""
-    if method not in METHODS:
-        raise ConfigError(f"unknown method {method!r}; there are auto, {', '.join(METHODS)}")
-    trained, served = lengths(source, target)
-    first = undone(source.config, source.sidecar)
-    before, plain = replace(dialect.read(source.config), trained=trained), dialect.read(first)
-    ratio = target / trained
-    factor = _factor(ratio if factor is None else factor, ratio, method, trained, target)
-    after, notes = _stretched(plain, factor, method, target)
-    if before.main.scaling is not None:
-        notes.append(
-            f"{before.main.scaling!r} was there, and is replaced: the factor {factor:g} is from the trained length {trained}, not from {served}"
-        )
-    config, said_notes = write_config(first, plain, after)
-    check_transformers(config, after)
-    changed = changes(source.config, config)
-    notes = [*source.notes, *plain.notes, *notes, *said_notes]
-    if isinstance(after.main.scaling, Linear):
-        notes.append(
-            f"vLLM serves max_position_embeddings times the factor of linear, {target * factor:g}: start it with --max-model-len {target}"
-        )
-    return Plan(
-        method,
-        factor,
-        trained,
-        served,
-        target,
-        before,
-        after,
-        config,
-        changed,
-        undo(first, config),
-        tuple(dict.fromkeys(notes)),
-    )
-
-
-def lengths(source: SourceFiles, target: int) -> tuple[int, int]:
-    """The lengths that a model was trained for and serves; an error where the target is not above."""
-    trained = dialect.read(undone(source.config, source.sidecar)).trained
+def read_start(source: SourceFiles, target: int) -> Start:
+    """The source's config, read once; an error where the target is not above what it serves."""
+    config = undone(source.config, source.sidecar)
+    plain = dialect.read(config)
+    before = plain if source.sidecar is None else dialect.read(source.config)
+    trained = plain.trained
     if trained is None:
         raise ConfigError(
             f"{source.name} does not say its trained length: add max_position_embeddings to a copy of its config.json"
         )
-    served = int(source.sidecar["to"]) if source.sidecar else _served(dialect.read(source.config))
+    served = int(source.sidecar["to"]) if source.sidecar else _served(before)
     if target <= served:
-        said = f"trained for {trained}" + (f", scaled to {served}" if served > trained else "")
+        known = f"trained for {trained}" + (f", scaled to {served}" if served > trained else "")
         raise ConfigError(
-            f"{source.name} serves {served} tokens already ({said}): a target length of {target} is not above that; give a longer one"
+            f"{source.name} serves {served} tokens already ({known}): a target length of {target} is not above that; "
+            "give a longer one"
         )
-    return trained, served
+    return Start(source, target, config, plain, replace(before, trained=trained), trained, served)
 
 
 def _served(spec: RopeSpec) -> int:
-    """What a config promises: max_position_embeddings, or, where that is the trained length, what its scaling makes of it."""
+    """What a config promises: max_position_embeddings, or, where that is the trained length, what its scaling adds."""
     trained, served = spec.trained or 1, spec.served or spec.trained or 1
     return served if served > trained else max(served, spec.scaled or trained)
 
 
-def _factor(factor: float, ratio: float, method: str, trained: int, target: int) -> float:
-    if not math.isfinite(factor) or factor < ratio * (1 - 1e-9):
-        raise ConfigError(
-            f"factor {factor:g} makes {factor * trained:g} tokens of {trained}, fewer than the target length {target}: give at least {ratio:g}"
+def plan_extension(start: Start, method: str, factor: float | None = None) -> ExtensionPlan:
+    """What is to be written. Raises ConfigError for a wrong request, `Refused` where transformers can't say it."""
+    if method not in METHODS:
+        raise ConfigError(f"unknown method {method!r}; there are auto, {', '.join(METHODS)}")
+    source, target, trained = start.source, start.target, start.trained
+    factor = _factor(start, method, factor)
+    after, notes = _stretched(start.plain, factor, method, target)
+    if start.before.main.scaling is not None:
+        notes.append(
+            f"{start.before.main.scaling!r} was there, and is replaced: the factor {factor:g} is from the trained "
+            f"length {trained}, not from {start.served}"
         )
-    if method == "dynamic" and factor > ratio * (1 + 1e-9):
-        raise ConfigError(
-            f"dynamic follows the length of the text and has no factor, got {factor:g}: leave it out, or name another method"
+    config, written_notes = extended_config(start.config, start.plain, after)
+    check_transformers(config, after)
+    notes = [*source.notes, *start.plain.notes, *notes, *written_notes]
+    if isinstance(after.main.scaling, Linear):
+        notes.append(
+            f"vLLM serves max_position_embeddings times the factor of linear, {target * factor:g}: start it with "
+            f"--max-model-len {target}"
         )
-    return factor
+    return ExtensionPlan(
+        method=method, factor=factor, trained=trained, served=start.served, target=target, before=start.before,
+        after=after, config=config, changed=changes(source.config, config), original=undo(start.config, config),
+        notes=tuple(dict.fromkeys(notes)),
+    )  # fmt: skip
+
+
+def _factor(start: Start, method: str, factor: float | None) -> float:
+    """The factor of a method, by default the smallest: what the target needs, or 1 for dynamic."""
+    least = 1.0 if method == "dynamic" else start.target / start.trained
+    given = least if factor is None else factor
+    if math.isfinite(given) and given >= least * (1 - 1e-9):
+        return given
+    if method == "dynamic":
+        raise ConfigError(f"dynamic follows the length of the text, by a factor of at least 1, got {given:g}")
+    raise ConfigError(
+        f"factor {given:g} makes {given * start.trained:g} tokens of {start.trained}, fewer than the target length "
+        f"{start.target}: give at least {least:g}"
+    )
 
 
 def _stretched(plain: RopeSpec, factor: float, method: str, target: int) -> tuple[RopeSpec, list[str]]:
-    """The new spec; the scaling is made for factor * trained tokens, of which ``target`` are served."""
-    assert plain.trained is not None
-    made = plain.extended(round(factor * plain.trained), method)  # type: ignore[arg-type]
-    made = replace(made, served=target, notes=plain.notes)
+    """The new spec, and what to know about it."""
+    made = replace(stretch(plain, method, factor, target), notes=plain.notes)
     if plain.model not in LONGROPE_ONLY:
         return made, []
     if made.main.scaling is not None and made.main.scaling.length_dependent:
         raise Refused(
-            f"transformers has no rope type but longrope for {plain.model}, and longrope can't say {made.main.scaling!r}: use yarn"
+            f"transformers has no rope type but longrope for {plain.model}, and longrope can't say "
+            f"{made.main.scaling!r}: use yarn"
         )
+    assert plain.trained is not None
     lists = tuple(
         (kind, rope if rope is None else _as_longrope(rope, plain.trained, factor)) for kind, rope in made.kinds
     )
-    note = f"transformers has no rope type but longrope for {plain.model}: {method} is written as that, with the same factor of each pair in both lists"
+    note = (
+        f"transformers has no rope type but longrope for {plain.model}: {method} is written as that, with the same "
+        "factor of each pair in both lists"
+    )
     return replace(made, kinds=lists), [note] if lists != made.kinds else []
 
 

@@ -1,12 +1,16 @@
-"""Body: what is left of a GPT-2-like decoder when its positions are taken away, in plain names, whatever family it came from.
+"""Body: a GPT-2-like decoder without its positions, in plain names, whatever family it came from.
 
-    x = tokens[ids] + old[p];    x += out(attention(norm_1(x)));    x += down(act(up(norm_2(x))))  for each layer;    logits = head(norm(x))
+    x = tokens[ids] + old[p]
+    x += out(attention(norm_1(x)));    x += down(act(up(norm_2(x))))      for each layer
+    logits = head(norm(x))
 
-GPT-2    weights are stored transposed (Conv1D), q, k and v in one. Its factors on attention logits are put into q: then they are 1/sqrt(D), as elsewhere
+GPT-2    weights are stored transposed (Conv1D), q, k and v in one. Its factors on attention logits are put into q: then
+         they are 1/sqrt(D), as elsewhere
 OPT      q, k and v apart; the first two rows of its table serve no position
 lab      no biases in attention: zeros
 
-``old`` holds what was added at each position (a learned table's usable rows, or a sinusoidal code): never part of ``weights``.
+``old`` holds what was added at each position (a learned table's usable rows, or a sinusoidal code): never part of
+``weights``.
 """
 
 from __future__ import annotations
@@ -30,7 +34,10 @@ OPT_OFFSET = 2
 
 @dataclass(frozen=True)
 class Body:
-    """A decoder without positions. ``weights`` by plain names: tokens, head, norm.weight, 0.q.weight (C C), 0.q.bias (C) ..."""
+    """A decoder without positions.
+
+    ``weights`` by plain names: tokens, head, norm.weight, 0.q.weight (C C), 0.q.bias (C) ...
+    """
 
     vocabulary: int
     width: int
@@ -49,7 +56,8 @@ class Body:
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
             raise ConfigError(
-                f"the activation {self.activation!r} is none of {', '.join(ACTIVATIONS)}, which the new architectures are known to hold"
+                f"the activation {self.activation!r} is none of {', '.join(ACTIVATIONS)}, which the new architectures "
+                "are known to hold"
             )
         expected = {"tokens", "head", "norm.weight", "norm.bias"}
         expected |= {f"{n}.{name}.{part}" for n in range(self.layers) for name in LAYER for part in ("weight", "bias")}
@@ -66,7 +74,8 @@ def of_gpt2(model: Any) -> Body:
     config, inner = model.config, model.transformer
     if config.add_cross_attention:
         raise ConfigError(
-            "this GPT-2 has cross-attention (add_cross_attention), which the new architectures have no place for: only decoders alone can be moved"
+            "this GPT-2 has cross-attention (add_cross_attention), which the new architectures have no place for: "
+            "only decoders alone can be moved"
         )
     width = config.n_embd
     found: dict[str, Tensor] = {"tokens": inner.wte.weight, "head": model.lm_head.weight, **_pair("norm", inner.ln_f)}
@@ -81,8 +90,9 @@ def of_gpt2(model: Any) -> Body:
             found |= {f"{n}.{name}.weight": linear.weight.T, f"{n}.{name}.bias": linear.bias}
         found |= _pair(f"{n}.norm_1", block.ln_1) | _pair(f"{n}.norm_2", block.ln_2)
     return Body(
-        config.vocab_size, width, config.n_layer, config.n_head, config.n_inner or 4 * width, config.activation_function, config.layer_norm_epsilon,
-        bool(config.tie_word_embeddings), config.resid_pdrop, config.attn_pdrop, _special(config), _own(found), inner.wpe.weight.detach().clone(),
+        config.vocab_size, width, config.n_layer, config.n_head, config.n_inner or 4 * width,
+        config.activation_function, config.layer_norm_epsilon, bool(config.tie_word_embeddings), config.resid_pdrop,
+        config.attn_pdrop, _special(config), _own(found), inner.wpe.weight.detach().clone(),
     )  # fmt: skip
 
 
@@ -95,7 +105,8 @@ def of_opt(model: Any) -> Body:
         or inner.final_layer_norm is None
     ):
         raise ConfigError(
-            "this OPT normalises after its layers, or projects its embeddings (as OPT-350m does), which the new architectures have no place for: "
+            "this OPT normalises after its layers, or projects its embeddings (as OPT-350m does), which the new "
+            "architectures have no place for: "
             "rope and alibi take OPT models that normalise before; nope and longer-table take this one"
         )
     found: dict[str, Tensor] = {
@@ -116,8 +127,9 @@ def of_opt(model: Any) -> Body:
         for name, part in (*names.items(), ("norm_1", layer.self_attn_layer_norm), ("norm_2", layer.final_layer_norm)):
             found |= _pair(f"{n}.{name}", part)
     return Body(
-        config.vocab_size, config.hidden_size, config.num_hidden_layers, config.num_attention_heads, config.ffn_dim, config.activation_function,
-        inner.final_layer_norm.eps, bool(config.tie_word_embeddings), config.dropout, config.attention_dropout, _special(config), _own(found),
+        config.vocab_size, config.hidden_size, config.num_hidden_layers, config.num_attention_heads, config.ffn_dim,
+        config.activation_function, inner.final_layer_norm.eps, bool(config.tie_word_embeddings), config.dropout,
+        config.attention_dropout, _special(config), _own(found),
         inner.embed_positions.weight[OPT_OFFSET:].detach().clone(),
     )  # fmt: skip
 
@@ -139,8 +151,8 @@ def of_lab(model: Decoder) -> Body:
         old = enc.table[enc.offset :]
     special = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
     return Body(
-        shape.vocabulary, shape.width, shape.layers, shape.heads, 4 * shape.width, "gelu", model.norm.eps, False, 0.0, 0.0, special, _own(found),
-        old.detach().clone(),
+        shape.vocabulary, shape.width, shape.layers, shape.heads, 4 * shape.width, "gelu", model.norm.eps, False, 0.0,
+        0.0, special, _own(found), old.detach().clone(),
     )  # fmt: skip
 
 

@@ -5,10 +5,10 @@
     RoPE        turned at positions (1 - share) p      (where RoPE itself is left behind: share p)
     ALiBi       bias (1 - share)
 
-At the first step the model is the source, to the bit but for rounding; after ``steps`` it is the target. What is old is never trained, nor saved. The share
-is a function of the number of the step, so a run that goes on has the same.
+At the first step the model is the source, up to rounding; after ``steps`` it is the target. What is old is never
+trained, nor saved. The share is a function of the number of the step, so a run that is resumed has the same.
 
-Besides, rows of a table that are to stay as they are get no gradient: `still`.
+Besides, rows of a table that are to stay as they are get no gradient: `freeze_rows`.
 """
 
 from __future__ import annotations
@@ -39,31 +39,28 @@ class Share:
 
 @contextlib.contextmanager
 def fading(model: Any, to: str, steps: int, old: Tensor | None = None) -> Iterator[Step]:
-    """The model with ``old`` (N, C) on top of its embedding, less at each step, and its own positions coming in. Without ``old``: rotation goes."""
-    share, undo = Share(steps), []
-    if old is not None:
-        undo.append(model.get_input_embeddings().register_forward_hook(_added(old, share)).remove)
-    if to == "rope":
-        undo.append(
-            model.gpt_neox.rotary_emb.register_forward_pre_hook(
-                _slower(lambda: 1 - share.value), with_kwargs=True
-            ).remove
-        )
-    elif to == "alibi":
-        undo.append(_weaker(sys.modules[type(model).__module__], share))
-    elif old is None:
-        turning = [layer.self_attn for layer in model.model.layers]
-        for part in turning:
-            part.use_rope = 1
-        undo += [lambda part=part: setattr(part, "use_rope", 0) for part in turning]
-        undo.append(
-            model.model.rotary_emb.register_forward_pre_hook(_slower(lambda: share.value), with_kwargs=True).remove
-        )
-    try:
+    """The model with ``old`` (N, C) on top of its embedding, less at each step, and its own positions coming in.
+
+    Without ``old``, its rotation goes.
+    """
+    share = Share(steps)
+
+    def turn(rotary: Any, times: Callable[[], float]) -> None:
+        stack.callback(rotary.register_forward_pre_hook(_slower(times), with_kwargs=True).remove)
+
+    with contextlib.ExitStack() as stack:
+        if old is not None:
+            stack.callback(model.get_input_embeddings().register_forward_hook(_added(old, share)).remove)
+        if to == "rope":
+            turn(model.gpt_neox.rotary_emb, lambda: 1 - share.value)
+        elif to == "alibi":
+            stack.enter_context(_weaker(sys.modules[type(model).__module__], share))
+        elif old is None:
+            for layer in model.model.layers:
+                layer.self_attn.use_rope = 1
+                stack.callback(setattr, layer.self_attn, "use_rope", 0)
+            turn(model.model.rotary_emb, lambda: share.value)
         yield share.at
-    finally:
-        for back in undo:
-            back()
 
 
 def _added(old: Tensor, share: Share) -> Any:
@@ -71,7 +68,8 @@ def _added(old: Tensor, share: Share) -> Any:
         """out: B L C, of a text that begins at position 0."""
         if out.shape[1] > len(old):
             raise ValueError(
-                f"the old positions end at {len(old)}, and can't be faded in texts of {out.shape[1]} tokens: tune at most that many"
+                f"the old positions end at {len(old)}, and can't be faded in texts of {out.shape[1]} tokens: tune at "
+                "most that many"
             )
         return out + share.value * old[: out.shape[1]].to(out)
 
@@ -88,45 +86,39 @@ def _slower(times: Callable[[], float]) -> Any:
     return hook
 
 
-def _weaker(module: Any, share: Share) -> Callable[[], None]:
-    """Falcon's function that makes the bias gives less of it; the answer puts it back."""
+@contextlib.contextmanager
+def _weaker(module: Any, share: Share) -> Iterator[None]:
+    """Falcon's function that makes the bias gives less of it."""
     function = module.build_alibi_tensor
     module.build_alibi_tensor = lambda *args, **kwargs: function(*args, **kwargs) * (1 - share.value)
-
-    def back() -> None:
+    try:
+        yield
+    finally:
         module.build_alibi_tensor = function
-
-    return back
 
 
 @contextlib.contextmanager
-def still(model: Any, rows: int | None) -> Iterator[Step]:
+def freeze_rows(model: Any, rows: int | None) -> Iterator[Step]:
     """The first ``rows`` of the model's table (all, where None) stay as they are while it is tuned."""
     found = table_of(model)
     assert found is not None
-    weight = found[0].weight
-    hook = (
-        weight.register_hook(  # type: ignore[no-untyped-call]
-            lambda grad: torch.cat([torch.zeros_like(grad[:rows]), grad[rows:]])
-        )
-        if rows is not None
-        else None
-    )
+    weight: Any = found[0].weight
     weight.requires_grad_(rows is not None)
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(weight.requires_grad_, True)
+        if rows is not None:
+            hook = weight.register_hook(lambda grad: torch.cat([torch.zeros_like(grad[:rows]), grad[rows:]]))
+            stack.callback(hook.remove)
         yield lambda step: None
-    finally:
-        weight.requires_grad_(True)
-        if hook is not None:
-            hook.remove()
 
 
-def around(
+def changes_while_tuned(
     table: tuple[Tensor, int] | None, to: str, kept: int | None, fade: int
 ) -> Callable[[Any], contextlib.AbstractContextManager[Step]]:
-    """What is done to a model while it is tuned: rows that stay, and the old ``table`` (with its offset) that fades over ``fade`` steps, if any.
+    """What is done to a model while it is tuned: rows stay, and the old ``table`` (with its offset) fades.
 
-    ``kept`` is how many rows of the new table stay; None where it has none. A table of zeros stays as a whole.
+    ``fade`` is over how many steps, 0 for none; ``kept`` how many rows of the new table stay, None where it has none. A
+    table of zeros stays as a whole.
     """
 
     @contextlib.contextmanager
@@ -134,7 +126,7 @@ def around(
         with contextlib.ExitStack() as stack:
             step: Step = lambda number: None  # noqa: E731
             if kept is not None:
-                stack.enter_context(still(model, None if to == "nope" else kept))
+                stack.enter_context(freeze_rows(model, None if to == "nope" else kept))
             if fade:
                 step = stack.enter_context(fading(model, to, fade, None if table is None else table[0][table[1] :]))
             yield step

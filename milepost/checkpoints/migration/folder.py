@@ -63,10 +63,11 @@ def byte_tokenizer() -> dict[str, Any]:
     vocabulary = {chr(byte): byte for byte in plain} | {chr(BYTES + n): byte for n, byte in enumerate(moved)}
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     model: dict[str, Any] = {
-        "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None, "fuse_unk": False,
+        "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+        "end_of_word_suffix": None, "fuse_unk": False,
         "byte_fallback": False, "vocab": dict(sorted(vocabulary.items(), key=lambda pair: pair[1])), "merges": [],
     }  # fmt: skip
     return {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None, "pre_tokenizer": level, "post_processor": None,
-        "decoder": level, "model": model,
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
+        "pre_tokenizer": level, "post_processor": None, "decoder": level, "model": model,
     }  # fmt: skip

@@ -1,13 +1,15 @@
 """Longer tables: more rows than were trained, made of those that were.
 
     tile            row i is row i mod N of the old N                 the first N rows stay; row N looks like row 0
-    interpolate     row i is at i (N - 1) / (M - 1) of the old        the first and the last row stay; neighbours come closer
+    interpolate     row i is at i (N - 1) / (M - 1) of the old        the first and the last row stay; neighbours come
+                    closer
     stretch         the first K = N / 4 rows stay, the others are interpolated over what is left
 
-stretch is Long-CLIP's: Zhang et al., "Long-CLIP: Unlocking the Long-Text Capability of CLIP", 2024, section 3.2. arXiv:2403.15378
+stretch is Long-CLIP's: Zhang et al., "Long-CLIP: Unlocking the Long-Text Capability of CLIP", 2024, section 3.2.
+arXiv:2403.15378
 
-Departure: it keeps 20 of CLIP's 77 rows, which it found to be the well-trained ones; we keep a quarter. Rows that stay are copied bit by bit, never
-computed again. Rows before the first position (OPT has 2) stay as well.
+Departure: it keeps 20 of CLIP's 77 rows, which it found to be the well-trained ones; we keep a quarter. Rows that stay
+are copied bit by bit, never computed again. Rows before the first position (OPT has 2) stay as well.
 """
 
 from __future__ import annotations
@@ -33,12 +35,12 @@ def longer(table: Tensor, length: int, method: str, *, offset: int = 0) -> Tenso
     if method == "tile":
         made = old[torch.arange(length, device=table.device) % rows]
     else:
-        stay = kept(rows, method) if method == "stretch" else 0
+        stay = rows_kept(rows, method) if method == "stretch" else 0
         made = torch.cat([old[:stay], _between(old[stay:], length - stay)])
     return torch.cat([table[:offset], made])
 
 
-def kept(rows: int, method: str) -> int:
+def rows_kept(rows: int, method: str) -> int:
     """How many of the first ``rows`` are bit by bit what they were."""
     return {"tile": rows, "interpolate": 1, "stretch": max(1, rows // 4)}[method]
 

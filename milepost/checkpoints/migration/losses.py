@@ -2,26 +2,26 @@
 
     share recovered = (swapped - recovered) / (swapped - before)        mean losses inside the old length
 
-Its interval is a bootstrap over the windows (or files) that all three read. Where the swap lost nothing that could be told from chance there is nothing to be
-recovered, and no share. A model is tuned on one half of the text, and measured on the other. More than 100% is tuning's own doing: the source was not tuned.
+Its interval is a bootstrap over the windows (or files) that all three read. Where the swap's loss can't be told from
+that before there is nothing to be recovered, and no share. A model is tuned on one half of the text, and measured on
+the other. More than 100% is the effect of tuning itself: the source was not tuned.
 
-Past the old end: the same last tokens, read with the old length and with twice that. As `recommend` has it, a model works there where they lose at most 2%
-more, or no more than chance explains.
+Past the old end: the same last tokens, read with the old length and with twice that. As `recommend` has it, a model
+works there where their loss is at most 2% higher, or no higher than chance explains.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from milepost.checkpoints.extension.losses import compared
+from milepost.checkpoints.extension.losses import compare_losses
 from milepost.checkpoints.model.loaded import Loaded
 from milepost.checkpoints.model.text import read_text
 from milepost.checkpoints.model.tune import Tuning, windows_for
-from milepost.checkpoints.recommendation.candidates import encodings_by_layer
-from milepost.measure.intervals import DRAWS, Mean, mean
+from milepost.checkpoints.recommendation.candidates import encodings_by_layer, stretch
+from milepost.measure.intervals import bootstrap_ratio, mean, sum_by_group
 from milepost.measure.losses import TOLERATED_RISE, buckets, same_targets, token_losses
 
 Numbers = np.ndarray[Any, Any]
@@ -29,13 +29,16 @@ WINDOWS, TOKENS = 24, 1 << 16
 """At most so many windows are measured, or so many tokens where windows are short."""
 TARGETS = 256
 STRETCHED = ("linear", "ntk")
-"""What a rotary model is given at inference, to read more than it was tuned for: PI and NTK."""
+"""The scalings that a rotary model gets at inference, to read more than it was tuned for: PI and NTK."""
 ENOUGH = 0.9
 """The share of the loss that has to be recovered to be called so."""
 
 
-class Measured:
-    """The text of a migration: ``training`` windows of one half, and the windows of the other (n x far + 1) that every stage is measured on."""
+class MigrationLosses:
+    """The text of a migration:
+
+    ``training`` windows of one half, and the windows of the other (n x far + 1) that every stage is measured on.
+    """
 
     def __init__(self, subject: Loaded, text: Any, tuning: Tuning | None, old: int, far: int):
         whole = read_text(text, subject)
@@ -56,39 +59,38 @@ class Measured:
 
     def by_position(self, stages: dict[str, Numbers]) -> list[dict[str, Any]]:
         """A row for each stretch of positions, with every stage's mean there; None where a model ends before."""
-        rows = []
-        for start, end in buckets(self.far, self.old):
-            means = {
-                name: _plain(mean(lost[:, start:end], self.groups)) if lost.shape[1] >= end else None
-                for name, lost in stages.items()
+        items = stages.items()
+        return [
+            {
+                "start": start, "end": end,
+                **{name: self._mean(lost, start, end) if lost.shape[1] >= end else None for name, lost in items},
             }
-            rows.append({"start": start, "end": end, **means})
-        return rows
+            for start, end in buckets(self.far, self.old)
+        ]  # fmt: skip
 
     def inside(self, stages: dict[str, Numbers]) -> dict[str, Any]:
         """Means inside the old length."""
-        return {name: _plain(mean(lost[:, : self.old], self.groups)) for name, lost in stages.items()}
+        return {name: self._mean(losses, 0, self.old) for name, losses in stages.items()}
 
-    def in_and_past(self, lost: Numbers) -> dict[str, Any]:
+    def inside_and_past(self, losses: Numbers) -> dict[str, Any]:
         """Means of one model inside the old length, and past it."""
-        return {
-            "inside": _plain(mean(lost[:, : self.old], self.groups)),
-            "past": _plain(mean(lost[:, self.old :], self.groups)),
-        }
+        return {"inside": self._mean(losses, 0, self.old), "past": self._mean(losses, self.old, self.far)}
+
+    def _mean(self, losses: Numbers, start: int, end: int) -> dict[str, Any]:
+        return mean(losses[:, start:end], self.groups).to_json()
 
     def share(self, stages: dict[str, Numbers]) -> dict[str, Any] | None:
         """The share recovered, with its interval; None where the swap lost nothing, or nothing was tuned."""
         if "recovered" not in stages:
             return None
-        before, swapped, after = (
-            _sums(stages[name][:, : self.old], self.groups) for name in ("before", "swapped", "recovered")
-        )
-        return recovered(before, swapped, after)
+        names = ("before", "swapped", "recovered")
+        return share_recovered(*(sum_by_group(stages[name][:, : self.old].sum(1), self.groups) for name in names))
 
     def past(self, subject: Loaded) -> list[dict[str, Any]]:
         """Loss of the same last tokens with the old length and with ``far``: as it is, and stretched where it turns.
 
-        ``difference`` is of the longer text from the shorter one as it is: a stretch that spoils short texts gains nothing by being as bad with long ones.
+        ``difference`` is that of the longer text to the shorter one as it is: a stretch that spoils short texts gains
+        nothing by being as bad with long ones.
         """
         if (subject.end is not None and subject.end < self.far) or self.far <= self.old:
             return []
@@ -102,44 +104,29 @@ class Measured:
         spec = subject.spec
         if spec is not None and spec.trained is not None and spec.trained < self.far:
             for method in STRETCHED:
-                made = spec.extended(self.far, method)  # type: ignore[arg-type]
-                with subject.turned(encodings_by_layer(made, int(subject.model.config.num_hidden_layers))):  # type: ignore[arg-type, union-attr]
-                    rows.append(self._past(method, self.far / spec.trained, own, read(self.old), read(self.far)))
+                factor = self.far / spec.trained
+                stretched = encodings_by_layer(stretch(spec, method, factor, self.far), len(subject.inspection.layers))
+                with subject.turned(stretched):
+                    rows.append(self._past(method, factor, own, read(self.old), read(self.far)))
         return rows
 
     def _past(self, served: str, factor: float, own: Numbers, short: Numbers, long: Numbers) -> dict[str, Any]:
-        row: dict[str, Any] = compared({self.far: own}, {self.far: long}, self.groups)[0]
-        counts, gap, base = (
-            {"windows": row["windows"], "targets": row["targets"]},
-            row["difference"],
-            row["before"]["value"],
-        )
-        works = gap["value"] is not None and (
-            gap["value"] <= TOLERATED_RISE * base or (gap["low"] is not None and gap["low"] <= 0)
-        )
-        losses = {"short": _plain(mean(short, self.groups)), "long": row["after"], "difference": gap}
-        return {"served": served, "factor": factor, **losses, "works": works, **counts}
+        row = compare_losses(own, long, self.groups)
+        gap, base = row["difference"], row["before"]["value"]
+        close = gap["value"] is not None and gap["value"] <= TOLERATED_RISE * base
+        works = close or (gap["low"] is not None and gap["low"] <= 0)
+        losses = {"short": mean(short, self.groups).to_json(), "long": row["after"], "difference": gap}
+        sizes = {"windows": row["windows"], "targets": row["targets"]}
+        return {"served": served, "factor": factor, **losses, "works": works, **sizes}
 
 
-def _sums(losses: Numbers, groups: Numbers) -> Numbers:
-    """Sums of losses by group."""
-    known, place = np.unique(groups, return_inverse=True)
-    found = np.zeros(len(known))
-    np.add.at(found, place, losses.sum(1))
-    return found
+def share_recovered(before: Numbers, swapped: Numbers, after: Numbers) -> dict[str, Any] | None:
+    """The share of swapped - before that ``after`` has made up for, with its interval.
 
-
-def recovered(before: Numbers, swapped: Numbers, after: Numbers) -> dict[str, Any] | None:
-    """The share of swapped - before that after has made up for, from sums of the same tokens by group; with the middle 95% of a bootstrap."""
-    if len(before) < 2:
+    From sums of the same tokens by group. None where the swap's loss can't be told from that before.
+    """
+    gap, made_up = swapped - before, swapped - after
+    if len(before) < 2 or not np.isfinite(gap).all() or bootstrap_ratio(gap, np.ones_like(gap))[0] <= 0:
         return None
-    drawn = np.random.default_rng(0).integers(0, len(before), (DRAWS, len(before)))
-    gaps, made_up = (swapped - before)[drawn].sum(1), (swapped - after)[drawn].sum(1)
-    if not np.isfinite(gaps).all() or np.percentile(gaps, 2.5) <= 0:
-        return None
-    low, high = np.percentile(made_up / gaps, [2.5, 97.5])
-    return {"value": float((swapped - after).sum() / (swapped - before).sum()), "low": float(low), "high": float(high)}
-
-
-def _plain(one: Mean) -> dict[str, Any]:
-    return asdict(one) if np.isfinite(one.value) else {"value": None, "low": None, "high": None, "tokens": one.tokens}
+    low, high = bootstrap_ratio(made_up, gap)
+    return {"value": float(made_up.sum() / gap.sum()), "low": low, "high": high}

@@ -1,12 +1,13 @@
-"""migrate: a model with learned positions becomes one with RoPE, ALiBi, none, or a longer table, in a folder that other tools load.
+"""migrate: a model with learned positions becomes one with RoPE, ALiBi, none, or a longer table, in a folder that
+other tools load.
 
     done = migrate("path/to/gpt2", to="rope", text="mine.txt", steps=500, out="turned")
     done.ok, done.recovered, done.share
 
-1 replace      the positions are taken out, and the weights put into an architecture that has the others: `swap`, proved by `proof`
-2 recover      tuned at a low rate, on one half of the text; with ``anneal`` the old positions fade while the new come in: `fade`
-3 fine-tune    over the last fifth of the steps the rate falls to 0
-4 serve        loss by position and past the old end, with PI and NTK where the model turns: `losses`; `milepost extend` writes them
+1 replace      the positions are taken out, and the weights put into an architecture that has the others: `swap`,
+proved by `proof` 2 recover      tuned at a low rate, on one half of the text; with ``anneal`` the old positions fade
+while the new come in: `fade` 3 fine-tune    over the last fifth of the steps the rate falls to 0 4 serve        loss
+by position and past the old end, with PI and NTK where the model turns: `losses`; `milepost extend` writes them
 
 The source is only read. The new folder appears when it is finished. A run that is killed goes on with ``resume``.
 """
@@ -15,24 +16,24 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from milepost.checkpoints.files.copy import write_sidecar, write_weights
 from milepost.checkpoints.files.folder import check_out, check_room, new_folder
 from milepost.checkpoints.files.tensors import INDEX
-from milepost.checkpoints.migration.asked import asked_length
-from milepost.checkpoints.migration.fade import around
+from milepost.checkpoints.migration.fade import changes_while_tuned
 from milepost.checkpoints.migration.folder import save, write_rest
-from milepost.checkpoints.migration.losses import ENOUGH, Measured
+from milepost.checkpoints.migration.losses import ENOUGH, MigrationLosses
+from milepost.checkpoints.migration.request import check_length
 from milepost.checkpoints.migration.source import Origin, open_origin
-from milepost.checkpoints.migration.swap import compared, notes, proofs, swap
+from milepost.checkpoints.migration.swap import choose_table, notes, prove_swap, swap
 from milepost.checkpoints.model.hf_load import check_device
 from milepost.checkpoints.model.load import load
 from milepost.checkpoints.model.tune import Tuning, processes, tune
 from milepost.checkpoints.verification.verify import verify
-from milepost.measure.results import provenance, write_json
+from milepost.measure.results import plain_fields, provenance, write_json
 from milepost.rope.config.files import load as read_json
 from milepost.rope.config.keys import ConfigError
 
@@ -43,10 +44,12 @@ FINE = 5
 
 @dataclass(frozen=True)
 class Migration:
-    """What was done: plain data. ``old`` is the length that the source reads, or was trained for; ``length`` what the new model was tuned for.
+    """What was done: plain data. ``old`` is the length that the source reads, or was trained for; ``length`` what the
+    new model was tuned for.
 
-    ``by_position`` and ``inside`` (the old length) hold the loss before, swapped and recovered; ``share`` is how much of it was recovered, None where the
-    swap lost nothing or nothing was tuned. ``past`` are the same last tokens with the old length and with twice that; ``methods`` the ways to a longer table.
+    ``by_position`` and ``inside`` (the old length) hold the loss before, swapped and recovered; ``share`` is how much
+    of it was recovered, None where the swap lost nothing or nothing was tuned. ``past`` are the same last tokens with
+    the old length and with twice that; ``methods`` the ways to a longer table.
     """
 
     model: str
@@ -73,20 +76,21 @@ class Migration:
     @property
     def ok(self) -> bool:
         """Whether every proof and every check of the written folder passed."""
-        return bool(self.verification["ok"]) and all(one["verdict"] != "FAIL" for one in self.proofs)
+        return bool(self.verification["ok"]) and all(proof["verdict"] != "FAIL" for proof in self.proofs)
 
     @property
     def recovered(self) -> bool | None:
-        """Whether at least nine tenths of the loss was recovered, by the whole interval; None where it straddles that, or there is no share."""
+        """Whether at least nine tenths of the loss was recovered, by the whole interval;
+
+        None where it straddles that, or there is no share.
+        """
         if self.share is None or self.share["low"] < ENOUGH <= self.share["high"]:
             return None
         return bool(self.share["low"] >= ENOUGH)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        plain = {one.name: getattr(self, one.name) for one in fields(self)}
-        listed = {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
-        return {"schema": SCHEMA, "ok": self.ok, "recovered": self.recovered, **listed}
+        return {"schema": SCHEMA, "ok": self.ok, "recovered": self.recovered, **plain_fields(self)}
 
     def _repr_html_(self) -> str:
         from milepost.report.migration import fragment
@@ -95,26 +99,17 @@ class Migration:
 
 
 def migrate(
-    model: str | Path,
-    *,
-    to: str,
-    text: str | Path,
-    out: str | Path,
-    steps: int,
-    length: int | None = None,
-    rate: float = 1e-4,
-    batch: int = 8,
-    anneal: bool = False,
-    seed: int = 0,
-    resume: bool = False,
-    device: str = "cpu",
+    model: str | Path, *, to: str, text: str | Path, out: str | Path, steps: int, length: int | None = None,
+    rate: float = 1e-4, batch: int = 8, anneal: bool = False, seed: int = 0, resume: bool = False, device: str = "cpu",
     tell: Callable[[str], None] = lambda text: None,
-) -> Migration:
-    """Move ``model`` to other positions, tune it for ``steps`` on ``batch`` windows of ``text`` each, and write it to the folder ``out``.
+) -> Migration:  # fmt: skip
+    """Move ``model`` to other positions, tune it for ``steps`` on ``batch`` windows of ``text`` each, and write it to
+    ``out``.
 
-    ``length`` is what the new model is tuned for: by default the old length, or twice that for a longer table. ``steps`` may be 0: then only the positions
-    are replaced. Raises ValueError for bad input and ProofError where a proof fails; neither leaves anything behind. Under `accelerate launch` all
-    processes tune, and those but the first end there.
+    ``length`` is what the new model is tuned for: by default the old length, or twice that for a longer table.
+    ``steps`` may be 0: then only the positions are replaced. Raises ValueError for bad input and ProofError where a
+    proof fails; neither leaves anything behind. Under `accelerate launch` all processes tune, and those but the first
+    end there.
     """
     check_device(device)
     if steps < 0 or (steps == 0 and (resume or anneal)):
@@ -122,66 +117,51 @@ def migrate(
             f"steps are a number from 0 on, and --resume and --anneal are for a model that is tuned; got {steps} steps"
         )
     origin = open_origin(model, to, device)
-    length = asked_length(origin, to, length, anneal)
+    length = check_length(origin, to, length, anneal)
     fade = max(1, steps // 2) if anneal else 0  # the first half
     tuning = None if steps == 0 else Tuning(steps, length, rate, seed, batch, steps // FINE)
     place = check_out(out, origin.files.folder)
     state = None if tuning is None else processes(device)
-    first = state is None or state.is_main_process
+    main = state is None or state.is_main_process
     names = (*origin.files.weights, *origin.files.others)
     check_room(place, sum((origin.files.folder / name).stat().st_size for name in names))
     tell(f"reading {text}")
-    far = (
-        length
-        if to == "longer-table"
-        else origin.length
-        if to == "nope" and origin.added
-        else max(2 * origin.length, length)
+    ends = to == "longer-table" or (to == "nope" and origin.added)
+    measured = MigrationLosses(
+        origin.loaded, text, tuning, origin.length, length if ends else max(2 * origin.length, length)
     )
-    measured = Measured(origin.loaded, text, tuning, origin.length, far)
     about = _about(origin, to, length, anneal, tuning, measured, 1 if state is None else state.num_processes)
-    with new_folder(place, resume=resume, main=first) as draft:
-        hold, work, start = draft.hidden, draft.files, draft.hidden / "start"
-        if first:
+    with new_folder(place, resume=resume, main=main) as draft:
+        work, start, kept = draft.files, draft.hidden / "start", draft.hidden / "swap.json"
+        if main:
             draft.check_plan(about, resume, tell)
             tell("replacing the positions")
-            made, methods = (
-                compared(origin, length, measured, device, tell)
-                if to == "longer-table"
-                else (swap(origin, to, length), [])
-            )
-            checks = proofs(origin, made, to, length)
+            if to == "longer-table":
+                made, methods = choose_table(origin, length, measured, device, tell)
+            else:
+                made, methods = swap(origin, to, length), []
+            checks = prove_swap(origin, made, to, length)
             shutil.rmtree(start, ignore_errors=True)
-            begins = save(made.model, origin.dtype, start)
-            write_rest(origin, begins, length, work, tell)
-            write_json(
-                hold / "swap.json", {"kept": None if made.table is None else made.kept}
-            )  # for the other processes
+            swapped = save(made.model, origin.dtype, start)
+            write_rest(origin, swapped, length, work, tell)
+            write_json(kept, {"kept": None if made.table is None else made.kept})  # for the other processes
             tell("measuring the loss before, and right after the swap")
             stages = {"before": measured.losses(origin.loaded), "swapped": measured.losses(load(start, device=device))}
         tuned = None
         if tuning is None:
-            write_weights(begins, work, link=False, tell=tell)
+            write_weights(swapped, work, link=False, tell=tell)
             if (start / INDEX).is_file():
                 shutil.copyfile(start / INDEX, work / INDEX)
         else:
             assert state is not None
             state.wait_for_everyone()
-            begins = replace(origin.files, folder=start)
-            changed = around(origin.table() if origin.added else None, to, read_json(hold / "swap.json")["kept"], fade)
+            changes = changes_while_tuned(origin.table() if origin.added else None, to, read_json(kept)["kept"], fade)
             tuned = tune(
-                begins,
-                work,
-                measured.training,
-                tuning,
-                device=device,
-                state=draft.training,
-                tell=tell,
-                lora=False,
-                around=changed,
-            )
+                replace(origin.files, folder=start), work, measured.training, tuning, device=device,
+                state=draft.training, tell=tell, lora=False, around=changes,
+            )  # fmt: skip
             tuned |= {"text": measured.trained_on.describe(), "measured_on": measured.text.describe()}
-            if not first:
+            if not main:
                 raise SystemExit(0)
         subject = load(work, device=device)
         if tuning is not None:
@@ -190,20 +170,19 @@ def migrate(
         past = measured.past(subject)
         checked = replace(verify(work, device=device, tell=tell), model=str(place), notes=())
         done = Migration(
-            origin.files.name, str(place), origin.family, type(made.model).__name__, to, origin.length, origin.ends, length, measured.inside(stages),
-            measured.share(stages), tuple(measured.by_position(stages)), tuple(past), tuple(methods), tuple(one.to_json() for one in checks),
-            fade, tuned, checked.to_json(), origin.files.left_out, tuple(notes(origin, to, length)),
-            provenance(what="migrate", **about),
+            model=origin.files.name, out=str(place), family=origin.family, architecture=type(made.model).__name__,
+            to=to, old=origin.length, ended=origin.ends, length=length, inside=measured.inside(stages),
+            share=measured.share(stages), by_position=tuple(measured.by_position(stages)), past=tuple(past),
+            methods=tuple(methods), proofs=tuple(check.to_json() for check in checks), anneal=fade, tuned=tuned,
+            verification=checked.to_json(), left_out=origin.files.left_out, notes=tuple(notes(origin, to, length)),
+            provenance=provenance(what="migrate", **about),
         )  # fmt: skip
-        _finish(done, work)
+        _write_report(done, work)
     return done
 
 
-# -- what is written -------------------------------------------------------------------------------------------------
-
-
 def _about(
-    origin: Origin, to: str, length: int, anneal: bool, tuning: Tuning | None, measured: Measured, processes: int
+    origin: Origin, to: str, length: int, anneal: bool, tuning: Tuning | None, measured: MigrationLosses, processes: int
 ) -> dict[str, Any]:
     """What was asked of which files: a migration goes on only where this is the same."""
     return {
@@ -217,14 +196,15 @@ def _about(
     }
 
 
-def _finish(done: Migration, work: Path) -> None:
+def _write_report(done: Migration, work: Path) -> None:
     """The sidecar and the report."""
     from milepost.report.migration import save as save_report
 
-    told = {
-        "schema": SCHEMA, "what": "milepost migrate", "to": done.to, "source": done.provenance["protocol"]["source"], "old": done.old, "length": done.length,
-        "architecture": done.architecture, "tuned": done.tuned, "share": done.share, "recovered": done.recovered, "verified": done.ok,
-        "notes": list(done.notes), "provenance": done.provenance,
+    sidecar = {
+        "schema": SCHEMA, "what": "milepost migrate", "to": done.to, "source": done.provenance["protocol"]["source"],
+        "old": done.old, "length": done.length, "architecture": done.architecture, "tuned": done.tuned,
+        "share": done.share, "recovered": done.recovered, "verified": done.ok, "notes": list(done.notes),
+        "provenance": done.provenance,
     }  # fmt: skip
-    write_sidecar(work, told)
+    write_sidecar(work, sidecar)
     save_report(done.to_json(), work / "milepost")

@@ -1,12 +1,17 @@
-"""Proof: nothing but positions was changed, and the new positions are what they should be. By logits, twice, before anything is tuned.
+"""Proof: nothing but positions was changed, and the new positions are what they should be.
+
+By logits, twice, before anything is tuned.
 
     off    the source without its positions and the target without its own give the same logits
-    on     the target with its positions gives those of milepost's reference: RoPE with GPT-NeoX's frequencies, ALiBi as Falcon has it, the new table
+    on     the target with its positions gives those of milepost's reference: RoPE with GPT-NeoX's frequencies, ALiBi as
+           Falcon has it, the new table
 
-Positions are switched off by the models' own code: a table of zeros, all tokens at position 0 (RoPE), biases of zero (ALiBi). Tolerances are those of
-`verify`: 4 times the target's distance from itself in float64. Each has a control: what the positions themselves do to the same number.
+Positions are switched off by the models' own code: a table of zeros, all tokens at position 0 (RoPE), biases of zero
+(ALiBi). Tolerances are those of `verify`: 4 times the target's distance from itself in float64. Each has a control:
+what the positions themselves do to the same number.
 
-unused    the target made from a source with noise in place of its table is bit by bit the same, and no tensor of it is the table
+unused    the target made from a source with noise in place of its table is bit by bit the same, and no tensor of it is
+          the table
 """
 
 from __future__ import annotations
@@ -32,10 +37,14 @@ from milepost.lab.model import Decoder
 
 TOKENS = 48
 """Tokens of the proof, where a table is not shorter."""
+NO_EFFECT = "positions change the logits of this model no more than rounding does"
 
 
 def prove(origin: Origin, target: Any, to: str, table: Tensor | None = None) -> list[Check]:
-    """Both proofs for ``target``, made from ``origin``; ``table`` are the new rows (offset + rows, C) where it has some."""
+    """Both proofs for ``target``, made from ``origin``.
+
+    ``table`` are the new rows (offset + rows, C) where it has some.
+    """
     with quiet():
         case = Case(target, target.config.to_dict())
         case.length = _tokens(origin, case, to)
@@ -48,7 +57,7 @@ def _tokens(origin: Origin, case: Case, to: str) -> int:
     return min(origin.length + TOKENS // 2 if to == "longer-table" else TOKENS, end)
 
 
-# -- off -----------------------------------------------------------------------------------------------------------------------
+# -- off ---------------------------------------------------------------------------------------------
 
 
 def _off(origin: Origin, case: Case, to: str) -> Check:
@@ -59,10 +68,8 @@ def _off(origin: Origin, case: Case, to: str) -> Check:
     moved = max(apart(_run(origin.model, ids), source), apart(plain, without))
     words = "the source without its positions and the new model without its own give the same logits"
     right = Check("positions off", "PASS", words, apart(source, without), case.tolerance, moved, "logit")
-    return judged(
-        right, f"with positions off, logits differ by {right.measured:.3g}, and rounding explains {case.tolerance:.3g}: weights were moved wrongly",
-        "positions change the logits of this model no more than rounding does",
-    )  # fmt: skip
+    wrong = f"with positions off, logits differ by {right.measured:.3g}, and rounding explains {case.tolerance:.3g}"
+    return judged(right, f"{wrong}: weights were moved wrongly", NO_EFFECT)
 
 
 def _run(model: Any, ids: Tensor, **more: Any) -> Tensor:
@@ -110,7 +117,7 @@ def target_off(case: Case, ids: Tensor, to: str) -> Tensor:
     return _run(case.model, ids)
 
 
-# -- on ------------------------------------------------------------------------------------------------------------------------
+# -- on ----------------------------------------------------------------------------------------------
 
 
 def _on(origin: Origin, case: Case, to: str, table: Tensor | None) -> Check:
@@ -135,7 +142,7 @@ def _on(origin: Origin, case: Case, to: str, table: Tensor | None) -> Check:
         "positions on", "PASS", f"logits are those of {words}", apart(got, want), allowed, apart(other, want), "logit"
     )
     wrong = f"logits are {right.measured:.3g} from those of {words}, and rounding explains {allowed:.3g}"
-    return judged(right, wrong, "positions change the logits of this model no more than rounding does")
+    return judged(right, wrong, NO_EFFECT)
 
 
 def _has_body(origin: Origin) -> bool:
@@ -149,7 +156,10 @@ def _has_body(origin: Origin) -> bool:
 def _reference(
     body: Body, case: Case, ids: Tensor, to: str, table: Tensor | None, offset: int
 ) -> tuple[Tensor, float, Tensor, str]:
-    """What logits should be; how far rounded frequencies may move them; what they are without the new positions (or with the old); and in words."""
+    """What logits should be; how far rounded frequencies may move them.
+
+    What they are without the new positions (or with the old); and in words.
+    """
     none = logits(body, ids)
     if to == "rope":
         enc = RoPE(body.head_dim, BASE)
@@ -187,11 +197,11 @@ def _reference(
     )
 
 
-# -- unused --------------------------------------------------------------------------------------------------------------------
+# -- unused ------------------------------------------------------------------------------------------
 
 
 def unused(origin: Origin, target: Any, make: Callable[[], Any]) -> Check:
-    """No tensor of ``target`` is the old table, and ``make`` gives the same bits from a source with noise in place of it."""
+    """No tensor of ``target`` is the old table, and a source with noise in its place gives ``make`` the same bits."""
     rows = origin.body().old if origin.family == "lab" or _has_body(origin) else origin.table()[0]
     held = target.state_dict()
     there = [

@@ -1,8 +1,11 @@
 """Reference: a body's logits in float64, from milepost's own parts, with any encoding. No code of transformers is run.
 
-    x = tokens[ids] + table[p];   x += out(attend(enc(q), enc(k), v));   x += down(act(up(norm(x))));   logits = head(norm(x))
+    x = tokens[ids] + table[p]
+    x += out(attend(enc(q), enc(k), v));    x += down(act(up(norm(x))))   for each layer
+    logits = head(norm(x))
 
-It is what a migrated model is held to. `FalconALiBi` is ALiBi as Falcon has it: slope x key, rounded to bfloat16 with the slope, over sqrt(D).
+It is what a migrated model is held to. `FalconALiBi` is ALiBi as Falcon has it: slope x key, rounded to bfloat16 with
+the slope, over sqrt(D).
 """
 
 from __future__ import annotations
@@ -32,7 +35,10 @@ ACT: dict[str, Callable[[Tensor], Tensor]] = {
 
 @torch.no_grad()
 def logits(body: Body, ids: Tensor, enc: Encoding | None = None, table: Tensor | None = None) -> Tensor:
-    """Logits (B L V) of tokens (B L). ``table`` (at least L, C) is added to the embedding; ``enc`` is what every layer does with q, k and logits."""
+    """Logits (B L V) of tokens (B L).
+
+    ``table`` (at least L, C) is added to the embedding; ``enc`` is what every layer does with q, k and logits.
+    """
     weights = {name: value.double() for name, value in body.weights.items()}
     enc, at = Encoding() if enc is None else enc, Layout.dense(ids.shape[1], device=ids.device)
     x = F.embedding(ids, weights["tokens"])
@@ -56,7 +62,10 @@ def logits(body: Body, ids: Tensor, enc: Encoding | None = None, table: Tensor |
 
 
 class FalconALiBi(Encoding):
-    """logits[h, i, j] += bf16(bf16(m_h) j) / sqrt(D): a softmax can't tell m_h j from -m_h (i - j), but bfloat16 has 8 bits for the product."""
+    """logits[h, i, j] += bf16(bf16(m_h) j) / sqrt(D).
+
+    A softmax can't tell m_h j from -m_h (i - j), but bfloat16 has 8 bits for the product.
+    """
 
     causal_only = True
     toeplitz = False  # rounded products are not a function of i - j
@@ -74,7 +83,10 @@ class FalconALiBi(Encoding):
 
 
 def flat_from(heads: int) -> int:
-    """The first key that has the same bias as the one before it, in some head: from there on neighbours can't be told apart by position."""
+    """The first key that has the same bias as the one before it, in some head.
+
+    From there on neighbours can't be told apart by position.
+    """
     keys = torch.arange(1 << 12)
     row = FalconALiBi(heads, 1).bias(torch.arange(heads)[:, None], torch.zeros(1, 1), keys[None])
     same = (row[:, 1:] == row[:, :-1]).any(0).nonzero()

@@ -1,7 +1,8 @@
 """The source of a migration: read, and never written. What can't be moved says so, and which families can.
 
     gpt2, opt                          a learned table, in Hugging Face form          to rope, alibi, nope, longer-table
-    lab models                         learned, or sinusoidal that is added           to rope, alibi, nope; longer-table where there is a table
+    lab models                         learned, or sinusoidal that is added           to rope, alibi, nope; longer-table
+                                       where there is a table
     llama, mistral, qwen2, smollm3     rotary, without a window                       to nope
 
 ``length`` is where the old positions end, or what was trained where they do not.
@@ -38,7 +39,9 @@ CAN = (
 
 @dataclass(frozen=True)
 class Origin:
-    """A model to be moved, in float32. ``files`` are those of its folder, ``dtype`` what most of its weights are stored in.
+    """A model to be moved, in float32.
+
+    ``files`` are those of its folder, ``dtype`` what most of its weights are stored in.
 
     ``ends`` is whether it can't read more than ``length`` tokens.
     """
@@ -73,7 +76,10 @@ class Origin:
 
 
 def open_origin(model: str | Path, to: str, device: str) -> Origin:
-    """The model of a folder, a name on the Hub or a lab run, if it can be moved to ``to``; a ConfigError where it can't."""
+    """The model of a folder, a name on the Hub or a lab run, if it can be moved to ``to``.
+
+    A ConfigError where it can't.
+    """
     if to not in TO:
         raise ConfigError(f"a model can be moved to {', '.join(TO)}; got {to!r}")
     path = Path(model).expanduser()
@@ -115,12 +121,14 @@ def _check_family(family: str, to: str, config: Any) -> None:
         windowed = config.get("use_sliding_window", family == "mistral") and config.get("sliding_window")
         if windowed:
             raise ConfigError(
-                f"layers of this {family} see {config['sliding_window']} tokens (sliding_window), which nope would not keep: give a model without"
+                f"layers of this {family} see {config['sliding_window']} tokens (sliding_window), which nope would "
+                "not keep: give a model without"
             )
         return
     if family in LLAMAS:
         raise ConfigError(
-            f"a {family} turns already, and can be moved to nope, not to {to}; `milepost extend` makes it read longer texts. {CAN}"
+            f"a {family} turns already, and can be moved to nope, not to {to}; `milepost extend` makes it read longer "
+            f"texts. {CAN}"
         )
     if family not in TABLES:
         raise ConfigError(f"a model of type {family} can't be moved: {CAN}")
@@ -140,7 +148,8 @@ def _check_table(model: nn.Module, table: nn.Embedding, offset: int) -> None:
     ]
     if tied:
         raise ConfigError(
-            f"the table of positions is tied to {tied[0]}: it can't be taken out without that; give a model whose table stands alone"
+            f"the table of positions is tied to {tied[0]}: it can't be taken out without that; give a model whose "
+            "table stands alone"
         )
     if not bool(rows.any()):
         raise ConfigError(f"the {len(rows)} rows of the table are zero: this model has no positions to be replaced")

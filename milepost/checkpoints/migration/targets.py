@@ -1,12 +1,14 @@
-"""Targets: the same weights in an architecture of transformers that has the other positions, so that any engine loads them without our code.
+"""Targets: the same weights in an architecture of transformers with other positions, which any engine loads.
 
     rope            GPT-NeoX: sequential residual, biases, all channels of a head turned, base 10000
     alibi           Falcon: sequential residual, biases, heads apart, alibi = true
-    nope            GPT-2 and OPT as they are with a table of zeros (it still ends where the table ends); Llama's kind as SmolLM3 without rotation
+    nope            GPT-2 and OPT as they are with a table of zeros (it still ends where the table ends); Llama's kind
+                    as SmolLM3 without rotation
     longer-table    GPT-2 and OPT as they are, with more rows
 
-GPT-NeoX and Falcon keep q, k and v of each head side by side. Falcon's ALiBi is slope x key, rounded to bfloat16, and divided by sqrt(D) with the logits:
-the model is tuned in that form. A lab model becomes a GPT-2 where its own architecture stays.
+GPT-NeoX and Falcon keep q, k and v of each head side by side. Falcon's ALiBi is slope x key, rounded to bfloat16, and
+divided by sqrt(D) with the logits: the model is tuned in that form. A lab model becomes a GPT-2 where its own
+architecture stays.
 """
 
 from __future__ import annotations
@@ -38,23 +40,16 @@ def to_neox(body: Body, length: int) -> Any:
 
     if body.head_dim % 2:
         raise ConfigError(
-            f"rope turns channels in pairs, and the heads of this model have {body.head_dim} ({body.width} / {body.heads}): move it to alibi instead"
+            f"rope turns channels in pairs, and the heads of this model have {body.head_dim} ({body.width} / {body.heads}): "
+            "move it to alibi instead"
         )
     config = transformers.GPTNeoXConfig(
-        vocab_size=body.vocabulary, hidden_size=body.width, num_hidden_layers=body.layers, num_attention_heads=body.heads, intermediate_size=body.inner,
-        hidden_act=body.activation, attention_dropout=body.attention_dropout, hidden_dropout=body.dropout, max_position_embeddings=length,
-        layer_norm_eps=body.eps, tie_word_embeddings=body.tied, use_parallel_residual=False, attention_bias=True,
-        rope_parameters={"rope_type": "default", "rope_theta": BASE, "partial_rotary_factor": 1.0}, **body.special,
+        **_sizes(body, length), intermediate_size=body.inner, hidden_act=body.activation, layer_norm_eps=body.eps,
+        use_parallel_residual=False, attention_bias=True,
+        rope_parameters={"rope_type": "default", "rope_theta": BASE, "partial_rotary_factor": 1.0},
     )  # fmt: skip
-    weights = {
-        "gpt_neox.embed_in.weight": body.weights["tokens"],
-        "lm_head.weight": body.weights["head"],
-        **_norm(body, "gpt_neox.final_layer_norm"),
-    }
-    for n in range(body.layers):
-        weights |= _layer(body, n, f"gpt_neox.layers.{n}", NEOX) | _fused(
-            body, n, f"gpt_neox.layers.{n}.attention.query_key_value"
-        )
+    weights = {"gpt_neox.embed_in.weight": body.weights["tokens"], **_norm(body, "gpt_neox.final_layer_norm")}
+    weights |= _fused_layers(body, "gpt_neox.layers", NEOX, "attention.query_key_value")
     return _made(transformers.GPTNeoXForCausalLM, config, weights)
 
 
@@ -63,20 +58,11 @@ def to_falcon(body: Body, length: int) -> Any:
     import transformers
 
     config = transformers.FalconConfig(
-        vocab_size=body.vocabulary, hidden_size=body.width, num_hidden_layers=body.layers, num_attention_heads=body.heads, ffn_hidden_size=body.inner,
-        activation=body.activation, attention_dropout=body.attention_dropout, hidden_dropout=body.dropout, max_position_embeddings=length,
-        layer_norm_epsilon=body.eps, tie_word_embeddings=body.tied, alibi=True, new_decoder_architecture=False, multi_query=False, parallel_attn=False,
-        bias=True, **body.special,
+        **_sizes(body, length), ffn_hidden_size=body.inner, activation=body.activation, layer_norm_epsilon=body.eps,
+        alibi=True, new_decoder_architecture=False, multi_query=False, parallel_attn=False, bias=True,
     )  # fmt: skip
-    weights = {
-        "transformer.word_embeddings.weight": body.weights["tokens"],
-        "lm_head.weight": body.weights["head"],
-        **_norm(body, "transformer.ln_f"),
-    }
-    for n in range(body.layers):
-        weights |= _layer(body, n, f"transformer.h.{n}", FALCON) | _fused(
-            body, n, f"transformer.h.{n}.self_attention.query_key_value"
-        )
+    weights = {"transformer.word_embeddings.weight": body.weights["tokens"], **_norm(body, "transformer.ln_f")}
+    weights |= _fused_layers(body, "transformer.h", FALCON, "self_attention.query_key_value")
     return _made(transformers.FalconForCausalLM, config, weights)
 
 
@@ -85,9 +71,9 @@ def to_gpt2(body: Body, table: Tensor) -> Any:
     import transformers
 
     config = transformers.GPT2Config(
-        vocab_size=body.vocabulary, n_positions=len(table), n_embd=body.width, n_layer=body.layers, n_head=body.heads, n_inner=body.inner,
-        activation_function=body.activation, resid_pdrop=body.dropout, embd_pdrop=body.dropout, attn_pdrop=body.attention_dropout,
-        layer_norm_epsilon=body.eps, tie_word_embeddings=body.tied, **body.special,
+        vocab_size=body.vocabulary, n_positions=len(table), n_embd=body.width, n_layer=body.layers, n_head=body.heads,
+        n_inner=body.inner, activation_function=body.activation, resid_pdrop=body.dropout, embd_pdrop=body.dropout,
+        attn_pdrop=body.attention_dropout, layer_norm_epsilon=body.eps, tie_word_embeddings=body.tied, **body.special,
     )  # fmt: skip
     weights = {
         "transformer.wte.weight": body.weights["tokens"],
@@ -98,7 +84,7 @@ def to_gpt2(body: Body, table: Tensor) -> Any:
     for n in range(body.layers):
         for name, value in _layer(body, n, f"transformer.h.{n}", GPT2).items():
             weights[name] = value.T if value.ndim == 2 else value
-        qkv = [torch.cat([body.weights[f"{n}.{one}.{part}"] for one in "qkv"]) for part in ("weight", "bias")]
+        qkv = [torch.cat([body.weights[f"{n}.{name}.{part}"] for name in "qkv"]) for part in ("weight", "bias")]
         weights |= {f"transformer.h.{n}.attn.c_attn.weight": qkv[0].T, f"transformer.h.{n}.attn.c_attn.bias": qkv[1]}
     return _made(transformers.GPT2LMHeadModel, config, weights)
 
@@ -124,11 +110,13 @@ def to_smollm3(model: Any) -> Any:
     held = model.state_dict()
     biased, mlp_biased = (any(f".{part}.bias" in name for name in held) for part in ("q_proj", "gate_proj"))
     config = transformers.SmolLM3Config(  # type: ignore[call-arg]
-        vocab_size=old.vocab_size, hidden_size=old.hidden_size, intermediate_size=old.intermediate_size, num_hidden_layers=old.num_hidden_layers,
-        num_attention_heads=old.num_attention_heads, num_key_value_heads=old.num_key_value_heads, hidden_act=old.hidden_act,
-        max_position_embeddings=old.max_position_embeddings, rms_norm_eps=old.rms_norm_eps, attention_bias=biased, mlp_bias=mlp_biased,
-        attention_dropout=old.attention_dropout or 0.0, tie_word_embeddings=bool(old.tie_word_embeddings), use_sliding_window=False,
-        no_rope_layers=[0] * old.num_hidden_layers, layer_types=["full_attention"] * old.num_hidden_layers, head_dim=heads,
+        vocab_size=old.vocab_size, hidden_size=old.hidden_size, intermediate_size=old.intermediate_size,
+        num_hidden_layers=old.num_hidden_layers, num_attention_heads=old.num_attention_heads,
+        num_key_value_heads=old.num_key_value_heads, hidden_act=old.hidden_act,
+        max_position_embeddings=old.max_position_embeddings, rms_norm_eps=old.rms_norm_eps, attention_bias=biased,
+        mlp_bias=mlp_biased, attention_dropout=old.attention_dropout or 0.0,
+        tie_word_embeddings=bool(old.tie_word_embeddings), use_sliding_window=False, no_rope_layers=[0] *
+        old.num_hidden_layers, layer_types=["full_attention"] * old.num_hidden_layers, head_dim=heads,
         bos_token_id=old.bos_token_id, eos_token_id=old.eos_token_id, pad_token_id=old.pad_token_id,
     )  # fmt: skip
     if biased:
@@ -137,6 +125,16 @@ def to_smollm3(model: Any) -> Any:
             for n in range(old.num_hidden_layers)
         } | held
     return _made(transformers.SmolLM3ForCausalLM, config, held)
+
+
+def _sizes(body: Body, length: int) -> dict[str, Any]:
+    """Keys that the configs of GPT-NeoX and Falcon share."""
+    return {
+        "vocab_size": body.vocabulary, "hidden_size": body.width, "num_hidden_layers": body.layers,
+        "num_attention_heads": body.heads, "attention_dropout": body.attention_dropout,
+        "hidden_dropout": body.dropout, "max_position_embeddings": length, "tie_word_embeddings": body.tied,
+        **body.special,
+    }  # fmt: skip
 
 
 def _norm(body: Body, name: str) -> dict[str, Tensor]:
@@ -151,14 +149,16 @@ def _layer(body: Body, n: int, prefix: str, names: dict[str, str]) -> dict[str, 
     }
 
 
-def _fused(body: Body, n: int, name: str) -> dict[str, Tensor]:
-    """q, k and v of each head side by side: (H 3 D, C)."""
-    made = {}
-    for part in ("weight", "bias"):
-        rows = [body.weights[f"{n}.{one}.{part}"] for one in "qkv"]
-        three = torch.stack([one.view(body.heads, body.head_dim, *one.shape[1:]) for one in rows], 1)
-        made[f"{name}.{part}"] = three.flatten(0, 2)
-    return made
+def _fused_layers(body: Body, prefix: str, names: dict[str, str], attention: str) -> dict[str, Tensor]:
+    """The head and all layers, with q, k and v of each head side by side: (H 3 D, C)."""
+    weights = {"lm_head.weight": body.weights["head"]}
+    for n in range(body.layers):
+        weights |= _layer(body, n, f"{prefix}.{n}", names)
+        for part in ("weight", "bias"):
+            rows = [body.weights[f"{n}.{name}.{part}"] for name in "qkv"]
+            heads = torch.stack([row.view(body.heads, body.head_dim, *row.shape[1:]) for row in rows], 1)
+            weights[f"{prefix}.{n}.{attention}.{part}"] = heads.flatten(0, 2)
+    return weights
 
 
 def _made(kind: Any, config: Any, weights: dict[str, Tensor]) -> Any:

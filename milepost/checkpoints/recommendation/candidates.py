@@ -1,12 +1,13 @@
 """Candidates: what can be done, without training, to make a rotary model read a longer text.
 
     scalings    base, linear, ntk, ntk_by_parts, yarn, llama3      by a factor of at least what the target needs
-                dynamic                                            looks at the length of the text; its factor is at least 1
+                dynamic                                            by the length of the text and a factor from 1 on
     maps        self-extend, rerope, dual-chunk, streaming         with a window (or chunk) below the trained length
 
-Every method has one number, which is searched: see `search`. A scaling is a RopeSpec, so it can be exported to an engine. A
-map is not: no config has keys for it. Layers whose window is shorter than the trained length meet no new distance, and keep
-their rope. Streaming hides all but the last tokens: it goes on for ever, and forgets; ``whole`` says so.
+Every method has one number, which is searched: see `search`. A scaling is a RopeSpec, so it can be exported to an
+engine. A map is not: no config has keys for it. Layers whose window is shorter than the trained length meet no new
+distance, and keep their rope. Streaming hides all but the last tokens: it goes on for ever, and forgets; ``whole``
+says so.
 """
 
 from __future__ import annotations
@@ -136,7 +137,8 @@ def _map_methods(spec: RopeSpec, trained: int, target: int, layers: int) -> list
     halves, last = {trained // 2, trained // 4}, max(1, trained - SINKS - 1)
     return [
         method(
-            "self-extend", lambda rope, w: fit_self_extend(rope, w, trained, target), halves, 1, max(1, trained * 5 // 8)
+            "self-extend", lambda rope, w: fit_self_extend(rope, w, trained, target), halves, 1,
+            max(1, trained * 5 // 8),
         ),
         method("rerope", lambda rope, w: ReRoPE(rope, window=w), halves, 1, max(1, trained - 1)),
         method(

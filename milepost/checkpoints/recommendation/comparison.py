@@ -1,6 +1,7 @@
 """Comparison: one model, one text, one target; every candidate is measured here, on the same targets.
 
-On one part of the text each method's setting is chosen, on the other part the chosen settings are measured: see `recommend`.
+On one part of the text each method's setting is chosen, on the other part the chosen settings are measured: see
+`recommend`.
 """
 
 from __future__ import annotations

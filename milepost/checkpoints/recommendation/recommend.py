@@ -1,12 +1,12 @@
-"""recommend: what to set for a longer text. Everything is tried on the reader's own text; no rule about methods decides.
+"""recommend: what to set for a longer text. Everything is tried on the reader's own text.
 
     done = recommend("path/to/model", target_length=8192, text="book.txt")
     done.top, done.best, done.verdict
 
-Same targets: the last half of the trained length is scored, with `trained` and with `target` tokens read. On one part of the
-text each method's number (a factor, a window) is searched until both neighbours of the best one are worse, or a limit is
-reached, which is said; of all that were tried the smallest is chosen that is not clearly worse than the best one (their
-paired interval touches 0). On the other part the chosen settings are measured:
+Same targets: the last half of the trained length is scored, with `trained` and with `target` tokens read. On one part
+of the text each method's number (a factor, a window) is searched until both neighbours of the best one are worse, or
+a limit is reached, which is said; of all that were tried the smallest is chosen that is not clearly worse than the
+best one (their paired interval touches 0). On the other part the chosen settings are measured:
 
     gain       the loss of the model as it is at the target, less the method's loss there
     cost       the method's loss at the trained length, less that of the model as it is: the price that short texts pay
@@ -14,9 +14,9 @@ paired interval touches 0). On the other part the chosen settings are measured:
                context hurt?
 
 A method helps where its gain's interval is above 0, and reaches the target where its gap is not clearly above 2% of the
-loss. Of the methods that can't be told from the one with the largest gain, the answer prefers those that a config can say,
-then the smallest cost. A method that hides the far part of the text does not read it, however small its loss: it is measured
-and shown, and is never the answer.
+loss. Of the methods that can't be told from the one with the largest gain, the answer prefers those that a config can
+say, then the smallest cost. A method that hides the far part of the text does not read it, however small its loss: it
+is measured and shown, and is never the answer.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ Row = dict[str, Any]
 class Recommendation:
     """``rows`` are the methods, the largest gain first. ``top`` is the answer ("none": leave it as it is).
 
-    ``best`` is the best that a config of transformers can say, with its ``factor``, or None where none helps; ``exports``
-    are its words for each engine.
+    ``best`` is the best that a config of transformers can say, with its ``factor``, or None where none helps;
+    ``exports`` are its words for each engine.
     """
 
     model: str
@@ -84,8 +84,8 @@ def recommend(
 ) -> Recommendation:  # fmt: skip
     """Measure every scaling and every training-free map for ``target_length`` tokens.
 
-    ``windows`` are those to report on, by default enough to score 2048 tokens, from 8 to 64. ``tell`` is called with what
-    is measured, and what share of the work is done.
+    ``windows`` are those to report on, by default enough to score 2048 tokens, from 8 to 64. ``tell`` is called with
+    what is measured, and what share of the work is done.
     """
     subject = model if isinstance(model, Loaded) else load(model, device=device, dtype=dtype, tokenizer=tokenizer)
     trained = trained_length or subject.trained
@@ -95,8 +95,8 @@ def recommend(
         )
     if target_length <= trained:
         raise ConfigError(
-            f"{subject.name} was trained for {trained} tokens: {target_length} need no scaling, and there is nothing to "
-            "recommend"
+            f"{subject.name} was trained for {trained} tokens: {target_length} need no scaling, and there is nothing "
+            "to recommend"
         )
     words = read_text(text, subject)
     comparison = Comparison(subject, trained, target_length, words, windows, tell)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable
 
 STEP, REFINEMENTS, CLOSE = 2.0, 3, 1.15
-"""How far the bracket goes at a time; how many refinements there are at most; the ratio of neighbours that is close enough."""
+"""How far the bracket goes at a time, the most refinements, and the ratio of neighbours that is close enough."""
 GOLDEN = (3 - math.sqrt(5)) / 2
 
 

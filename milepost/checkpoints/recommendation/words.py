@@ -1,4 +1,4 @@
-"""The words of a recommendation: the verdict, what a config says in each engine, and what a reader should know first."""
+"""The words of a recommendation: the verdict, the settings for each engine, and what a reader should know first."""
 
 from __future__ import annotations
 
@@ -34,26 +34,27 @@ def advice(subject: Loaded, trained: int, target: int) -> list[str]:
     notes = []
     if subject.end is not None and target > subject.end:
         notes.append(
-            f"its table has {subject.end} rows, and position {subject.end} has none: no setting reads more. New rows have "
+            f"its table has {subject.end} rows, and position {subject.end} has none: no setting reads more. New rows "
+            "have "
             "to be made and trained (interpolated or tiled), or the positions replaced by rotary or ALiBi ones and the "
             "model tuned (`milepost migrate`)"
         )
     elif subject.end is not None and subject.spec is None:
         notes.append(
-            f"its table has {subject.end} rows: whether those past {trained} were trained is measured here, and nothing "
-            "can be set about them"
+            f"its table has {subject.end} rows: whether those past {trained} were trained is measured here, and "
+            "nothing can be set about them"
         )
     if "alibi" in schemes:
         notes.append(
-            "ALiBi has nothing to set: it goes on in a straight line. What is measured is whether this model still reads "
-            "there; if not, keep texts shorter, or serve with a window of the trained length"
+            "ALiBi has nothing to set: it goes on in a straight line. What is measured is whether this model still "
+            "reads there; if not, keep texts shorter, or serve with a window of the trained length"
         )
     if "t5" in schemes:
         notes.append("T5's buckets have nothing to set: all far distances share the last bucket")
     if subject.spec is not None and any(rope.scaling is not None for rope in subject.spec.ropes().values()):
         notes.append(
-            "the checkpoint has a scaling already, which is called `none` here; the others replace it, and start from the "
-            "trained length"
+            "the checkpoint has a scaling already, which is called `none` here; the others replace it, and start from "
+            "the trained length"
         )
     return notes
 
@@ -70,7 +71,8 @@ def verdict(rows: list[Row], top: Row, best: Row | None, trained: int, target: i
     none = next(row for row in rows if row["method"] == "none")
     if none["loss_by_length"][-1]["length"] != target:
         return [f"{target} tokens can't be read: its table ends at {subject.end}."]
-    as_it_is = f"its loss is {_nats(_loss_at(none, target))} at {target} tokens and {_nats(_loss_at(none, trained))} at {trained}"
+    short, long = _nats(_loss_at(none, trained)), _nats(_loss_at(none, target))
+    as_it_is = f"its loss is {long} at {target} tokens and {short} at {trained}"
     if len(rows) == 1:
         reads = "it reads them" if none["reaches"] else "it does not read them well"
         return [f"There is nothing to set for this kind of positions; {as_it_is}: {reads}."]
@@ -81,16 +83,16 @@ def verdict(rows: list[Row], top: Row, best: Row | None, trained: int, target: i
             f"Leave it as it is: no method gains at {target} tokens, and nothing works without training: {as_it_is}."
         ]
     answer = [
-        f"Set {_setting(top)}: at {target} tokens its loss is {_nats(_loss_at(top, target))}, where the model as it is has "
-        f"{_nats(_loss_at(none, target))} (at {trained}: {_nats(_loss_at(none, trained))})."
+        f"Set {_setting(top)}: at {target} tokens its loss is {_nats(_loss_at(top, target))}, where the model as it is "
+        f"has {long} (at {trained}: {short})."
     ]
     if top["reaches"]:
         cost = _nats(top["cost"]["value"])
         answer.append(f"The target is reached: the longer context does not hurt. Short texts pay {cost} for it.")
     else:
         answer.append(
-            f"The target is not reached without training: the loss is still {_nats(top['gap']['value'])} higher than that "
-            f"of the model at {trained} tokens. Tune it at the target length, or ask for less."
+            f"The target is not reached without training: the loss is still {_nats(top['gap']['value'])} higher than "
+            f"that of the model at {trained} tokens. Tune it at the target length, or ask for less."
         )
     if top["limit"]:
         answer.append(f"That is the end of the search: {top['limit']}.")

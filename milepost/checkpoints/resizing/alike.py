@@ -1,10 +1,12 @@
-"""What a table of positions looks like, before and after: how alike the place in its middle is to every other, and neighbours to each other.
+"""What a table of positions looks like, before and after.
+
+How alike the place in its middle is to every other, and neighbours to each other.
 
     alike(p) = cos(e_m, e_p)                        m the middle place, e the table's rows after its prefix
     neighbours = mean of cos(e_p, e_q)              p, q one step apart along an axis
 
-Stretched for a larger grid, a table keeps its picture, and neighbours come nearer to each other than the model has seen. Work is in float64; a row of
-zeros has no direction, so its cosine is None and no part of the mean.
+Stretched for a larger grid, a table keeps its picture, and neighbours come nearer to each other than the model has
+seen. Work is in float64; a row of zeros has no direction, so its cosine is None and no part of the mean.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ SHOWN = 48
 
 
 def alike(table: Tensor, sides: tuple[int, ...], prefix: int) -> dict[str, Any]:
-    """``table`` (rows C, or 1 rows C) of ``sides`` after ``prefix`` rows: ``middle``, ``places`` along each axis, their ``cosine``, and ``neighbours``.
+    """``table`` (rows C, or 1 rows C) of ``sides`` after ``prefix`` rows.
+
+    ``middle``, ``places`` along each axis, their ``cosine``, and ``neighbours``.
 
     ``cosine`` has a row for each row of a grid, and one row for a text.
     """

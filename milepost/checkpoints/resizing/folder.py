@@ -1,4 +1,6 @@
-"""The folder of a resized model: the table's file written anew, the others copied, and every config that says the old size put right.
+"""The folder of a resized model.
+
+The table's file written anew, the others copied, and every config that says the old size put right.
 
 *.safetensors              the file with the table anew; its metadata and all other tensors as they were
 config.json                image_size, or max_position_embeddings
@@ -19,7 +21,7 @@ from torch import Tensor
 from milepost.checkpoints.files.copy import TOKENIZER, copy_files
 from milepost.checkpoints.files.source import files_of
 from milepost.checkpoints.files.tensors import INDEX, in_safetensors
-from milepost.checkpoints.resizing.source import Source
+from milepost.checkpoints.resizing.source import PositionTable
 from milepost.measure.results import write
 from milepost.rope.config.files import load
 
@@ -29,7 +31,7 @@ POSITION_IDS = "embeddings.position_ids"
 
 
 def write_folder(
-    source: Source, table: Tensor, target: tuple[int, ...], work: Path, tell: Callable[[str], None]
+    source: PositionTable, table: Tensor, target: tuple[int, ...], work: Path, tell: Callable[[str], None]
 ) -> tuple[dict[str, list[Any]], tuple[str, ...], tuple[str, ...]]:
     """All files of the new folder; what was changed in configs, what was left out, and what to know."""
     weights, others, left_out = files_of(source.folder)
@@ -48,7 +50,7 @@ def write_folder(
     return changed, left_out, tuple(notes)
 
 
-def _weights(source: Source, name: str, table: Tensor, work: Path) -> int:
+def _weights(source: PositionTable, name: str, table: Tensor, work: Path) -> int:
     """One file of weights, with the new table if it is there; how many position_ids were dropped."""
     from safetensors import safe_open
     from safetensors.torch import load_file, save_file
@@ -66,7 +68,7 @@ def _weights(source: Source, name: str, table: Tensor, work: Path) -> int:
     return len(gone)
 
 
-def _index(source: Source, work: Path) -> None:
+def _index(source: PositionTable, work: Path) -> None:
     """The index of several files: the names that are there, and their bytes."""
     index = dict(load(source.folder / INDEX))
     index["weight_map"] = {
@@ -82,7 +84,7 @@ def _index(source: Source, work: Path) -> None:
 
 
 def _configs(
-    source: Source, target: tuple[int, ...], work: Path, others: tuple[str, ...], notes: list[str]
+    source: PositionTable, target: tuple[int, ...], work: Path, others: tuple[str, ...], notes: list[str]
 ) -> dict[str, list[Any]]:
     """config.json, and the files beside it that say the old size; every key that was changed, old and new."""
     if source.patch is None:
@@ -94,7 +96,8 @@ def _configs(
                 json.dumps(said | {"model_max_length": target[0]}, indent=2, ensure_ascii=False) + "\n",
             )
         notes.append(
-            f"neighbouring rows are {source.sides[0] / target[0]:.3g} of the old distance apart, which the model has not seen: measure, and tune"
+            f"neighbouring rows are {source.sides[0] / target[0]:.3g} of the old distance apart, which the model has "
+            "not seen: measure, and tune"
         )
     else:
         high, wide = target[0] * source.patch[0], target[1] * source.patch[1]
@@ -107,7 +110,7 @@ def _configs(
     return changed
 
 
-def _processor(source: Source, size: tuple[int, int], work: Path, notes: list[str]) -> None:
+def _processor(source: PositionTable, size: tuple[int, int], work: Path, notes: list[str]) -> None:
     """The sizes of the image processor, where they were those of the model."""
     assert source.patch is not None
     said = dict(load(source.folder / PROCESSOR))
@@ -122,6 +125,7 @@ def _processor(source: Source, size: tuple[int, int], work: Path, notes: list[st
             notes.append(f"{PROCESSOR}: {key} is now {size[0]} x {size[1]}")
         elif held is not None:
             notes.append(
-                f"{PROCESSOR}: {key} was {held}, not the model's {exact[0]} x {exact[1]}, and was left so: see that images come as {size[0]} x {size[1]}"
+                f"{PROCESSOR}: {key} was {held}, not the model's {exact[0]} x {exact[1]}, and was left so: see that "
+                f"images come as {size[0]} x {size[1]}"
             )
     write(work / PROCESSOR, json.dumps(said, indent=2, ensure_ascii=False) + "\n")

@@ -1,19 +1,20 @@
-"""resize: a checkpoint whose learned table of positions is for another grid, or another length, in a folder that other tools load.
+"""resize: a checkpoint whose learned table of positions is for another grid or length, in a folder that others load.
 
     done = resize("path/to/vit", grid=(24, 24), out="vit-384")
     done = resize("path/to/bert", length=1024, out="bert-1024")
     done.ok, done.source, done.target, done.changed
 
-The table is resampled by `milepost.resize_table`; every other weight is copied. config.json says the new size, and so does the image processor where it said
-the old one. A longer text table is stretched: neighbours are nearer to each other than the model has seen, so measure, and tune. The source is only read.
-The folder is written beside OUT (.OUT.unfinished), proved there (`resize_proof`), and renamed; where a check fails it is kept, and `ok` is False.
-What was done is in OUT/milepost.json, and with the table's picture in OUT/milepost.
+The table is resampled by `milepost.resize_table`; every other weight is copied. config.json says the new size, and so
+does the image processor where it said the old one. A longer text table is stretched: neighbours are nearer to each
+other than the model has seen, so measure, and tune. The source is only read. The folder is written beside OUT
+(.OUT.unfinished), proved there (`proof`), and renamed; where a check fails it is kept, and `ok` is False. What
+was done is in OUT/milepost.json, and with the table's picture in OUT/milepost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,9 +24,9 @@ from milepost.checkpoints.files.tensors import torch_dtypes, values
 from milepost.checkpoints.resizing.alike import alike
 from milepost.checkpoints.resizing.folder import write_folder
 from milepost.checkpoints.resizing.proof import prove
-from milepost.checkpoints.resizing.source import ANTIALIASED, SQUARE, Source, open_table
+from milepost.checkpoints.resizing.source import ANTIALIASED, SQUARE, PositionTable, open_table
 from milepost.encodings.resize_table import resize_table
-from milepost.measure.results import provenance, write_json
+from milepost.measure.results import plain_fields, provenance, write_json
 from milepost.rope.config.keys import ConfigError
 from milepost.rope.engines.written import Refused
 
@@ -34,9 +35,11 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Resized:
-    """What was done: plain data. ``source`` and ``target`` are grids (rows, columns) or lengths (n,); ``changed`` has keys of configs, old and new.
+    """What was done: plain data.
 
-    ``alike`` is what the table looks like, "before" and "after": see `resize_alike`.
+    ``source`` and ``target`` are grids (rows, columns) or lengths (n,); ``changed`` has keys of configs, old and new.
+
+    ``alike`` is what the table looks like, "before" and "after": see `alike`.
     """
 
     model: str
@@ -66,12 +69,7 @@ class Resized:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        plain = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {
-            "schema": SCHEMA,
-            "ok": self.ok,
-            **{name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()},
-        }
+        return {"schema": SCHEMA, "ok": self.ok, **plain_fields(self)}
 
 
 def resize(
@@ -86,7 +84,8 @@ def resize(
 ) -> Resized:
     """Write ``model`` to ``out`` with its table for ``grid`` (rows, columns of patches), or for ``length`` tokens.
 
-    ``antialias`` is, unless told, what transformers does for this family: yes for DINOv2 with registers, no for the others.
+    ``antialias`` is, unless told, what transformers does for this family: yes for DINOv2 with registers, no for the
+    others.
     """
     if (grid is None) == (length is None):
         raise ConfigError("say either the new grid, such as 24x24 patches, or the new length, such as 1024 tokens")
@@ -98,8 +97,6 @@ def resize(
     target = (length,) if length is not None else tuple(grid or ())
     _check(source, target)
     folder = check_out(out, source.folder)
-    from milepost.report.resized import save
-
     old = values(source.held).to(torch_dtypes()[source.held.dtype])
     table = resize_table(old, source=source.sides, target=target, prefix=source.prefix, mode=mode, antialias=smooth)
     with new_folder(folder) as draft:
@@ -108,31 +105,40 @@ def resize(
         tell("loading it with transformers")
         checks = prove(source, work, table, target, plain=mode == "bicubic" and smooth == own)
         how = "linear" if length is not None else f"{mode}, {'antialiased' if smooth else 'not antialiased'}"
-        asked = provenance(grid=list(target), mode=how, source=list(source.sides), prefix=source.prefix)
-        about = (source.family, source.held.name, source.sides, target, source.prefix, how, changed)
-        looks = {"before": alike(old, source.sides, source.prefix), "after": alike(table, target, source.prefix)}
         done = Resized(
-            str(model), str(folder), *about, looks, tuple(check.row() for check in checks), left_out, notes, asked
-        )
-        told = done.to_json()
-        write_json(work / SIDECAR, {"resized": {key: value for key, value in told.items() if key != "alike"}})
-        save(told, work / "milepost")
+            model=str(model), out=str(folder), family=source.family, table=source.held.name, source=source.sides,
+            target=target, prefix=source.prefix, how=how, changed=changed,
+            alike={"before": alike(old, source.sides, source.prefix), "after": alike(table, target, source.prefix)},
+            checks=tuple(asdict(check) for check in checks), left_out=left_out, notes=notes,
+            provenance=provenance(grid=list(target), mode=how, source=list(source.sides), prefix=source.prefix),
+        )  # fmt: skip
+        _write_report(done, work)
     return done
 
 
-def _check(source: Source, target: tuple[int, ...]) -> None:
+def _write_report(done: Resized, work: Path) -> None:
+    """The sidecar and the report."""
+    from milepost.report.resized import save
+
+    data = done.to_json()
+    write_json(work / SIDECAR, {"resized": {key: value for key, value in data.items() if key != "alike"}})
+    save(data, work / "milepost")
+
+
+def _check(source: PositionTable, target: tuple[int, ...]) -> None:
     """Refuse what needs no resizing, or would be read wrongly."""
-    said, asked = (" x ".join(map(str, sides)) for sides in (source.sides, target))
+    current, asked = (" x ".join(map(str, sides)) for sides in (source.sides, target))
     if any(n < 1 for n in target):
         raise ConfigError(f"every side must be at least 1, got {asked}")
     if target == source.sides:
-        raise Refused(f"the table is for {said} already: there is nothing to resize")
+        raise Refused(f"the table is for {current} already: there is nothing to resize")
     if source.patch is None and target[0] < source.sides[0]:
         raise Refused(
-            f"the table has {said} positions, and its first {asked} serve a text of {asked} tokens as they are: there is nothing to resize"
+            f"the table has {current} positions, and its first {asked} serve a text of {asked} tokens as they are: there "
+            "is nothing to resize"
         )
     if source.family in SQUARE and target[0] != target[1]:
         raise Refused(
-            f"transformers reads the table of {source.family} as a square, and resamples it by itself for an image of {asked} patches: "
-            "keep this table and give it such images; a table of another shape would be read wrongly"
+            f"transformers reads the table of {source.family} as a square, and resamples it by itself for an image of "
+            f"{asked} patches: keep this table and give it such images; a table of another shape would be read wrongly"
         )

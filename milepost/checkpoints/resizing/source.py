@@ -1,9 +1,15 @@
-"""The table of a checkpoint that is to be resized: where it is, for which grid it was trained, how many rows stand before it.
+"""The table of a checkpoint that is to be resized.
 
-    vit, dinov2          a class token's row, then the cells                      deit   a class and a distillation token's
-    bert and its kin     a row for each position                                  roberta and its kin   pad_token_id + 1 rows before
-The grid is config.json's (image_size / patch_size) and must be the table's own: 16 rows for a config of 2 x 9 cells are refused, never guessed. What has
-no such table, or several, is quantised, or is read by transformers in another way than it would be written, is refused in a sentence.
+Where it is, for which grid it was trained, how many rows stand before it.
+
+    vit, dinov2           a class token's row, then the cells
+    deit                  a class and a distillation token's row, then the cells
+    bert and its kin      a row for each position
+    roberta and its kin   pad_token_id + 1 rows before these
+
+The grid is config.json's (image_size / patch_size) and must be the table's own: 16 rows for a config of 2 x 9 cells are
+refused, never guessed. What has no such table, or several, is quantised, or is read by transformers in another way than
+it would be written, is refused in a sentence.
 """
 
 from __future__ import annotations
@@ -35,8 +41,11 @@ TABLES = ("embeddings.position_embeddings", "embeddings.position_embeddings.weig
 
 
 @dataclass(frozen=True)
-class Source:
-    """A checkpoint and its table: ``sides`` is (rows, columns), or (length,) for text; ``patch`` is the size of a cell in pixels."""
+class PositionTable:
+    """A checkpoint and its table: ``sides`` is (rows, columns), or (length,) for text.
+
+    ``patch`` is the size of a cell in pixels.
+    """
 
     name: str
     folder: Path
@@ -48,7 +57,7 @@ class Source:
     patch: tuple[int, int] | None
 
 
-def open_table(model: str | Path, *, text: bool) -> Source:
+def open_table(model: str | Path, *, text: bool) -> PositionTable:
     """The table of a folder; ``text`` says that it is one of positions in a text."""
     folder = _folder(str(model))
     config = load(folder / "config.json")
@@ -69,14 +78,15 @@ def open_table(model: str | Path, *, text: bool) -> Source:
     if len(found) != 1:
         names = ", ".join(one.name for one in found)
         raise ConfigError(
-            f"{folder} must have one table of positions (a tensor whose name ends in {TABLES[0]}), got {len(found)}{f': {names}' if names else ''}"
+            f"{folder} must have one table of positions (a tensor whose name ends in {TABLES[0]}), got "
+            f"{len(found)}{f': {names}' if names else ''}"
         )
     if not found[0].plain:
         raise ConfigError(
             f"the table {found[0].name} is stored as {found[0].dtype}, which is quantised: resize the unquantised model"
         )
     made = _text(config, family, found[0]) if text else _image(config, family, found[0])
-    return Source(str(model), folder, config, family, found[0], *made)
+    return PositionTable(str(model), folder, config, family, found[0], *made)
 
 
 def _folder(model: str) -> Path:
@@ -85,7 +95,8 @@ def _folder(model: str) -> Path:
         return path.resolve()
     if path.exists():
         raise ConfigError(
-            f"{path} has no config.json beside its weights: a checkpoint to resize is a folder with config.json and *.safetensors"
+            f"{path} has no config.json beside its weights: a checkpoint to resize is a folder with config.json and "
+            "*.safetensors"
         )
     return from_hub(model)
 
@@ -98,8 +109,9 @@ def _image(config: Mapping[str, Any], family: str, held: StoredTensor) -> tuple[
     prefix = IMAGES[family]
     if rows != prefix + math.prod(sides) or not all(sides):
         raise ConfigError(
-            f"config.json says {image[0]} x {image[1]} pixels in patches of {patch[0]} x {patch[1]}: {sides[0]} x {sides[1]} cells and {prefix} rows before "
-            f"them make {prefix + math.prod(sides)}, and {held.name} has {rows}: put image_size right, which is what the table was trained for"
+            f"config.json says {image[0]} x {image[1]} pixels in patches of {patch[0]} x {patch[1]}: {sides[0]} x "
+            f"{sides[1]} cells and {prefix} rows before them make {prefix + math.prod(sides)}, and {held.name} has "
+            f"{rows}: put image_size right, which is what the table was trained for"
         )
     return prefix, sides, patch
 
@@ -124,6 +136,7 @@ def _text(config: Mapping[str, Any], family: str, held: StoredTensor) -> tuple[i
     rows, said = held.shape[0], config.get("max_position_embeddings", 512)
     if rows != said or rows <= prefix:
         raise ConfigError(
-            f"config.json says max_position_embeddings = {short(said)}, and {held.name} has {rows} rows: put the config right first"
+            f"config.json says max_position_embeddings = {short(said)}, and {held.name} has {rows} rows: put the "
+            "config right first"
         )
     return prefix, (rows - prefix,), None

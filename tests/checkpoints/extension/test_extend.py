@@ -18,8 +18,8 @@ from torch.nn import functional as F
 from typer.testing import CliRunner
 
 from milepost.checkpoints import Extension, extend
-from milepost.checkpoints.extension.config import check_transformers, write_config
-from milepost.checkpoints.extension.plan import Plan, plan
+from milepost.checkpoints.extension.config import check_transformers, extended_config
+from milepost.checkpoints.extension.plan import ExtensionPlan, plan_extension, read_start
 from milepost.checkpoints.extension.source import open_source
 from milepost.checkpoints.files.copy import write_files, write_sidecar, write_weights
 from milepost.cli import app
@@ -27,6 +27,7 @@ from milepost.rope import ConfigError, RopeSpec, as_read_by
 from milepost.rope.engines.parity import differences
 from milepost.rope.engines.written import Refused
 from milepost.rope.spec import METHODS
+from milepost.scaling.dynamic import Dynamic
 
 L = 64
 """The trained length: 4 L = 256 is where tables of 256 rows end."""
@@ -51,10 +52,10 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-def written(folder: Path, out: Path, target: int, method: str, factor: float | None = None) -> Plan:
+def written(folder: Path, out: Path, target: int, method: str, factor: float | None = None) -> ExtensionPlan:
     """The folder alone, as extend writes it, without verifying it."""
     source = open_source(folder, target)
-    planned = plan(source, target, method, factor)
+    planned = plan_extension(read_start(source, target), method, factor)
     out.mkdir()
     write_files(source, planned.config, target, out, lambda text: None)
     write_weights(source, out, link=False, tell=lambda text: None)
@@ -172,7 +173,7 @@ def test_extended_twice_is_extended_once(first, second, tmp_path):
     written(source, tmp_path / "x4", 4 * L, first)
     again = written(tmp_path / "x4", tmp_path / "x4x8", 8 * L, second)
     once = written(source, tmp_path / "x8", 8 * L, second)
-    assert again.factor == 8.0 and again.trained == L and again.served == 4 * L
+    assert again.factor == (1.0 if second == "dynamic" else 8.0) and again.trained == L and again.served == 4 * L
     assert again.config == once.config and again.original == once.original
     ids = text()
     assert torch.equal(logits(plain(tmp_path / "x4x8"), ids), logits(plain(tmp_path / "x8"), ids))
@@ -197,7 +198,7 @@ def test_a_sidecar_of_another_config_is_not_believed(tmp_path):
     written(made("llama", tmp_path / "model"), tmp_path / "x4", 4 * L, "ntk")
     path = tmp_path / "x4" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"max_position_embeddings": 2 * L}))
-    planned = plan(open_source(tmp_path / "x4", 8 * L), 8 * L, "linear")
+    planned = plan_extension(read_start(open_source(tmp_path / "x4", 8 * L), 8 * L), "linear")
     assert planned.trained == 2 * L and planned.factor == 4.0 and "was not believed" in planned.notes[0]
 
 
@@ -227,7 +228,7 @@ def test_a_config_of_transformers_4_keeps_its_spelling(method, tmp_path):
 
 def test_an_older_type_key_stays_beside_rope_type(tmp_path):
     old = respelled(made("llama", tmp_path / "old"), rope_theta=50000.0, rope_scaling={"type": "linear", "factor": 2.0})
-    said = plan(open_source(old, 8 * L), 8 * L, "linear").config["rope_scaling"]
+    said = plan_extension(read_start(open_source(old, 8 * L), 8 * L), "linear").config["rope_scaling"]
     assert said["type"] == said["rope_type"] == "linear" and said["factor"] == 8.0
 
 
@@ -247,7 +248,7 @@ def test_the_text_model_inside_of_another_is_the_one_that_changes():
     config = json.loads(json.dumps(config, default=str))
     before = copy.deepcopy(config)
     spec = RopeSpec.from_config(config)
-    done, _ = write_config(config, spec, spec.extended(4 * L, "yarn"))
+    done, _ = extended_config(config, spec, spec.extended(4 * L, "yarn"))
     assert config == before
     assert (
         done["text_config"]["max_position_embeddings"] == 4 * L
@@ -263,12 +264,17 @@ def test_what_is_no_part_of_the_scaling_stays_in_its_dictionary(tmp_path):
         tmp_path / "model",
         rope_parameters={"rope_type": "default", "rope_theta": 50000.0, "llama_4_scaling_beta": 0.1},
     )
-    assert plan(open_source(source, 4 * L), 4 * L, "yarn").config["rope_parameters"]["llama_4_scaling_beta"] == 0.1
+    assert (
+        plan_extension(read_start(open_source(source, 4 * L), 4 * L), "yarn").config["rope_parameters"][
+            "llama_4_scaling_beta"
+        ]
+        == 0.1
+    )
 
 
 def test_a_config_class_that_changes_what_is_written_is_refused(tmp_path):
     spec = RopeSpec.from_config(made("phi3", tmp_path / "model")).extended(4 * L, "yarn")
-    config, _ = write_config(
+    config, _ = extended_config(
         json.loads((tmp_path / "model" / "config.json").read_text()), RopeSpec.from_config(tmp_path / "model"), spec
     )
     with pytest.raises(Refused, match="transformers' config of phi3"):
@@ -276,10 +282,19 @@ def test_a_config_class_that_changes_what_is_written_is_refused(tmp_path):
 
 
 def test_dynamic_keeps_the_number_that_it_starts_from(tmp_path):
-    planned = plan(open_source(made("llama", tmp_path / "model"), 4 * L), 4 * L, "dynamic")
+    planned = plan_extension(read_start(open_source(made("llama", tmp_path / "model"), 4 * L), 4 * L), "dynamic")
     assert planned.config["max_position_embeddings"] == L and any(
         "must stay the trained length" in note for note in planned.notes
     )
+
+
+def test_dynamic_has_a_factor_of_its_own(tmp_path):
+    source = made("llama", tmp_path / "model")
+    planned = written(source, tmp_path / "out", 4 * L, "dynamic", 6.0)
+    assert planned.factor == planned.config["rope_parameters"]["factor"] == 6.0
+    assert planned.config["max_position_embeddings"] == L and planned.after.main.scaling == Dynamic(L, 6.0)
+    plain_one = plan_extension(read_start(open_source(source, 4 * L), 4 * L), "dynamic")
+    assert plain_one.factor == plain_one.config["rope_parameters"]["factor"] == 1.0
 
 
 def test_a_factor_may_be_more_than_the_target_asks_for(tmp_path):
@@ -294,9 +309,11 @@ def test_a_factor_may_be_more_than_the_target_asks_for(tmp_path):
         < (meant - logits(plain(source), text())).abs().max()
     )
     with pytest.raises(ConfigError, match="factor 3 makes 192 tokens of 64, fewer than the target length 256"):
-        plan(open_source(source, 4 * L), 4 * L, "yarn", 3.0)
-    with pytest.raises(ConfigError, match="dynamic follows the length"):
-        plan(open_source(source, 4 * L), 4 * L, "dynamic", 6.0)
+        plan_extension(read_start(open_source(source, 4 * L), 4 * L), "yarn", 3.0)
+    with pytest.raises(
+        ConfigError, match=r"dynamic follows the length of the text, by a factor of at least 1, got 0\.5"
+    ):
+        plan_extension(read_start(open_source(source, 4 * L), 4 * L), "dynamic", 0.5)
 
 
 @pytest.mark.parametrize("method", ["yarn", "linear", "ntk", "llama3", "base"])
@@ -509,11 +526,11 @@ def test_auto_writes_the_method_and_the_factor_that_recommend_found(tmp_path, mo
             return {"best": self.best}
 
     asked: dict[str, Any] = {}
-    page = importlib.import_module("milepost.checkpoints.recommendation.recommend")
+    page = importlib.import_module("milepost.checkpoints.extension.request")
     monkeypatch.setattr(page, "recommend", lambda model, **more: asked.update(more, model=model) or Found())
     source, book = made("llama", tmp_path / "model"), ids_file(tmp_path / "book.npy", 20000)
     done = extend(source, target_length=4 * L, out=tmp_path / "out", text=book)
-    assert asked["target_length"] == 4 * L and asked["model"] == source and asked["text"] == book
+    assert asked["target_length"] == 4 * L and asked["model"].name == str(source) and asked["text"] == book
     assert (done.method, done.factor, done.target) == ("yarn", 6.0, 4 * L) and done.recommendation == {"best": "yarn"}
     assert json.loads((tmp_path / "out" / "config.json").read_text())["rope_parameters"]["factor"] == 6.0
     assert done.provenance["protocol"]["text"]["source"].endswith(

@@ -21,7 +21,7 @@ from tiny_models import transformers
 from typer.testing import CliRunner
 
 from milepost.checkpoints import extend, migrate
-from milepost.checkpoints.migration.losses import recovered
+from milepost.checkpoints.migration.losses import share_recovered
 from milepost.checkpoints.migration.source import open_origin
 from milepost.checkpoints.migration.targets import to_gpt2
 from milepost.cli import app
@@ -283,14 +283,17 @@ def test_two_processes_tune_together_what_one_tunes_alone(place, tmp_path):
 
 def test_the_share_is_of_the_gap_and_has_its_sign():
     before, swapped, after = np.full(6, 10.0), np.full(6, 20.0), np.array([11.0, 12, 13, 11, 12, 13])
-    share = recovered(before, swapped, after)
+    share = share_recovered(before, swapped, after)
     assert share is not None and share["value"] == pytest.approx(0.8) and 0.7 < share["low"] < 0.8 < share["high"] < 0.9
-    worse = recovered(before, swapped, swapped + 5)
+    worse = share_recovered(before, swapped, swapped + 5)
     assert worse is not None and worse["value"] == pytest.approx(-0.5)
     assert (
-        recovered(before, before + np.array([1, -1, 1, -1, 1, -1]), after) is None
+        share_recovered(before, before + np.array([1, -1, 1, -1, 1, -1]), after) is None
     )  # no gap that could be told from chance
-    assert recovered(before, before - 5, after) is None and recovered(before[:1], swapped[:1], after[:1]) is None
+    assert (
+        share_recovered(before, before - 5, after) is None
+        and share_recovered(before[:1], swapped[:1], after[:1]) is None
+    )
 
 
 @pytest.mark.parametrize(

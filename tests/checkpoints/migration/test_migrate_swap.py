@@ -16,11 +16,11 @@ from transformers.models.falcon.modeling_falcon import build_alibi_tensor
 from milepost.checkpoints.layout_conversion.proof import ProofError
 from milepost.checkpoints.migration import swap as migrate_swap
 from milepost.checkpoints.migration.fade import fading
-from milepost.checkpoints.migration.longer_table import METHODS, kept, longer
+from milepost.checkpoints.migration.longer_table import METHODS, longer, rows_kept
 from milepost.checkpoints.migration.proof import prove, unused
 from milepost.checkpoints.migration.reference import FalconALiBi, flat_from, logits
 from milepost.checkpoints.migration.source import open_origin
-from milepost.checkpoints.migration.swap import proofs, swap
+from milepost.checkpoints.migration.swap import prove_swap, swap
 from milepost.checkpoints.migration.targets import to_neox
 from milepost.encodings.alibi import slopes
 
@@ -43,7 +43,7 @@ def run(model: Any, ids: torch.Tensor = IDS[:, :OLD], **more: Any) -> torch.Tens
 @pytest.mark.parametrize("name", TABLES)
 def test_both_proofs_pass_and_the_old_table_is_gone(models, name, to):
     origin = open_origin(models[name], to, "cpu")
-    found = proofs(origin, swap(origin, to, OLD), to, OLD)
+    found = prove_swap(origin, swap(origin, to, OLD), to, OLD)
     assert [(one.name, one.verdict) for one in found] == [
         ("positions off", "PASS"),
         ("positions on", "PASS"),
@@ -56,7 +56,7 @@ def test_both_proofs_pass_and_the_old_table_is_gone(models, name, to):
 def test_a_llama_without_rotation_is_a_smollm3(models, name):
     origin = open_origin(models[name], "nope", "cpu")
     made = swap(origin, "nope", OLD).model
-    assert [one.verdict for one in proofs(origin, swap(origin, "nope", OLD), "nope", OLD)] == ["PASS", "PASS"]
+    assert [one.verdict for one in prove_swap(origin, swap(origin, "nope", OLD), "nope", OLD)] == ["PASS", "PASS"]
     assert not any(layer.self_attn.use_rope for layer in made.model.layers)
     zero = torch.zeros(1, OLD, dtype=torch.long)
     own = run(origin.model, position_ids=zero, attention_mask=torch.ones(1, OLD, dtype=torch.long))
@@ -124,7 +124,7 @@ def test_a_planted_fault_is_seen_by_the_proof_that_is_for_it(models, fault):
     off, on = prove(origin, made, "rope")
     assert on.verdict == "FAIL" and off.verdict == ("FAIL" if fault in OFF else "PASS")
     with pytest.raises(ProofError, match="nothing is written"):
-        proofs(origin, migrate_swap.Swap(made), "rope", OLD)
+        prove_swap(origin, migrate_swap.Swap(made), "rope", OLD)
 
 
 def test_alibi_without_the_division_is_seen(models, monkeypatch):
@@ -245,7 +245,7 @@ def test_a_longer_table_by_another_way(method, offset, length):
         made.shape == (length + offset, 3) and made.dtype == table.dtype and torch.equal(made[:offset], table[:offset])
     )
     assert np.abs(made[offset:].double().numpy() - want).max() < 1e-6
-    same = kept(8, method)
+    same = rows_kept(8, method)
     assert (
         torch.equal(made[: offset + same], table[: offset + same])
         and same == {"tile": 8, "interpolate": 1, "stretch": 2}[method]
@@ -265,7 +265,7 @@ def test_a_table_that_is_no_longer_is_refused():
 def test_a_longer_model_reads_with_its_new_rows(models, name, method):
     origin = open_origin(models[name], "longer-table", "cpu")
     made = swap(origin, "longer-table", 2 * OLD, method)
-    assert [one.verdict for one in proofs(origin, made, "longer-table", 2 * OLD)] == ["PASS", "PASS", "PASS"]
+    assert [one.verdict for one in prove_swap(origin, made, "longer-table", 2 * OLD)] == ["PASS", "PASS", "PASS"]
     assert torch.allclose(run(made.model), origin.loaded(IDS[:, :OLD]), rtol=0, atol=1e-4) == (method == "tile")
     wrong = made.table.clone()
     wrong[OLD + 4] += torch.randn(
