@@ -114,13 +114,15 @@ def tune(
     """
     import transformers
 
-    model = _model(source, folder)
     lora = has_peft() if lora is None else lora
+    done = _last(state, tuning.steps)
+    ended = done is not None and _step(done) == tuning.steps  # the Trainer would do one step more
+    model = _model(source.folder if done is None or not ended or lora else done, folder)
     if lora:
-        from peft import LoraConfig, get_peft_model  # type: ignore[import-not-found,unused-ignore]
+        from peft import LoraConfig, PeftModel, get_peft_model  # type: ignore[import-not-found,unused-ignore]
 
         transformers.set_seed(tuning.seed)  # LoRA begins with random numbers
-        model = get_peft_model(model, LoraConfig(**LORA))
+        model = PeftModel.from_pretrained(model, str(done)) if ended else get_peft_model(model, LoraConfig(**LORA))
     gpu = device != "cpu"
     half = {"bf16": torch.cuda.is_bf16_supported(), "fp16": not torch.cuda.is_bf16_supported()} if gpu else {}
     warm = min(WARM_UP, -(-tuning.steps // 10))
@@ -139,10 +141,12 @@ def tune(
         trainer = transformers.Trainer(model=model, args=args, train_dataset=windows)
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.add_callback(_progress(transformers.TrainerCallback, tuning, tell, step)())
-        done = _last(state)
         if done is not None:
-            tell(f"going on from step {done.name.removeprefix('checkpoint-')} of {tuning.steps}")
-        trainer.train(resume_from_checkpoint=None if done is None else str(done))
+            tell(f"going on from step {_step(done)} of {tuning.steps}")
+        if done is not None and ended:
+            trainer.state = transformers.TrainerState.load_from_json(str(done / "trainer_state.json"))
+        else:
+            trainer.train(resume_from_checkpoint=None if done is None else str(done))
         if args.process_index == 0:
             tuned = trainer.accelerator.unwrap_model(trainer.model)
             _save(tuned.merge_and_unload() if lora else tuned, source, folder)
@@ -154,15 +158,15 @@ def tune(
     }  # fmt: skip
 
 
-def _model(source: SourceFiles, folder: Path) -> Any:
-    """The source's weights, in float32, under the new config."""
+def _model(weights: Path, folder: Path) -> Any:
+    """The weights of one folder, in float32, under the config of the other."""
     import transformers
 
     with quiet():
         config = transformers.AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
         made = model_class(load(folder / "config.json"))
         return made.from_pretrained(
-            str(source.folder),
+            str(weights),
             config=config,
             dtype=torch.float32,
             use_safetensors=True,
@@ -181,10 +185,14 @@ def _save(model: Any, source: SourceFiles, folder: Path) -> None:
     shutil.rmtree(saved)
 
 
-def _last(state: Path) -> Path | None:
-    """The last checkpoint that was written to its end."""
-    found = (path.parent for path in state.glob(f"checkpoint-*/{WHOLE}"))
-    return max(found, key=lambda path: int(path.name.removeprefix("checkpoint-")), default=None)
+def _last(state: Path, steps: int) -> Path | None:
+    """The last checkpoint that was written to its end, of at most so many steps."""
+    whole = (path.parent for path in state.glob(f"checkpoint-*/{WHOLE}"))
+    return max((path for path in whole if _step(path) <= steps), key=_step, default=None)
+
+
+def _step(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("checkpoint-"))
 
 
 def _progress(base: Any, tuning: Tuning, tell: Callable[[str], None], before: Callable[[int], None]) -> Any:

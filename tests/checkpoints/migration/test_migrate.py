@@ -248,6 +248,28 @@ def test_a_migration_that_is_killed_goes_on_and_ends_with_the_same_bits(place, t
     assert {p.name for p in tmp_path.iterdir()} == {"killed", "whole"} and files(place / "gpt2") == before
 
 
+def test_a_migration_that_was_trained_before_it_ended_counts_no_step_past_the_last(place, tmp_path):
+    """It said "step 23 of 20" and "-1 min 55 s left" after some resumes."""
+    how = {"to": "rope", "steps": 6, "text": place / "short.npy", **HOW}
+    whole = migrate(place / "gpt2", out=tmp_path / "whole", **how)
+    said: list[str] = []
+
+    def tell(text: str) -> None:
+        said.append(text)
+        if text == "measuring the loss after recovery":
+            raise KeyboardInterrupt
+
+    for resume in (False, True, True):
+        with pytest.raises(KeyboardInterrupt):
+            migrate(place / "gpt2", out=tmp_path / "killed", resume=resume, tell=tell, **how)
+    resumed = migrate(place / "gpt2", out=tmp_path / "killed", resume=True, tell=said.append, **how)
+    told = [text for text in said if text.endswith(" left")]
+    assert [int(text.split()[2]) for text in told] == [1, 2, 3, 4, 5, 6] and not any(" -" in text for text in told)
+    one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("killed", "whole"))
+    assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+    assert resumed.tuned["loss"] == whole.tuned["loss"] and resumed.share == whole.share
+
+
 def test_two_processes_tune_together_what_one_tunes_alone(place, tmp_path):
     """Under `accelerate launch`: two of 2 windows a step are one of 4, and the first process alone swaps, proves and writes."""
     how = {"to": "rope", "steps": 6, "rate": 1e-3}

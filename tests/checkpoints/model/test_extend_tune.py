@@ -106,6 +106,34 @@ def test_a_tune_that_is_killed_goes_on_and_ends_with_the_same_bits(model, book, 
     assert {p.name for p in tmp_path.iterdir()} == {"killed", "whole"} and files(model) == before
 
 
+def stopping_at(words: str, said: list[str]) -> Any:
+    """A ``tell`` that ends the run where it would say ``words``; what was said is kept in ``said``."""
+
+    def tell(text: str) -> None:
+        said.append(text)
+        if text.startswith(words):
+            raise KeyboardInterrupt
+
+    return tell
+
+
+def test_a_tune_that_ended_before_the_kill_is_not_trained_any_further(model, book, tmp_path):
+    """Each resume after the last checkpoint would train one step more."""
+    whole = extend(model, out=tmp_path / "whole", text=book, **HOW)
+    said: list[str] = []
+    for resume in (False, True, True):
+        with pytest.raises(KeyboardInterrupt):
+            tell = stopping_at("measuring the loss after", said)
+            extend(model, out=tmp_path / "killed", text=book, resume=resume, tell=tell, **HOW)
+    resumed = extend(model, out=tmp_path / "killed", text=book, resume=True, tell=said.append, **HOW)
+    steps = [int(text.split()[2]) for text in said if text.startswith("tuning: step ")]
+    assert steps == list(range(1, STEPS + 1)) and not any(" -" in text for text in said if text.endswith(" left"))
+    assert said.count(f"going on from step {STEPS} of {STEPS}") == 3
+    one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("killed", "whole"))
+    assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+    assert resumed.tuned["loss"] == whole.tuned["loss"] and resumed.losses == whole.losses
+
+
 def test_tuning_teaches_and_says_how(model, book, tmp_path):
     untuned = extend(model, out=tmp_path / "untuned", text=book, target_length=2 * L, method="yarn")
     done = extend(model, out=tmp_path / "tuned", text=book, **{**HOW, "tune": 30, "tune_length": 96, "seed": 3})
