@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from milepost.cli.shared import Device, Json, answer, aside, measuring, read_lengths, teaching
+from milepost.cli.shared import (
+    AnyModel,
+    Device,
+    Dtype,
+    Json,
+    Tokenizer,
+    answer,
+    aside,
+    measuring,
+    read_lengths,
+    teaching,
+)
 
 
 @teaching
 def diagnose_command(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="A folder with config.json and *.safetensors, a GGUF file, a lab model, or a name on the Hub.",
-        ),
-    ],
+    model: AnyModel,
     text: Annotated[
         Path, typer.Option(help="What to read: a text file, a folder of text files, or a .npy file of token ids.")
     ],
@@ -30,12 +35,8 @@ def diagnose_command(
         ),
     ] = 6,
     device: Device = "cpu",
-    dtype: Annotated[
-        Literal["float32", "bfloat16", "float16", "float64"], typer.Option(help="What the weights are loaded as.")
-    ] = "float32",
-    tokenizer: Annotated[
-        str | None, typer.Option(help="tokenizer.json, a folder, or bytes, in place of the model's own.")
-    ] = None,
+    dtype: Dtype = "float32",
+    tokenizer: Tokenizer = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -46,8 +47,8 @@ def diagnose_command(
 ) -> None:
     """Where does a model break on a text, how sharply, and why? A verdict in words, from what was measured.
 
-    Loss by position and by length with intervals, the same passage at other positions, retrieval by depth and length, where every head looks,
-    rotary angles never seen, and cached against uncached logits.
+    Loss by position and by length with intervals, the same passage at other positions, retrieval by depth and length,
+    where every head looks, rotary angles never seen, and cached against uncached logits.
 
     Example: `milepost diagnose path/to/model --text moby-dick.txt --lengths 1k,2k,4k --out diagnosed`
     """

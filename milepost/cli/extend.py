@@ -7,18 +7,27 @@ from typing import Annotated, Literal
 
 import typer
 
-from milepost.cli.shared import Device, Json, answer, aside, print_json, read_length, teaching, telling
+from milepost.cli.shared import (
+    Checkpoint,
+    Device,
+    Dtype,
+    Json,
+    NewFolder,
+    read_length,
+    refusing,
+    show_written,
+    teaching,
+    telling,
+)
 
 
 @teaching
 def extend_command(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A folder with config.json and *.safetensors, or a name on the Hub.")
-    ],
+    model: Checkpoint,
     target_length: Annotated[
         str, typer.Option("--target-length", "--ctx-size", help="Tokens to serve, such as 131072 or 128k.")
     ],
-    out: Annotated[Path, typer.Option(help="The folder to write; it must not exist, or be empty.")],
+    out: NewFolder,
     method: Annotated[
         Literal["auto", "base", "linear", "ntk", "ntk_by_parts", "dynamic", "yarn", "llama3"],
         typer.Option("--method", "--rope-scaling", help="auto measures all of them on --text, and takes the best."),
@@ -40,37 +49,26 @@ def extend_command(
     link: Annotated[bool, typer.Option("--link", help="Hard-link the weights instead of copying them.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a --tune that was killed.")] = False,
     device: Device = "cpu",
-    dtype: Annotated[
-        Literal["float32", "bfloat16", "float16", "float64"],
-        typer.Option(help="What weights are loaded as, to verify and measure."),
-    ] = "float32",
+    dtype: Dtype = "float32",
     as_json: Json = False,
 ) -> None:
     """Write a checkpoint that other tools load, for longer texts; the source is only read.
 
-    The factor is from the length that the model was trained for, also where it was extended before. Ends by verifying what was written (exit 1 when a
-    check fails, or when the model has nothing that could be stretched) and, with --text, by showing the loss before and after.
+    The factor is from the length that the model was trained for, also where it was extended before. Ends by verifying
+    what was written (exit 1 when a check fails, or when the model has nothing that could be stretched) and, with
+    --text, by showing the loss before and after.
 
     Example: `milepost extend path/to/model --target-length 8k --method yarn --out longer --text book.txt`
     """
     from milepost.checkpoints.extension.extend import extend
     from milepost.report import extension as report
-    from milepost.rope.engines.written import Refused
 
     target = read_length(target_length, "--target-length")
     assert target is not None
-    try:
-        with telling() as tell:
-            done = extend(
-                model, target_length=target, out=out, method=method, text=text, tune=tune, tune_length=read_length(tune_length, "--tune-length"),
-                rate=rate, seed=seed, link=link, resume=resume, device=device, dtype=dtype, tell=tell,
-            )  # fmt: skip
-    except Refused as refusal:
-        if as_json:
-            print_json({"model": model, "refused": str(refusal)})
-        typer.echo(f"milepost: {refusal}", err=True)
-        raise typer.Exit(1) from None
-    aside().print(f"open {Path(done.out) / 'milepost' / 'report.html'}", soft_wrap=True)
-    answer(done.to_json(), report.terminal, as_json)
-    if not done.ok:
-        raise typer.Exit(1)
+    with refusing(model, as_json), telling() as tell:
+        done = extend(
+            model, target_length=target, out=out, method=method, text=text, tune=tune,
+            tune_length=read_length(tune_length, "--tune-length"), rate=rate, seed=seed, link=link, resume=resume,
+            device=device, dtype=dtype, tell=tell,
+        )  # fmt: skip
+    show_written(done, report.terminal, as_json)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from milepost.cli.shared import Device, Json, answer, aside, read_length, teaching, telling
+from milepost.cli.shared import Device, Json, NewFolder, read_length, show_written, teaching, telling
 
 
 @teaching
@@ -22,11 +22,11 @@ def migrate_command(
     text: Annotated[
         Path,
         typer.Option(
-            help="A text file, a folder of them, or a .npy file of token ids: one half to tune on, the other to measure on."
+            help="A text file, a folder of them, or a .npy file of token ids: one half is tuned on, the other measured."
         ),
     ],
     steps: Annotated[int, typer.Option(help="Training steps; 0 only replaces the positions.")],
-    out: Annotated[Path, typer.Option(help="The folder to write; it must not exist, or be empty.")],
+    out: NewFolder,
     length: Annotated[
         str | None,
         typer.Option(help="Tokens to tune for; by default the old length, or twice that for a longer table."),
@@ -48,8 +48,8 @@ def migrate_command(
 ) -> None:
     """Give a model other positions, in an architecture that any tool loads; the source is only read.
 
-    Replaces the positions (proved by logits, with positions off and on), recovers by tuning, and tells how much of the loss was recovered, or that it was
-    not. Exit 1 when a proof or a check of what was written fails.
+    Replaces the positions (proved by logits, with positions off and on), recovers by tuning, and tells how much of the
+    loss was recovered, or that it was not. Exit 1 when a proof or a check of what was written fails.
 
     Example: `milepost migrate path/to/gpt2 --to rope --text book.txt --steps 500 --out turned`
     """
@@ -59,13 +59,10 @@ def migrate_command(
     try:
         with telling() as tell:
             done = migrate(
-                model, to=to, text=text, out=out, steps=steps, length=read_length(length, "--length"), rate=rate, batch=batch, anneal=anneal, seed=seed,
-                resume=resume, device=device, tell=tell,
+                model, to=to, text=text, out=out, steps=steps, length=read_length(length, "--length"), rate=rate,
+                batch=batch, anneal=anneal, seed=seed, resume=resume, device=device, tell=tell,
             )  # fmt: skip
     except ProofError as error:
         typer.echo(f"milepost: {error}", err=True)
         raise typer.Exit(1) from None
-    aside().print(f"open {Path(done.out) / 'milepost' / 'report.html'}", soft_wrap=True)
-    answer(done.to_json(), report.terminal, as_json)
-    if not done.ok:
-        raise typer.Exit(1)
+    show_written(done, report.terminal, as_json)

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from milepost.cli.shared import Device, Json, answer, aside, measuring, read_length, teaching
+from milepost.cli.shared import (
+    AnyModel,
+    Device,
+    Dtype,
+    Json,
+    Tokenizer,
+    answer,
+    aside,
+    measuring,
+    read_length,
+    teaching,
+)
 
 
 @teaching
 def recommend_command(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="A folder with config.json and *.safetensors, a GGUF file, a lab model, or a name on the Hub.",
-        ),
-    ],
+    model: AnyModel,
     target_length: Annotated[str, typer.Option("--target-length", help="Tokens to serve, such as 8192 or 8k.")],
     text: Annotated[
         Path, typer.Option(help="What to measure on: a text file, a folder of text files, or a .npy file of token ids.")
@@ -33,12 +38,8 @@ def recommend_command(
         ),
     ] = None,
     device: Device = "cpu",
-    dtype: Annotated[
-        Literal["float32", "bfloat16", "float16", "float64"], typer.Option(help="What the weights are loaded as.")
-    ] = "float32",
-    tokenizer: Annotated[
-        str | None, typer.Option(help="tokenizer.json, a folder, or bytes, in place of the model's own.")
-    ] = None,
+    dtype: Dtype = "float32",
+    tokenizer: Tokenizer = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -47,10 +48,11 @@ def recommend_command(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """What should be set for a longer text? Every scaling and training-free map, measured on yours. Exit 1 when nothing reaches the target.
+    """What should be set for a longer text? Every scaling and training-free map, measured on yours.
 
-    Settings are chosen on one part of the text and reported on the other: long gain, what short texts pay, and intervals. Ends with the
-    config for transformers, vLLM, SGLang and llama.cpp.
+    The factor or window of each is searched on one part of the text; gain, what short texts pay, and intervals are
+    measured on the other. Ends with the config for transformers, vLLM, SGLang and llama.cpp. Exit 1 when nothing
+    reaches the target.
 
     Example: `milepost recommend path/to/model --target-length 8k --text moby-dick.txt --out recommended`
     """
@@ -65,18 +67,10 @@ def recommend_command(
     if out is not None:
         check_folder(out, model)
     with measuring() as tell:
-        found = recommend(
-            model,
-            target_length=target,
-            text=text,
-            trained_length=trained,
-            windows=windows,
-            device=device,
-            dtype=dtype,
-            tokenizer=tokenizer,
-            tell=tell,
-        )
-    data = found.to_json()
+        data = recommend(
+            model, target_length=target, text=text, trained_length=trained, windows=windows, device=device, dtype=dtype,
+            tokenizer=tokenizer, tell=tell,
+        ).to_json()  # fmt: skip
     if out is not None:
         aside().print(f"open {report.save(data, out)}", soft_wrap=True)
     answer(data, report.terminal, as_json)

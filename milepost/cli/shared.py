@@ -6,7 +6,8 @@ import functools
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -21,6 +22,21 @@ HeadDim = Annotated[int, typer.Option("--head-dim", help="Head size, where the s
 Width = Annotated[int, typer.Option(help="Embedding width, where the spec leaves it open.")]
 Length = Annotated[int, typer.Option(help="Length: of tables where the spec leaves it open, and of pictures.")]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Dtype = Annotated[
+    Literal["float32", "bfloat16", "float16", "float64"], typer.Option(help="What the weights are loaded as.")
+]
+Checkpoint = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A folder with config.json and *.safetensors, or a name on the Hub.")
+]
+AnyModel = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A folder with config.json and *.safetensors, a GGUF file, a lab model, or a name on the Hub.",
+    ),
+]
+Tokenizer = Annotated[str | None, typer.Option(help="tokenizer.json, a folder, or bytes, in place of the model's own.")]
+NewFolder = Annotated[Path, typer.Option(help="The folder to write; it must not exist, or be empty.")]
 Rounds = Annotated[int, typer.Option(help="Rounds; each contestant's best counts.")]
 
 
@@ -44,7 +60,10 @@ def telling() -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def measuring() -> Iterator[Callable[[str, float], None]]:
-    """Where a long job says what it measures and what share is done: a bar with the time that is left, or a line for each thing that is begun."""
+    """Where a long job says what it measures and what share of it is done.
+
+    A bar with the time that is left on a terminal, a line for each measure elsewhere.
+    """
     words = aside()
     if not words.is_terminal:
         said: set[str] = set()
@@ -76,6 +95,28 @@ def teaching(command: Callable[..., None]) -> Callable[..., None]:
             raise typer.Exit(2) from None
 
     return run
+
+
+@contextmanager
+def refusing(model: str, as_json: bool) -> Iterator[None]:
+    """A refusal is printed as a sentence, and as JSON where that is asked for, with exit code 1."""
+    from milepost.rope.engines.written import Refused
+
+    try:
+        yield
+    except Refused as refusal:
+        if as_json:
+            print_json({"model": model, "refused": str(refusal)})
+        typer.echo(f"milepost: {refusal}", err=True)
+        raise typer.Exit(1) from None
+
+
+def show_written(done: Any, drawn: Callable[[Any], Iterable[Any]], as_json: bool) -> None:
+    """The result of a command that wrote a folder, and where its report is; exit code 1 if a check failed."""
+    aside().print(f"open {Path(done.out) / 'milepost' / 'report.html'}", soft_wrap=True)
+    answer(done.to_json(), drawn, as_json)
+    if not done.ok:
+        raise typer.Exit(1)
 
 
 def answer(data: Any, drawn: Callable[[Any], Iterable[Any]], as_json: bool) -> None:
