@@ -21,10 +21,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from milepost.measure.intervals import mean
+from milepost.measure.intervals import Numbers, mean
 
 Model = Callable[[Tensor], Tensor]
-Numbers = np.ndarray[Any, Any]
 Device = torch.device | str | None
 AT_ONCE = 1 << 13
 """Tokens in one call of the model."""

@@ -24,14 +24,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from milepost.measure.intervals import Mean, mean
+from milepost.measure.intervals import Mean, Numbers, mean
 from milepost.measure.losses import TOLERATED_RISE, with_first_token
 
-Numbers = np.ndarray[Any, Any]
 Edges = Sequence[tuple[int, int]]
 Score = Callable[[Numbers], Numbers]
 """Windows (windows x length + 1) to the loss of each next token (windows x length)."""

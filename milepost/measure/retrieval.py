@@ -21,11 +21,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from milepost.measure.intervals import Mean, share
+from milepost.measure.intervals import Mean, Numbers, share
 
 Last = Callable[[Tensor], Tensor]
 """Tokens (B L) to the logits after the last of them (B V)."""
-Numbers = np.ndarray[Any, Any]
 DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
 LEAST_HAYSTACK = 8
 """Tokens of haystack that a length must leave room for."""

@@ -11,18 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from milepost.measure.intervals import Mean, difference, mean
+from milepost.measure.intervals import Mean, Numbers, difference, mean
 from milepost.measure.losses import in_batches
 
 Placed = Callable[[Tensor, int], Tensor]
 """Tokens (B L + 1) and the position of the first of them, to the loss of each next token (B L)."""
-Numbers = np.ndarray[Any, Any]
 MOST_FAR = 4
 """Positions beyond the trained length that are tried, at most."""
 

@@ -22,13 +22,12 @@ from milepost.checkpoints.model.quiet import first_line
 from milepost.checkpoints.model.text import Text
 from milepost.measure.attention import average, statistics, to_rows
 from milepost.measure.drift import drift
-from milepost.measure.intervals import difference
+from milepost.measure.intervals import Numbers, difference
 from milepost.measure.losses import by_position, loss_row, same_targets, token_losses, with_first_token
 from milepost.measure.onset import Onset, onset
 from milepost.measure.retrieval import LEAST_HAYSTACK, Cell, pool_depths, retrieval, room
 from milepost.measure.shifted import shifted
 
-Numbers = np.ndarray[Any, Any]
 Row = dict[str, Any]
 
 

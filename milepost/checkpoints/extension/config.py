@@ -53,10 +53,8 @@ def extended_config(source: Mapping[str, Any], plain: RopeSpec, spec: RopeSpec) 
         there = next((name for name in BASES if part.get(name) is not None), None)
         if there is not None or base != plain.main.base:
             part[there or ("rotary_emb_base" if spec.model == "gpt_neox" else "rope_theta")] = base
-    names = next(
-        (found for group in SERVED if (found := [name for name in group if part.get(name) is not None])),
-        ["max_position_embeddings"],
-    )
+    groups = [[name for name in group if part.get(name) is not None] for group in SERVED]
+    names = next(filter(None, groups), ["max_position_embeddings"])
     part.update(dict.fromkeys(names, new_keys["max_position_embeddings"]))
     if part is not made:  # saved outside too
         made.update({key: part.get(key) for key in ROPE if made.get(key) is not None})
@@ -93,30 +91,30 @@ def check_transformers(config: Mapping[str, Any], spec: RopeSpec) -> None:
     known: Any = transformers.models.auto.configuration_auto.CONFIG_MAPPING
     try:
         with quiet():
-            kept = known[name].from_dict(copy.deepcopy(dict(config))).to_dict()
-        found = differences(spec, dialect.read(kept, allow_unknown=True))
+            loaded = known[name].from_dict(copy.deepcopy(dict(config))).to_dict()
+        wrong = differences(spec, dialect.read(loaded, allow_unknown=True))
     except Exception as error:  # transformers' own errors are of many kinds
         raise Refused(
             f"transformers' config of {name} does not take {spec.main.scaling!r}: {first_line(error)}"
         ) from None
-    if found:
+    if wrong:
         raise Refused(
-            f"transformers' config of {name} changes what is written: {found[0].sentence('written', 'as it is loaded')}"
+            f"transformers' config of {name} changes what is written: {wrong[0].sentence('written', 'as it is loaded')}"
         )
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "") -> dict[str, tuple[Any, Any]]:
     """The keys that differ, with both values; inside of the text model's part too."""
-    found: dict[str, tuple[Any, Any]] = {}
+    changed: dict[str, tuple[Any, Any]] = {}
     for key in dict.fromkeys((*old, *new)):
         a, b = old.get(key), new.get(key)
         if a == b and (key in old) == (key in new):
             continue
         if key not in ROPE and isinstance(a, Mapping) and isinstance(b, Mapping):
-            found |= changes(a, b, f"{where}{key}.")
+            changed |= changes(a, b, f"{where}{key}.")
         else:
-            found[where + key] = (a, b)
-    return found
+            changed[where + key] = (a, b)
+    return changed
 
 
 def undo(first: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:

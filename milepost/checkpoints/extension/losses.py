@@ -10,16 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from milepost.checkpoints.extension.plan import ExtensionPlan
 from milepost.checkpoints.model.loaded import Loaded
 from milepost.checkpoints.model.text import read_text
 from milepost.checkpoints.model.tune import Tuning, windows_for
-from milepost.measure.intervals import difference, mean
+from milepost.measure.intervals import Numbers, difference, mean
 from milepost.measure.losses import same_targets
 
-Numbers = np.ndarray[Any, Any]
 WINDOWS = 16
 """At most so many windows."""
 TARGETS = 256

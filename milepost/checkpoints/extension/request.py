@@ -56,12 +56,12 @@ def choose_method(
             f"method auto measures models as they were trained, and {source.name} was extended before: give {original} "
             "instead, or name a method"
         )
-    told = ""
+    last = ""
 
     def tell_once(words: str, share: float) -> None:
-        nonlocal told
-        if words != told:
-            told = words
+        nonlocal last
+        if words != last:
+            last = words
             tell(f"measuring {words}")
 
     found = recommend(subject, target_length=target, text=text, tell=tell_once)

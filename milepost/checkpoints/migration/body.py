@@ -30,6 +30,7 @@ from milepost.rope.config.keys import ConfigError
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu")
 LAYER = ("norm_1", "q", "k", "v", "out", "norm_2", "up", "down")
 OPT_OFFSET = 2
+SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
 @dataclass(frozen=True)
@@ -78,21 +79,21 @@ def of_gpt2(model: Any) -> Body:
             "only decoders alone can be moved"
         )
     width = config.n_embd
-    found: dict[str, Tensor] = {"tokens": inner.wte.weight, "head": model.lm_head.weight, **_pair("norm", inner.ln_f)}
+    weights: dict[str, Tensor] = {"tokens": inner.wte.weight, "head": model.lm_head.weight, **_pair("norm", inner.ln_f)}
     for n, block in enumerate(inner.h):
         factor = block.attn.scaling * math.sqrt(width // config.n_head)
         for part, (weight, bias) in enumerate(
             zip(block.attn.c_attn.weight.T.split(width), block.attn.c_attn.bias.split(width), strict=True)
         ):
             times = factor if part == 0 else 1.0
-            found |= {f"{n}.{'qkv'[part]}.weight": weight * times, f"{n}.{'qkv'[part]}.bias": bias * times}
+            weights |= {f"{n}.{'qkv'[part]}.weight": weight * times, f"{n}.{'qkv'[part]}.bias": bias * times}
         for name, linear in (("out", block.attn.c_proj), ("up", block.mlp.c_fc), ("down", block.mlp.c_proj)):
-            found |= {f"{n}.{name}.weight": linear.weight.T, f"{n}.{name}.bias": linear.bias}
-        found |= _pair(f"{n}.norm_1", block.ln_1) | _pair(f"{n}.norm_2", block.ln_2)
+            weights |= {f"{n}.{name}.weight": linear.weight.T, f"{n}.{name}.bias": linear.bias}
+        weights |= _pair(f"{n}.norm_1", block.ln_1) | _pair(f"{n}.norm_2", block.ln_2)
     return Body(
         config.vocab_size, width, config.n_layer, config.n_head, config.n_inner or 4 * width,
         config.activation_function, config.layer_norm_epsilon, bool(config.tie_word_embeddings), config.resid_pdrop,
-        config.attn_pdrop, _special(config), _own(found), inner.wpe.weight.detach().clone(),
+        config.attn_pdrop, _special(config), _own(weights), inner.wpe.weight.detach().clone(),
     )  # fmt: skip
 
 
@@ -109,7 +110,7 @@ def of_opt(model: Any) -> Body:
             "architectures have no place for: "
             "rope and alibi take OPT models that normalise before; nope and longer-table take this one"
         )
-    found: dict[str, Tensor] = {
+    weights: dict[str, Tensor] = {
         "tokens": inner.embed_tokens.weight,
         "head": model.lm_head.weight,
         **_pair("norm", inner.final_layer_norm),
@@ -125,11 +126,11 @@ def of_opt(model: Any) -> Body:
             "down": layer.fc2,
         }
         for name, part in (*names.items(), ("norm_1", layer.self_attn_layer_norm), ("norm_2", layer.final_layer_norm)):
-            found |= _pair(f"{n}.{name}", part)
+            weights |= _pair(f"{n}.{name}", part)
     return Body(
         config.vocab_size, config.hidden_size, config.num_hidden_layers, config.num_attention_heads, config.ffn_dim,
         config.activation_function, inner.final_layer_norm.eps, bool(config.tie_word_embeddings), config.dropout,
-        config.attention_dropout, _special(config), _own(found),
+        config.attention_dropout, _special(config), _own(weights),
         inner.embed_positions.weight[OPT_OFFSET:].detach().clone(),
     )  # fmt: skip
 
@@ -138,21 +139,21 @@ def of_lab(model: Decoder) -> Body:
     """The body of a lab model, whose table or code is the first layer's encoding."""
     shape = model.shape
     enc: Any = model.encodings[0]
-    found: dict[str, Tensor] = {"tokens": model.tokens.weight, "head": model.head.weight, **_pair("norm", model.norm)}
+    weights: dict[str, Tensor] = {"tokens": model.tokens.weight, "head": model.head.weight, **_pair("norm", model.norm)}
     for n, block in enumerate(model.blocks):
         made: Any = block
         for name, weight in (*zip("qkv", made.qkv.weight.chunk(3), strict=True), ("out", made.out.weight)):
-            found |= {f"{n}.{name}.weight": weight, f"{n}.{name}.bias": weight.new_zeros(shape.width)}
+            weights |= {f"{n}.{name}.weight": weight, f"{n}.{name}.bias": weight.new_zeros(shape.width)}
         for name, part in (("norm_1", made.norm_1), ("norm_2", made.norm_2), ("up", made.up), ("down", made.down)):
-            found |= _pair(f"{n}.{name}", part)
+            weights |= _pair(f"{n}.{name}", part)
     if isinstance(enc, Sinusoidal):
         old = enc.code(torch.arange(shape.length, device=model.device), torch.float32)
     else:
         old = enc.table[enc.offset :]
-    special = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+    special = dict.fromkeys(SPECIAL)
     return Body(
         shape.vocabulary, shape.width, shape.layers, shape.heads, 4 * shape.width, "gelu", model.norm.eps, False, 0.0,
-        0.0, special, _own(found), old.detach().clone(),
+        0.0, special, _own(weights), old.detach().clone(),
     )  # fmt: skip
 
 
@@ -166,21 +167,19 @@ def _pair(name: str, part: Any) -> dict[str, Tensor]:
 
 def _special(config: Any) -> dict[str, Any]:
     """Token ids that mean something, where the vocabulary has them."""
-    found = {name: getattr(config, name, None) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
-    return {
-        name: value if not isinstance(value, int) or 0 <= value < config.vocab_size else None
-        for name, value in found.items()
-    }
+    ids = {name: getattr(config, name, None) for name in SPECIAL}
+    known = range(config.vocab_size)
+    return {name: value if not isinstance(value, int) or value in known else None for name, value in ids.items()}
 
 
-def _own(found: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value.detach().clone().contiguous() for name, value in found.items()}
+def _own(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.detach().clone().contiguous() for name, value in weights.items()}
 
 
 def table_of(model: nn.Module) -> tuple[nn.Embedding, int] | None:
     """The learned table of a GPT-2 or an OPT, and the rows before its first position."""
-    found: Any = model
+    decoder: Any = model
     kind = getattr(getattr(model, "config", None), "model_type", None)
     if kind == "gpt2":
-        return found.transformer.wpe, 0
-    return (found.model.decoder.embed_positions, OPT_OFFSET) if kind == "opt" else None
+        return decoder.transformer.wpe, 0
+    return (decoder.model.decoder.embed_positions, OPT_OFFSET) if kind == "opt" else None

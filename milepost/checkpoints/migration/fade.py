@@ -100,9 +100,9 @@ def _weaker(module: Any, share: Share) -> Iterator[None]:
 @contextlib.contextmanager
 def freeze_rows(model: Any, rows: int | None) -> Iterator[Step]:
     """The first ``rows`` of the model's table (all, where None) stay as they are while it is tuned."""
-    found = table_of(model)
-    assert found is not None
-    weight: Any = found[0].weight
+    table = table_of(model)
+    assert table is not None
+    weight: Any = table[0].weight
     weight.requires_grad_(rows is not None)
     with contextlib.ExitStack() as stack:
         stack.callback(weight.requires_grad_, True)

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from milepost.checkpoints.files.config import write_config
 from milepost.checkpoints.files.copy import write_files
 from milepost.checkpoints.files.source import SourceFiles
 from milepost.checkpoints.files.tensors import INDEX
@@ -36,7 +37,7 @@ def save(model: Any, dtype: torch.dtype, folder: Path) -> SourceFiles:
     raw = dict(load(folder / "config.json")) | {"dtype": str(dtype).removeprefix("torch.")}
     if model.config.model_type == "gpt_neox":  # engines that read older configs
         raw |= {"rotary_pct": 1.0, "rotary_emb_base": int(model.config.rope_parameters["rope_theta"])}
-    write(folder / "config.json", json.dumps(raw, indent=2, ensure_ascii=False) + "\n")
+    write_config(folder / "config.json", raw)
     names = sorted(path.name for path in folder.glob("*.safetensors"))
     return SourceFiles(str(folder), folder, raw, "", tuple(names))
 

@@ -21,10 +21,9 @@ from milepost.checkpoints.model.loaded import Loaded
 from milepost.checkpoints.model.text import read_text
 from milepost.checkpoints.model.tune import Tuning, windows_for
 from milepost.checkpoints.recommendation.candidates import encodings_by_layer, stretch
-from milepost.measure.intervals import bootstrap_ratio, mean, sum_by_group
+from milepost.measure.intervals import Numbers, bootstrap_ratio, mean, sum_by_group
 from milepost.measure.losses import TOLERATED_RISE, buckets, same_targets, token_losses
 
-Numbers = np.ndarray[Any, Any]
 WINDOWS, TOKENS = 24, 1 << 16
 """At most so many windows are measured, or so many tokens where windows are short."""
 TARGETS = 256

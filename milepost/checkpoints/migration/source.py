@@ -137,15 +137,9 @@ def _check_family(family: str, to: str, config: Any) -> None:
 def _check_table(model: nn.Module, table: nn.Embedding, offset: int) -> None:
     """The table is one that serves positions, and nothing else."""
     rows = table.weight[offset:]
-    same = [
-        name
-        for name, other in model.named_parameters(remove_duplicate=False)
-        if other is not table.weight and other.shape == table.weight.shape
-    ]
-    tied = [name for name, other in model.named_parameters(remove_duplicate=False) if other is table.weight][1:]
-    tied += [
-        name for name in same if torch.equal(dict(model.named_parameters(remove_duplicate=False))[name], table.weight)
-    ]
+    named = list(model.named_parameters(remove_duplicate=False))
+    tied = [name for name, other in named if other is table.weight][1:]
+    tied += [name for name, other in named if other is not table.weight and torch.equal(other, table.weight)]
     if tied:
         raise ConfigError(
             f"the table of positions is tied to {tied[0]}: it can't be taken out without that; give a model whose "

@@ -17,10 +17,9 @@ from milepost.checkpoints.model.loaded import Loaded
 from milepost.checkpoints.model.text import Text
 from milepost.checkpoints.recommendation.candidates import UNCHANGED, Candidate, Method
 from milepost.checkpoints.recommendation.search import search
-from milepost.measure.intervals import Mean, difference
+from milepost.measure.intervals import Mean, Numbers, difference
 from milepost.measure.losses import TOLERATED_RISE, loss_row, same_targets
 
-Numbers = np.ndarray[Any, Any]
 Row = dict[str, Any]
 SCORED, FEWEST, MOST = 2048, 8, 64
 """Tokens to score if that takes no more windows than ``MOST``, nor fewer than ``FEWEST``.
@@ -89,9 +88,9 @@ class Comparison:
         rows = [
             {
                 "method": method.name, "setting": made[number].setting, "factor": made[number].factor,
-                "loss": float(lost.mean()) if np.isfinite(lost.mean()) else None, "chosen": number == chosen,
+                "loss": float(mine.mean()) if np.isfinite(mine.mean()) else None, "chosen": number == chosen,
             }
-            for number, lost in sorted(losses.items())
+            for number, mine in sorted(losses.items())
         ]  # fmt: skip
         return replace(made[chosen], limit=method.limit(best) if chosen == best else None), rows
 
@@ -112,7 +111,7 @@ class Comparison:
                 "reaches": self.longest == self.target and close and one.whole,
                 "gain": _paired(long, plain[self.longest], groups).to_json(),
                 "cost": _paired(plain[self.trained], short, groups).to_json(), "gap": gap.to_json(),
-                "loss_by_length": [{"length": n, **loss_row(lost, groups)} for n, lost in losses[one.method].items()],
+                "loss_by_length": [{"length": n, **loss_row(at, groups)} for n, at in losses[one.method].items()],
                 "spec": one.spec, "windows": long,
             })  # fmt: skip
         rows.sort(key=lambda row: -np.inf if row["gain"]["value"] is None else row["gain"]["value"], reverse=True)

@@ -111,7 +111,7 @@ def verdict(rows: list[Row], top: Row, best: Row | None, trained: int, target: i
 
 
 def _loss_at(row: Row, length: int) -> float | None:
-    return next((one["loss"] for one in row["loss_by_length"] if one["length"] == length), None)
+    return next((at["loss"] for at in row["loss_by_length"] if at["length"] == length), None)
 
 
 def _setting(row: Row) -> str:

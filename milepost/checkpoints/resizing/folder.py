@@ -10,7 +10,6 @@ tokenizer_config.json      model_max_length
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,11 +17,11 @@ from typing import Any
 
 from torch import Tensor
 
+from milepost.checkpoints.files.config import write_config
 from milepost.checkpoints.files.copy import TOKENIZER, copy_files
 from milepost.checkpoints.files.source import files_of
 from milepost.checkpoints.files.tensors import INDEX, in_safetensors
 from milepost.checkpoints.resizing.source import PositionTable
-from milepost.measure.results import write
 from milepost.rope.config.files import load
 
 PROCESSOR = "preprocessor_config.json"
@@ -76,11 +75,11 @@ def _index(source: PositionTable, work: Path) -> None:
         for key, file in index["weight_map"].items()
         if not (source.patch is None and key.endswith(POSITION_IDS))
     }
-    held = [one for file in sorted(set(index["weight_map"].values())) for one in in_safetensors(work / file).values()]
-    total = sum(one.size for one in held)
     if isinstance(index.get("metadata"), Mapping) and "total_size" in index["metadata"]:
+        files = set(index["weight_map"].values())
+        total = sum(held.size for file in files for held in in_safetensors(work / file).values())
         index["metadata"] = {**index["metadata"], "total_size": total}
-    write(work / INDEX, json.dumps(index, indent=2) + "\n")
+    write_config(work / INDEX, index)
 
 
 def _configs(
@@ -90,11 +89,7 @@ def _configs(
     if source.patch is None:
         new: dict[str, Any] = {"max_position_embeddings": source.prefix + target[0]}
         if TOKENIZER in others:
-            said = dict(load(source.folder / TOKENIZER))
-            write(
-                work / TOKENIZER,
-                json.dumps(said | {"model_max_length": target[0]}, indent=2, ensure_ascii=False) + "\n",
-            )
+            write_config(work / TOKENIZER, {**load(source.folder / TOKENIZER), "model_max_length": target[0]})
         notes.append(
             f"neighbouring rows are {source.sides[0] / target[0]:.3g} of the old distance apart, which the model has "
             "not seen: measure, and tune"
@@ -104,28 +99,26 @@ def _configs(
         new = {"image_size": high if high == wide else [high, wide]}
         if PROCESSOR in others:
             _processor(source, (high, wide), work, notes)
-    config = dict(source.config)
-    changed = {key: [config.get(key), value] for key, value in new.items()}
-    write(work / "config.json", json.dumps(config | new, indent=2, ensure_ascii=False) + "\n")
-    return changed
+    write_config(work / "config.json", {**source.config, **new})
+    return {key: [source.config.get(key), value] for key, value in new.items()}
 
 
 def _processor(source: PositionTable, size: tuple[int, int], work: Path, notes: list[str]) -> None:
     """The sizes of the image processor, where they were those of the model."""
     assert source.patch is not None
-    said = dict(load(source.folder / PROCESSOR))
+    sizes = dict(load(source.folder / PROCESSOR))
     old = (source.sides[0] * source.patch[0], source.sides[1] * source.patch[1])
     given = source.config["image_size"]
     exact = (given, given) if isinstance(given, int) else tuple(given)
     for key in ("size", "crop_size"):
-        held = said.get(key)
+        held = sizes.get(key)
         pair = (held.get("height"), held.get("width")) if isinstance(held, Mapping) else (held, held)
         if pair in (old, exact):
-            said[key] = {"height": size[0], "width": size[1]}
+            sizes[key] = {"height": size[0], "width": size[1]}
             notes.append(f"{PROCESSOR}: {key} is now {size[0]} x {size[1]}")
         elif held is not None:
             notes.append(
                 f"{PROCESSOR}: {key} was {held}, not the model's {exact[0]} x {exact[1]}, and was left so: see that "
                 f"images come as {size[0]} x {size[1]}"
             )
-    write(work / PROCESSOR, json.dumps(said, indent=2, ensure_ascii=False) + "\n")
+    write_config(work / PROCESSOR, sizes)
