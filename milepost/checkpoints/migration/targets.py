@@ -40,8 +40,8 @@ def to_neox(body: Body, length: int) -> Any:
 
     if body.head_dim % 2:
         raise ConfigError(
-            f"rope turns channels in pairs, and the heads of this model have {body.head_dim} ({body.width} / {body.heads}): "
-            "move it to alibi instead"
+            f"rope turns channels in pairs, and the heads of this model have {body.head_dim} ({body.width} / "
+            f"{body.heads}): move it to alibi instead"
         )
     config = transformers.GPTNeoXConfig(
         **_sizes(body, length), intermediate_size=body.inner, hidden_act=body.activation, layer_norm_eps=body.eps,

@@ -134,8 +134,8 @@ def _check(source: PositionTable, target: tuple[int, ...]) -> None:
         raise Refused(f"the table is for {current} already: there is nothing to resize")
     if source.patch is None and target[0] < source.sides[0]:
         raise Refused(
-            f"the table has {current} positions, and its first {asked} serve a text of {asked} tokens as they are: there "
-            "is nothing to resize"
+            f"the table has {current} positions, and its first {asked} serve a text of {asked} tokens as they are: "
+            "there is nothing to resize"
         )
     if source.family in SQUARE and target[0] != target[1]:
         raise Refused(

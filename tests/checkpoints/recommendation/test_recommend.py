@@ -190,7 +190,9 @@ def test_the_smallest_factor_wins_unless_a_larger_one_is_clearly_better(trained_
 
 @pytest.mark.slow
 def test_losses_that_are_no_numbers_rank_last_and_are_never_chosen(trained_neox, some_text):
-    made, found = comparison_of(trained_neox, some_text, lambda one: np.nan if one.factor == 4.0 else abs(one.factor - 6))
+    made, found = comparison_of(
+        trained_neox, some_text, lambda one: np.nan if one.factor == 4.0 else abs(one.factor - 6)
+    )
     chosen, tried = made.choose([found["ntk"]])
     assert chosen[0].factor == 6.0 and tried[0]["loss"] is None
 
