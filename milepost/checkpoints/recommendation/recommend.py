@@ -32,7 +32,6 @@ from milepost.checkpoints.model.text import read_text
 from milepost.checkpoints.recommendation.candidates import UNCHANGED, Method, encodings_by_layer, methods
 from milepost.checkpoints.recommendation.comparison import Comparison
 from milepost.checkpoints.recommendation.words import advice, exports, limits, verdict
-from milepost.measure.losses import TOLERATED_RISE
 from milepost.measure.results import plain_fields, provenance
 from milepost.rope.config.keys import ConfigError
 
