@@ -168,7 +168,6 @@ LATE = {
 UPWARD: dict[tuple[str, str], str] = {
     ("milepost.*", "milepost.notebook"): "results draw themselves in notebooks through a file above them",
     ("milepost.report.svg", "milepost.report.svg_*"): "the page of figures and its shapes know each other",
-    ("milepost.rope.spec", "milepost.rope"): "RopeSpec.from_config calls the readers, which build specs",
 }
 """Imports that close a cycle, by importer and imported (``*`` for any letters), and why. This list may only get shorter."""
 

@@ -11,7 +11,7 @@ import typer
 from milepost.cli.shared import Json, aside, print_json, read_length, teaching, telling
 
 if TYPE_CHECKING:
-    from milepost.rope import RopeSpec
+    from milepost.rope import Config, RopeSpec
 
 Model = Annotated[
     str,
@@ -106,16 +106,22 @@ def parity_command(
     from rich.console import Console
 
     from milepost.report import rope as report
+    from milepost.rope import as_read_by
     from milepost.rope.engines.parity import differences
 
     if (b is None) == (engines is None):
         raise ValueError("give B, or --engines X,Y to compare two engines' readings of A (not both)")
-    names = [a, b or ""] if engines is None else [f"{name.strip()}:{a}" for name in engines.split(",")]
-    if len(names) != 2:
+    readers = [] if engines is None else [name.strip() for name in engines.split(",")]
+    if engines is not None and len(readers) != 2:
         raise ValueError(f"--engines names two engines, such as transformers,vllm; got {engines!r}")
+    names = [f"{engine}:{a}" for engine in readers] or [a, b or ""]
     if out is not None:
         report.check_name(out)
-    one, other = (_read(name, None, allow_unknown, None) for name in names)
+    if readers:
+        config = _open(a, allow_unknown)  # read from its file once, for both engines
+        one, other = (as_read_by(engine, config) for engine in readers)
+    else:
+        one, other = (_read(name, None, allow_unknown, None) for name in names)
     found = differences(one, other)
     result = {
         "same": not found,
@@ -213,25 +219,26 @@ def convert_layout_command(
 
 def _read(model: str, engine: str | None, allow_unknown: bool, trained: str | None) -> RopeSpec:
     """The spec of what a user named: ENGINE:PATH, a path, a name on the Hub, or JSON."""
-    from milepost.rope import ENGINES, RopeSpec, as_read_by
-    from milepost.rope.config.files import parse
+    from milepost.rope import ENGINES, as_read_by, read
 
     prefix, _, rest = model.partition(":")
     if engine is None and rest and prefix in ENGINES:
         engine, model = prefix, rest
-    inline = model.lstrip().startswith("{")
-    config = parse(model, "the JSON given") if inline else model
-    spec = (
-        RopeSpec.from_config(config, allow_unknown=allow_unknown)
-        if engine is None
-        else as_read_by(engine, config, allow_unknown=allow_unknown)
-    )
+    config = _open(model, allow_unknown)
+    spec = read(config) if engine is None else as_read_by(engine, config)
     length = read_length(trained, "--trained-length")
-    return (
-        spec
-        if length is None
-        else replace(spec, trained=length, sources={**spec.sources, "trained": "--trained-length"})
-    )
+    if length is None:
+        return spec
+    return replace(spec, trained=length, sources={**spec.sources, "trained": "--trained-length"})
+
+
+def _open(model: str, allow_unknown: bool) -> Config:
+    """The config of a path, a name on the Hub, or JSON itself."""
+    from milepost.rope import open_config
+    from milepost.rope.config.files import parse
+
+    inline = model.lstrip().startswith("{")
+    return open_config(parse(model, "the JSON given") if inline else model, allow_unknown=allow_unknown)
 
 
 def _extended(spec: RopeSpec, method: Any, target: int | None) -> RopeSpec:

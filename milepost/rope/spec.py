@@ -15,12 +15,18 @@ Three lengths are kept apart:
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from milepost.scaling import Scaling
+from milepost.scaling.dynamic import Dynamic
+from milepost.scaling.larger_base import LargerBase
+from milepost.scaling.linear import Linear
+from milepost.scaling.llama3 import Llama3
+from milepost.scaling.ntk import NTK
+from milepost.scaling.ntk_by_parts import NTKByParts
+from milepost.scaling.yarn import YaRN
 from milepost.spectrum import Spectrum, geometric
 
 if TYPE_CHECKING:
@@ -110,6 +116,12 @@ class LayerRope:
         return float(getattr(self.scaling, "factor", 1.0))
 
 
+class ReadConfig(Protocol):
+    """A function that reads a config."""
+
+    def __call__(self, config: Any, *, allow_unknown: bool = False) -> RopeSpec: ...
+
+
 @dataclass(frozen=True)
 class RopeSpec:
     """``kinds`` are the ropes by kind of layer (None: no rotation), ``layers`` the kind of each layer (empty: not known, one kind).
@@ -136,12 +148,9 @@ class RopeSpec:
             if value is not None and value < 1:
                 raise ValueError(f"{name} is a number of tokens, at least 1, got {value}")
 
-    @staticmethod
-    def from_config(config: Mapping[str, Any] | str | os.PathLike[str], *, allow_unknown: bool = False) -> RopeSpec:
-        """Read a config as transformers means it: a dict, a folder, config.json, params.json, a GGUF file, or a name on the Hub."""
-        from milepost.rope import read  # the engines know specs, and not the other way round, but for this door
-
-        return read(config, allow_unknown=allow_unknown)
+    from_config: ClassVar[ReadConfig]
+    """Read a config as its own program means it: a dict, a folder, config.json, params.json, a GGUF file, a name on the
+    Hub, or a `Config`. The readers build specs, so this file can't know them: milepost/rope/__init__.py sets it."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain data: the kinds with their specs as text, the lengths, where each value came from, and notes."""
@@ -217,14 +226,6 @@ class RopeSpec:
 
 
 def _stretched(rope: LayerRope, trained: int, length: int, method: str) -> LayerRope:
-    from milepost.scaling.dynamic import Dynamic
-    from milepost.scaling.larger_base import LargerBase
-    from milepost.scaling.linear import Linear
-    from milepost.scaling.llama3 import Llama3
-    from milepost.scaling.ntk import NTK
-    from milepost.scaling.ntk_by_parts import NTKByParts
-    from milepost.scaling.yarn import YaRN
-
     factor = length / trained
     if factor == 1:
         return replace(rope, scaling=None)

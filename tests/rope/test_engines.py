@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from milepost.rope import ENGINES, ConfigError, RopeSpec, as_read_by, export, read
-from milepost.rope.engines import llama_cpp, mlx_lm, sglang, vllm
 from milepost.rope.engines.written import Refused
 from milepost.scaling.dynamic import Dynamic
 from milepost.scaling.hybrid import Hybrid
@@ -136,13 +135,13 @@ def test_d10_is_said_with_the_numbers(engine: str) -> None:
 def test_vllm_says_what_it_does_not_read() -> None:
     assert (
         "mscale = 1 and mscale_all_dim = 1 are not read: m = 1.1386, logits x 1.2965"
-        in vllm.read(yarn(mscale=1, mscale_all_dim=1)).notes[0]
+        in as_read_by("vllm", yarn(mscale=1, mscale_all_dim=1)).notes[0]
     )
     assert (
         "attn_factor = 0.5 multiplies the default: m = 0.5693, logits x 0.3241"
-        in vllm.read(yarn(attn_factor=0.5)).notes[0]
+        in as_read_by("vllm", yarn(attn_factor=0.5)).notes[0]
     )
-    assert vllm.read(yarn()).notes == ()
+    assert as_read_by("vllm", yarn()).notes == ()
 
 
 @pytest.mark.parametrize("engine", ["transformers", "vllm", "sglang", "mlx-lm"])
@@ -184,36 +183,36 @@ def test_deepseek(engine: str) -> None:
 def test_d11_mrope_with_yarn() -> None:
     """The ramp moves from pairs 23 .. 40 to pairs 30 .. 47; SGLang leaves it."""
     config = {**yarn(mrope_section=[16, 24, 24]), "model_type": "qwen2_5_vl_text"}
-    spec = vllm.read(config)
+    spec = as_read_by("vllm", config)
     assert any("pairs 30 to 47 instead of 23 to 40" in note for note in spec.notes)
     w, plain = spec.main.spectrum().frequencies, spec.main.plain().frequencies
     assert w[30] == plain[30] and w[47] == pytest.approx(plain[47] / 4, rel=1e-12)
     assert w[31] == pytest.approx(plain[31] * (1 - 0.75 / 17), rel=1e-12)
-    assert sglang.read(config).main.spectrum().frequencies == read(config).main.spectrum().frequencies
+    assert as_read_by("sglang", config).main.spectrum().frequencies == read(config).main.spectrum().frequencies
     assert "pairs 30 to 47 would be blended, not 23 to 40" in said(read(config), "vllm")
     assert export(read(config), "sglang").config["rope_parameters"]["mrope_section"] == [16, 24, 24]
 
 
 def test_d12_dynamic_of_vllm() -> None:
     """Without max_trained_positions nothing happens; with it, one base, that of the length served (S3's numbers)."""
-    silent = vllm.read(llama(type="dynamic", factor=2.0))
+    silent = as_read_by("vllm", llama(type="dynamic", factor=2.0))
     assert silent.main.scaling is None
     assert any("the base stays 10000" in note and "30527.73" in note for note in silent.notes)
     for served, base in ((4097, 10004.960), (8192, 30527.737), (16384, 72195.860)):
-        spec = vllm.read(llama(type="dynamic", factor=2.0, max_trained_positions=4096), served=served)
+        spec = as_read_by("vllm", llama(type="dynamic", factor=2.0, max_trained_positions=4096), served=served)
         assert not spec.main.scaling.length_dependent  # type: ignore[union-attr]
         assert spec.main.spectrum().base == pytest.approx(base, abs=1e-3)
         assert spec.main.spectrum().frequencies[63] == pytest.approx(base ** (-126 / 128), rel=1e-6)
 
 
 def test_s4_dynamic_below_the_trained_length() -> None:
-    spec = vllm.read(llama(2048, type="dynamic", factor=2.0, max_trained_positions=2048), served=512)
+    spec = as_read_by("vllm", llama(2048, type="dynamic", factor=2.0, max_trained_positions=2048), served=512)
     assert spec.main.spectrum().base == 10000
 
 
 def test_dynamic_of_sglang() -> None:
     """base * (s^2 - s + 1)^(d/(d-2)) = 10000 * 3^(128/126), for all texts."""
-    spec = sglang.read(llama(type="dynamic", factor=2.0))
+    spec = as_read_by("sglang", llama(type="dynamic", factor=2.0))
     assert spec.main.spectrum().base == pytest.approx(10000 * 3 ** (128 / 126), rel=1e-12)
     assert spec.main.scaling == Dynamic(4096, 2.0, length=8192)
 
@@ -233,18 +232,22 @@ def test_alpha(engine: str) -> None:
 
 def test_alpha_of_mlx_is_hunyuans() -> None:
     config = {**llama(32768, type="dynamic", alpha=1000.0, factor=1.0), "model_type": "hunyuan_v1_dense"}
-    assert mlx_lm.read(config).main.spectrum().base == pytest.approx(10000 * 1000 ** (128 / 126), rel=1e-12)
+    assert as_read_by("mlx-lm", config).main.spectrum().base == pytest.approx(10000 * 1000 ** (128 / 126), rel=1e-12)
 
 
 def test_a_model_type_with_a_yarn_of_its_own() -> None:
     """gpt-oss without a dictionary: engines take transformers' default, and do not ask for the factor."""
     config = {"model_type": "gpt_oss", "head_dim": 64, "max_position_embeddings": 131072}
-    assert vllm.read(config).main.scaling == sglang.read(config).main.scaling == YaRN(32.0, 4096, truncate=False)
+    assert (
+        as_read_by("vllm", config).main.scaling
+        == as_read_by("sglang", config).main.scaling
+        == YaRN(32.0, 4096, truncate=False)
+    )
 
 
 def test_ntk_of_vllm_is_sus() -> None:
     """theta * s and w / s^(2/d): pair 0 is slowed by s^(2/d), the last one by s."""
-    w = vllm.read(llama(rope_type="ntk", factor=4.0)).main.spectrum().frequencies
+    w = as_read_by("vllm", llama(rope_type="ntk", factor=4.0)).main.spectrum().frequencies
     for i in (0, 32, 63):
         assert w[i] == pytest.approx(10000 ** (-2 * i / 128) * 4 ** (-2 * (i + 1) / 128), rel=1e-12)
     for engine in ("sglang", "mlx-lm"):
@@ -263,20 +266,20 @@ def test_s12_longrope() -> None:
     """4096 served: short; 4097: long, for texts of all lengths. m = sqrt(1 + ln 32 / ln 4096)."""
     m = math.sqrt(1 + math.log(32) / math.log(4096))
     for served, factors in ((4096, [1.0] * 48), (4097, LONG)):
-        rope = vllm.read(PHI, served=served).main
+        rope = as_read_by("vllm", PHI, served=served).main
         assert rope.spectrum().frequencies[47] == pytest.approx(10000 ** (-94 / 96) / factors[47], rel=1e-12)
         assert rope.temperature() == pytest.approx(m * m, rel=1e-12)
-    assert vllm.read(PHI).main.spectrum().frequencies[1] == pytest.approx(10000 ** (-2 / 96) / 2, rel=1e-12)
+    assert as_read_by("vllm", PHI).main.spectrum().frequencies[1] == pytest.approx(10000 ** (-2 / 96) / 2, rel=1e-12)
     gone = as_read_by("llama.cpp", PHI, served=4096)
     assert gone.main.spectrum().frequencies[47] == pytest.approx(10000 ** (-94 / 96), rel=1e-12)
     assert as_read_by("llama.cpp", PHI, served=4097).main.spectrum().frequencies[47] == pytest.approx(
         10000 ** (-94 / 96) / 48, rel=1e-12
     )
-    text = sglang.read(PHI).main
+    text = as_read_by("sglang", PHI).main
     assert [text.spectrum(n).frequencies[47] * 48 for n in (4096, 4097)] == pytest.approx(
         [48 * 10000 ** (-94 / 96), 10000 ** (-94 / 96)], rel=1e-12
     )
-    always = mlx_lm.read(PHI).main.spectrum()
+    always = as_read_by("mlx-lm", PHI).main.spectrum()
     assert always.frequencies[47] == pytest.approx(
         10000 ** (-94 / 96) / 48, rel=1e-12
     ) and always.temperature == pytest.approx(m * m, rel=1e-12)
@@ -285,10 +288,10 @@ def test_s12_longrope() -> None:
 def test_longrope_scales_of_vllm() -> None:
     """short_mscale and long_mscale are read by vLLM and SGLang; attention_factor is not."""
     config = {**PHI, "rope_scaling": {**PHI["rope_scaling"], "short_mscale": 1.1, "long_mscale": 1.3}}
-    assert vllm.read(config).main.temperature() == pytest.approx(1.69, rel=1e-12)
-    assert vllm.read(config, served=4096).main.temperature() == pytest.approx(1.21, rel=1e-12)
-    assert sglang.read(config).main.temperature(131072) == pytest.approx(1.69, rel=1e-12)
-    one = vllm.read({**PHI, "rope_scaling": {**PHI["rope_scaling"], "attention_factor": 1.0}})
+    assert as_read_by("vllm", config).main.temperature() == pytest.approx(1.69, rel=1e-12)
+    assert as_read_by("vllm", config, served=4096).main.temperature() == pytest.approx(1.21, rel=1e-12)
+    assert as_read_by("sglang", config).main.temperature(131072) == pytest.approx(1.69, rel=1e-12)
+    one = as_read_by("vllm", {**PHI, "rope_scaling": {**PHI["rope_scaling"], "attention_factor": 1.0}})
     assert one.main.temperature() == pytest.approx(1 + math.log(32) / math.log(4096), rel=1e-12)
     assert any("(transformers: m = 1.0000" in note for note in one.notes)
 
@@ -304,17 +307,17 @@ def test_factor_of_proportional_is_not_read(engine: str) -> None:
 def test_yarn_without_factor(engine: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=f"{sentence} at rope type yarn without factor.*write factor = 4"):
         as_read_by(engine, yarn(factor=None))
-    assert sglang.read(yarn(factor=None)).main.scaling == YaRN(1.0, 32768)
+    assert as_read_by("sglang", yarn(factor=None)).main.scaling == YaRN(1.0, 32768)
 
 
 def test_mlx_takes_4096_where_there_is_no_trained_length() -> None:
-    spec = mlx_lm.read({**llama(32768, type="yarn", factor=4.0), "original_max_position_embeddings": 8192})
+    spec = as_read_by("mlx-lm", {**llama(32768, type="yarn", factor=4.0), "original_max_position_embeddings": 8192})
     assert spec.main.scaling == YaRN(4.0, 4096)
     assert any("mlx-lm takes 4096 (transformers: 8192)" in note for note in spec.notes)
 
 
 def test_mlx_pairing() -> None:
-    assert mlx_lm.read({**llama(), "rope_traditional": True}).main.pairing == "interleaved"
+    assert as_read_by("mlx-lm", {**llama(), "rope_traditional": True}).main.pairing == "interleaved"
     assert export(spec_of(None, pairing="interleaved"), "mlx-lm").config["rope_traditional"] is True
     assert "rope_traditional" not in export(spec_of(None), "mlx-lm").config
 
@@ -381,13 +384,15 @@ FLAGS: list[tuple[str, Any, float]] = [
 def test_flags_of_llama_cpp(flags: str, scaling: Any, base: float) -> None:
     model = spec_of(None, served=32768)
     for given in (flags, shlex.split(flags), "llama-server " + flags):
-        rope = llama_cpp.read(given, model).main
+        rope = as_read_by("llama.cpp", given, on=model).main
         assert (rope.scaling, rope.base) == (scaling, base)
 
 
 def test_context_size_is_the_length_served() -> None:
     model = spec_of(None, served=32768)
-    assert [llama_cpp.read(flags, model).served for flags in ("-c 65536", "--ctx-size 8192", "-c 0", "")] == [
+    assert [
+        as_read_by("llama.cpp", flags, on=model).served for flags in ("-c 65536", "--ctx-size 8192", "-c 0", "")
+    ] == [
         65536,
         8192,
         32768,
@@ -396,7 +401,7 @@ def test_context_size_is_the_length_served() -> None:
 
 
 def test_d13_yarn_attn_factor_has_no_effect() -> None:
-    spec = llama_cpp.read("--rope-scaling yarn --rope-scale 4 --yarn-attn-factor 0.5", spec_of(None))
+    spec = as_read_by("llama.cpp", "--rope-scaling yarn --rope-scale 4 --yarn-attn-factor 0.5", on=spec_of(None))
     assert spec.main.temperature() == pytest.approx(M * M, rel=1e-12)
     assert (
         "--yarn-attn-factor 0.5 has no effect with yarn, which overwrites it: m = 1.1386, logits x 1.2965" in spec.notes
@@ -406,11 +411,13 @@ def test_d13_yarn_attn_factor_has_no_effect() -> None:
 def test_flags_over_a_model_with_a_scaling() -> None:
     """Each flag replaces one number of the model's own yarn."""
     model = spec_of(YaRN(4.0, 32768))
-    assert llama_cpp.read("--rope-scale 8", model).main.scaling == YaRN(8.0, 32768)
-    assert llama_cpp.read("--yarn-orig-ctx 16384", model).main.scaling == YaRN(4.0, 16384)
-    assert llama_cpp.read("--rope-scaling linear", model).main.scaling == Linear(4.0)
-    assert llama_cpp.read("--rope-scaling none", model).main.scaling is None
-    assert llama_cpp.read("", spec_of(NTK(4.0))).main.base == pytest.approx(1e6 * 4 ** (128 / 126), rel=1e-12)
+    assert as_read_by("llama.cpp", "--rope-scale 8", on=model).main.scaling == YaRN(8.0, 32768)
+    assert as_read_by("llama.cpp", "--yarn-orig-ctx 16384", on=model).main.scaling == YaRN(4.0, 16384)
+    assert as_read_by("llama.cpp", "--rope-scaling linear", on=model).main.scaling == Linear(4.0)
+    assert as_read_by("llama.cpp", "--rope-scaling none", on=model).main.scaling is None
+    assert as_read_by("llama.cpp", "", on=spec_of(NTK(4.0))).main.base == pytest.approx(
+        1e6 * 4 ** (128 / 126), rel=1e-12
+    )
 
 
 BAD: list[tuple[str, str]] = [
@@ -445,21 +452,21 @@ BAD: list[tuple[str, str]] = [
 @pytest.mark.parametrize(("flags", "sentence"), BAD)
 def test_bad_flags(flags: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
-        llama_cpp.read(flags, spec_of(None))
+        as_read_by("llama.cpp", flags, on=spec_of(None))
 
 
 def test_flags_on_baked_factors() -> None:
     """llama3 is in the GGUF: flags on top would scale twice."""
     model = spec_of(Llama3(8.0, 8192))
-    assert llama_cpp.read("-c 131072", model).main.scaling == Llama3(8.0, 8192)
+    assert as_read_by("llama.cpp", "-c 131072", on=model).main.scaling == Llama3(8.0, 8192)
     with pytest.raises(ConfigError, match=r"--rope-scale 4\.0: the factors of Llama3 are baked into the GGUF and stay"):
-        llama_cpp.read("--rope-scale 4", model)
+        as_read_by("llama.cpp", "--rope-scale 4", on=model)
 
 
 def test_sliding_layers_keep_their_base() -> None:
     gemma = read({"model_type": "gemma3_text", "head_dim": 256, "max_position_embeddings": 32768, "num_hidden_layers": 12, "rope_theta": 1000000,
                   "rope_local_base_freq": 10000})  # fmt: skip
-    ropes = llama_cpp.read("--rope-freq-base 5000000 --rope-scale 2", gemma).ropes()
+    ropes = as_read_by("llama.cpp", "--rope-freq-base 5000000 --rope-scale 2", on=gemma).ropes()
     assert (ropes["sliding_attention"].base, ropes["sliding_attention"].scaling) == (10000, None)
     assert (ropes["full_attention"].base, ropes["full_attention"].scaling) == (5000000, Linear(2.0))
 
@@ -507,7 +514,7 @@ REFUSED: list[tuple[str, Any, str]] = [
         "the short one up to 32768 tokens and the long one beyond",
     ),
     ("mlx-lm", YaRN(4.0, 32768, preset="paper"), "needs m = 1.1386, logits x 1.2965"),
-    ("mlx-lm", YaRN(4.0, 32768, truncate=False), "the bounds 23.5959 and 39.6509 become 23 and 40"),
+    ("mlx-lm", YaRN(4.0, 32768, truncate=False), "the bounds of yarn: 23.5959 and 39.6509 would become 23 and 40"),
     ("mlx-lm", YaRN(1.0, 32768, attention_factor=1.2), "has m = 1 for a factor of 1, and this yarn has m = 1.2000"),
     ("megatron", NTK(4.0), "--rotary-base is a whole number, and this base is 4088994.2"),
     ("megatron", Linear(2.5), "is a whole number, and the factor is 2.5"),

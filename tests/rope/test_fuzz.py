@@ -15,8 +15,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from milepost.rope import ConfigError, RopeSpec
-from milepost.rope.config import files
+from milepost.rope import ConfigError, RopeSpec, read
 from milepost.rope.config.config_json import KNOWN
 from milepost.rope.config.families import FAMILIES
 from milepost.rope.config.read_scaling import COMMON, KEYS
@@ -168,6 +167,6 @@ def test_the_text_of_a_config_cut_or_with_wrong_bytes_is_read_or_refused(name: s
                 text[chance.randrange(len(text))] = chance.choice([chance.randrange(256), *b'0123456789{}[],:"'])
         file.write_bytes(bytes(text))
         try:
-            files.read(file)
+            read(file)
         except ConfigError as error:
             assert "\n" not in str(error)

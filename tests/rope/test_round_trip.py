@@ -95,7 +95,7 @@ MODELS = {
         "rope_parameters": {"rope_type": "proportional", "rope_theta": 1000000.0, "partial_rotary_factor": 0.25},
     },
 }  # fmt: skip
-READERS = [name for name, file in ENGINES.items() if file not in ("megatron", "torchtitan")]
+READERS = [name for name, engine in ENGINES.items() if engine.reads]
 PAIRS = tuple(1.0 + 0.25 * i for i in range(64))
 METHODS = ("base", "linear", "ntk", "ntk_by_parts", "yarn", "llama3")
 OWN: dict[str, set[str]] = {

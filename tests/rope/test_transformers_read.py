@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from milepost.rope import ConfigError, RopeSpec
-from milepost.rope.engines import transformers as dialect
+from milepost.rope import ConfigError, RopeSpec, export, open_config
 from milepost.rope.engines.parity import differences
 from milepost.rope.engines.written import Refused
 from milepost.scaling.dynamic import Dynamic
@@ -90,7 +89,7 @@ def test_version_4_and_version_5_of_a_config_are_one_spec(name: str) -> None:
 @pytest.mark.parametrize("version", [4, 5])
 def test_what_is_read_can_be_written_and_read_again(name: str, version: int) -> None:
     spec = read(REAL[name])
-    written = dialect.write(spec, version=version)
+    written = export(spec, "transformers" if version == 5 else "transformers-v4")
     again = RopeSpec.from_config(json.loads(written.text))
     assert differences(spec, again) == []
     assert again.layers == spec.layers and again.served in (spec.served, spec.trained)
@@ -98,17 +97,17 @@ def test_what_is_read_can_be_written_and_read_again(name: str, version: int) -> 
 
 def test_the_written_config_of_a_kind_is_what_transformers_reads() -> None:
     """SmolLM3's layers are said in no_rope_layers, not in layer_types, where transformers has no such word."""
-    written = dialect.write(read(real.SMOLLM_3)).config
+    written = export(read(real.SMOLLM_3), "transformers").config
     assert written["no_rope_layers"] == [1, 1, 1, 0] * 9 and "layer_types" not in written
     config = CONFIGS["smollm3"](**{k: v for k, v in written.items() if k != "model_type"})
     assert config.no_rope_layers == [1, 1, 1, 0] * 9 and config.rope_parameters["rope_theta"] == 5e6
-    gemma = dialect.write(read(real.GEMMA_3)).config
+    gemma = export(read(real.GEMMA_3), "transformers").config
     assert set(gemma["rope_parameters"]) == {"full_attention", "sliding_attention"}
     spec = read(real.GEMMA_3)
     with pytest.raises(
         Refused, match=r"rotation in full_attention layers: none \(the spec\), rotary \(transformers v4\)"
     ):
-        dialect.write(replace(spec, kinds=(("full_attention", None), ("sliding_attention", spec.main))), version=4)
+        export(replace(spec, kinds=(("full_attention", None), ("sliding_attention", spec.main))), "transformers-v4")
 
 
 # ------------------------------------------------------------------------------------------------------------------ older names
@@ -278,7 +277,7 @@ def test_hunyuan_calls_a_fixed_base_dynamic() -> None:
 def test_attn_factor_is_passed_over_as_transformers_does_and_kept_for_others() -> None:
     config = {**real.YARN_LLAMA_2, "rope_scaling": {**real.YARN_LLAMA_2["rope_scaling"], "attn_factor": 0.5}}
     assert read(config).main.scaling == YaRN(32.0, 4096)
-    assert dialect.parse(config).main.scaling == YaRN(32.0, 4096, attn_factor=0.5)
+    assert open_config(config).parsed.spec.main.scaling == YaRN(32.0, 4096, attn_factor=0.5)
     assert any("attn_factor = 0.5 is vLLM's and SGLang's key" in note for note in read(config).notes)
 
 
@@ -295,7 +294,7 @@ def test_truncate_inside_of_a_kind_is_not_seen_by_transformers() -> None:
         "rope_parameters": nested
     }
     assert read(config).main.scaling == YaRN(8.0, 8192)
-    assert dialect.parse(config).main.scaling == YaRN(8.0, 8192, truncate=False)
+    assert open_config(config).parsed.spec.main.scaling == YaRN(8.0, 8192, truncate=False)
     assert any("does not see truncate = false of full_attention" in note for note in read(config).notes)
 
 

@@ -16,12 +16,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from milepost.checkpoints.model.quiet import first_line, quiet
+from milepost.rope import RopeSpec, export
 from milepost.rope.config.config_json import ROPE, text_model
 from milepost.rope.config.keys import ConfigError, Keys, short
-from milepost.rope.engines import transformers as dialect
 from milepost.rope.engines.parity import differences
 from milepost.rope.engines.written import Refused
-from milepost.rope.spec import RopeSpec
 
 SERVED = ("max_position_embeddings", "n_positions"), ("seq_length",), ("max_sequence_length",), ("max_seq_len",)
 """Keys that say the served length; the first group that is there is read."""
@@ -34,7 +33,7 @@ def extended_config(source: Mapping[str, Any], plain: RopeSpec, spec: RopeSpec) 
     """The source's config with the keys of ``spec``, and what to know about them; read back, to be sure."""
     made = copy.deepcopy(dict(source))
     part: dict[str, Any] = text_model(Keys(made))[0].config  # type: ignore[assignment]  # a dict inside of `made`
-    written = dialect.write(spec, version=_version(made, part))
+    written = export(spec, _version(made, part))
     new_keys = written.config
     if "rope_parameters" in new_keys:
         part["rope_parameters"] = _carried(new_keys["rope_parameters"], part.get("rope_parameters"))
@@ -58,7 +57,7 @@ def extended_config(source: Mapping[str, Any], plain: RopeSpec, spec: RopeSpec) 
     part.update(dict.fromkeys(names, new_keys["max_position_embeddings"]))
     if part is not made:  # saved outside too
         made.update({key: part.get(key) for key in ROPE if made.get(key) is not None})
-    wrong = differences(spec, dialect.read(made))
+    wrong = differences(spec, RopeSpec.from_config(made))
     if wrong:
         raise Refused(
             f"a config.json like the source's can't say this: it would be read as {wrong[0].sentence('meant', 'read')}"
@@ -66,13 +65,14 @@ def extended_config(source: Mapping[str, Any], plain: RopeSpec, spec: RopeSpec) 
     return made, list(written.notes)
 
 
-def _version(config: Mapping[str, Any], part: Mapping[str, Any]) -> int:
+def _version(config: Mapping[str, Any], part: Mapping[str, Any]) -> str:
     """In the words of which transformers the source is written."""
     if part.get("rope_parameters") is not None:
-        return 5
+        return "transformers"
     if "rope_scaling" in part or any(part.get(name) is not None for name in BASES):
-        return 4
-    return 5 if str(config.get("transformers_version", "4")).split(".")[0] >= "5" else 4
+        return "transformers-v4"
+    newer = str(config.get("transformers_version", "4")).split(".")[0] >= "5"
+    return "transformers" if newer else "transformers-v4"
 
 
 def _carried(new: Mapping[str, Any], old: Any) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def check_transformers(config: Mapping[str, Any], spec: RopeSpec) -> None:
     try:
         with quiet():
             loaded = known[name].from_dict(copy.deepcopy(dict(config))).to_dict()
-        wrong = differences(spec, dialect.read(loaded, allow_unknown=True))
+        wrong = differences(spec, RopeSpec.from_config(loaded, allow_unknown=True))
     except Exception as error:  # transformers' own errors are of many kinds
         raise Refused(
             f"transformers' config of {name} does not take {spec.main.scaling!r}: {first_line(error)}"

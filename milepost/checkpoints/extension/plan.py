@@ -21,7 +21,6 @@ from milepost.checkpoints.files.source import SourceFiles
 from milepost.checkpoints.recommendation.candidates import stretch
 from milepost.rope.analysis import analyse
 from milepost.rope.config.keys import ConfigError
-from milepost.rope.engines import transformers as dialect
 from milepost.rope.engines.written import Refused
 from milepost.rope.spec import METHODS, LayerRope, RopeSpec
 from milepost.scaling.larger_base import LargerBase
@@ -84,8 +83,8 @@ class ExtensionPlan:
 def read_start(source: SourceFiles, target: int) -> Start:
     """The source's config, read once; an error where the target is not above what it serves."""
     config = undone(source.config, source.sidecar)
-    plain = dialect.read(config)
-    before = plain if source.sidecar is None else dialect.read(source.config)
+    plain = RopeSpec.from_config(config)
+    before = plain if source.sidecar is None else RopeSpec.from_config(source.config)
     trained = plain.trained
     if trained is None:
         raise ConfigError(

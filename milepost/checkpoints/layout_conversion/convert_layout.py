@@ -32,7 +32,6 @@ from milepost.measure.results import provenance
 from milepost.rope.config.families import FAMILIES
 from milepost.rope.config.files import load
 from milepost.rope.config.keys import ConfigError, short
-from milepost.rope.engines import transformers as dialect
 from milepost.rope.spec import RopeSpec
 from milepost.rotation import Pairing
 
@@ -93,7 +92,7 @@ def convert_layout(
     place = check_out(out, folder)
     config = load(folder / "config.json")
     _check_known(config)
-    spec = dialect.read(config)
+    spec = RopeSpec.from_config(config)
     source = spec.main.pairing
     if source == to:
         raise ConfigError(
@@ -201,9 +200,9 @@ def _config_for(config: Mapping[str, Any], spec: RopeSpec, to: Pairing) -> dict[
         if name == SAYS[0] or text.get(name) is not None:
             text[name] = to == "interleaved"
     expected = tuple((kind, None if rope is None else replace(rope, pairing=to)) for kind, rope in spec.kinds)
-    if dialect.read(written).kinds != expected:
+    if RopeSpec.from_config(written).kinds != expected:
         raise ConfigError(
-            f"this config can't say {to} pairs: with {SAYS[0]} it is read as {short(dialect.read(written).kinds)}"
+            f"this config can't say {to} pairs: with {SAYS[0]} it is read as {short(RopeSpec.from_config(written).kinds)}"
         )
     return written
 

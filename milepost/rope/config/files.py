@@ -12,24 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from milepost.rope.config.keys import ConfigError, short
-from milepost.rope.spec import RopeSpec
 
 LARGEST = 16 << 20
 NAMES = ("config.json", "params.json")
-
-
-def read(path: str | os.PathLike[str], *, allow_unknown: bool = False) -> RopeSpec:
-    """The spec of a model or a config file."""
-    from milepost.rope.config import gguf, gguf_header, params_json
-    from milepost.rope.engines import transformers
-
-    file = find(path)
-    if file.suffix == ".gguf":
-        return gguf.read(gguf_header.metadata(file), allow_unknown=allow_unknown)
-    config = load(file)
-    if params_json.is_one(config):
-        return params_json.read(config, allow_unknown=allow_unknown)
-    return transformers.read(config, allow_unknown=allow_unknown)
 
 
 def find(path: str | os.PathLike[str]) -> Path:

@@ -6,7 +6,8 @@ Several names may mean one thing (`rope_theta`, `rotary_emb_base`): all that are
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -15,6 +16,24 @@ T = TypeVar("T")
 
 class ConfigError(ValueError):
     """A config that can't be read for certain: one sentence with the key and the value."""
+
+
+@contextmanager
+def as_config_error(where: str = "", separator: str = ": ") -> Iterator[None]:
+    """What a spec or a scaling itself refuses, or no float holds, becomes a ConfigError that says where it stood."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except (ValueError, ArithmeticError) as error:
+        raise ConfigError(f"{where}{separator}{error}" if where else str(error)) from None
+
+
+def pass_over(problem: str, allow_unknown: bool, notes: list[str]) -> None:
+    """A key that nobody reads is an error; with ``allow_unknown``, a note."""
+    if not allow_unknown:
+        raise ConfigError(f"{problem}; remove it, or read with --allow-unknown to pass over it")
+    notes.append(f"{problem} (passed over: --allow-unknown)")
 
 
 @dataclass(frozen=True)
@@ -120,14 +139,7 @@ class Keys:
         return Keys(self.config[name], self.path(name)) if self.has(name) else None
 
     def _agreed(self, names: tuple[str, ...], kind: Any) -> Found[Any] | None:
-        found = [Found(kind(self.path(name), self.config[name]), self.path(name)) for name in names if self.has(name)]
-        if len({repr(f.value) for f in found}) > 1:
-            raise ConfigError(
-                "contradictory keys: "
-                + ", ".join(f"{f.key} = {short(f.value)}" for f in found)
-                + "; they mean the same: keep one"
-            )
-        return found[0] if found else None
+        return agreed(*(Found(kind(self.path(n), self.config[n]), self.path(n)) for n in names if self.has(n)))
 
 
 def agreed(*found: Found[T] | None) -> Found[T] | None:

@@ -32,14 +32,14 @@ OLDER = {
 }
 
 
-def layer_kinds(family: Family, keys: Keys, layers: int | None) -> tuple[str, ...]:
+def layer_kinds(family: Family, keys: Keys, layers: int) -> tuple[str, ...]:
     """The kind of each layer: as the config lists it, else by the family's rule; nothing where all are of one kind."""
     if family.no_rope:
-        return _no_rope(keys, layers or 0)
+        return _no_rope(keys, layers)
     found = keys.items("layer_types", "layers_block_type")
     if found is not None and found.value:
         return tuple(_kind(value, found.key) for value in found.value)
-    return () if family.layers is None else family.layers(keys, layers or 0)
+    return () if family.layers is None else family.layers(keys, layers)
 
 
 def _kind(value: object, key: str) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from milepost.rope.config.families import HEADS, Family
-from milepost.rope.config.keys import ConfigError, Found, Keys, agreed, short
-from milepost.rope.config.read_scaling import ORIGINAL, Read, read_scaling, rope_type_of
+from milepost.rope.config.keys import ConfigError, Found, Keys, agreed, as_config_error, short
+from milepost.rope.config.read_scaling import ORIGINAL, ScalingReader, rope_type_of
 from milepost.rope.spec import LayerRope
 from milepost.scaling.dynamic import Dynamic
 from milepost.scaling.linear import Linear
@@ -19,7 +19,7 @@ SHARES = ("partial_rotary_factor", "rotary_pct", "rotary_emb_fraction", "rope_pc
 
 @dataclass
 class Model:
-    """What is the same for all kinds of layers; ``sources`` and ``notes`` are added to."""
+    """What is the same for all kinds of layers; ``sources`` and the notes are added to."""
 
     name: str
     keys: Keys
@@ -29,73 +29,66 @@ class Model:
     sources: dict[str, str]
     notes: list[str]
     allow_unknown: bool
+    about_transformers: list[str] = field(default_factory=list)
 
 
 def read_rope(model: Model, given: Keys, kind: str) -> tuple[LayerRope, int | None]:
-    """The rope of one kind of layer, and the length that it was trained for; ``given`` is the dictionary that says it."""
+    """The rope of one kind of layer, and the length that it was trained for; ``given`` is its dictionary."""
     keys, family = model.keys, model.family
     nested = given.where.endswith(f".{kind}")
     label = "" if kind == "all" else f"{kind}."
     if kind in family.unscaled and not nested:
-        given = Keys(
-            {k: v for k, v in given.config.items() if k in ("rope_theta", "partial_rotary_factor")}, given.where
-        )
+        plain = {k: v for k, v in given.config.items() if k in ("rope_theta", "partial_rotary_factor")}
+        given = Keys(plain, given.where)
     head_dim = _head_dim(model, kind)
     base = _base(model, given, kind, nested, label)
     rotary = head_dim if rope_type_of(given) == "proportional" else _rotary(model, given, head_dim, label)
     outside = keys.whole(ORIGINAL) or keys.whole("max_trained_positions")
-    done = read_scaling(
-        given,
-        pairs=rotary // 2,
-        served=model.served,
-        original=outside,
-        allow_unknown=model.allow_unknown,
-        alpha=family.alpha,
-    )
-    done = _older_scalings(keys, done, model.served)
-    if done.trained is not None and "served" in model.sources:
-        done.sources.setdefault("trained", model.sources["served"])
-    model.sources.update({label + field: source for field, source in done.sources.items()})
-    model.notes += done.notes
-    softmax = 1.0
-    if family.softmax and isinstance(done.scaling, YaRN) and done.scaling.mscale_all_dim:
-        softmax = mscale(done.scaling.factor, done.scaling.mscale_all_dim) ** 2
+    reader = ScalingReader(given, rotary // 2, model.served, outside, model.allow_unknown).read()
+    _read_older_scalings(keys, reader)
+    if reader.trained is not None and "served" in model.sources:
+        reader.sources.setdefault("trained", model.sources["served"])
+    model.sources.update({label + name: source for name, source in reader.sources.items()})
+    model.notes += reader.notes
+    model.about_transformers += reader.about_transformers
+    scaling, softmax = reader.scaling, 1.0
+    if family.softmax and isinstance(scaling, YaRN) and scaling.mscale_all_dim:
+        softmax = mscale(scaling.factor, scaling.mscale_all_dim) ** 2
         model.notes.append(
             f"the softmax scale is multiplied by {softmax:.4f} (mscale_all_dim), in the model's own code"
         )
-    sections, crossed = _sections(given)
-    try:
-        return LayerRope(head_dim, base, rotary, model.pairing, done.scaling, softmax, sections, crossed), done.trained
-    except ValueError as error:
-        raise ConfigError(f"{given.where or 'the config'}: {error}") from None
+    sections, interleaved = _sections(given)
+    with as_config_error(given.where or "the config"):
+        rope = LayerRope(head_dim, base, rotary, model.pairing, scaling, softmax, sections, interleaved)
+    return rope, reader.trained
+
+
+def _by_default(value: object) -> str:
+    return f"not in the config: the default of its model type ({value})"
 
 
 def _head_dim(model: Model, kind: str) -> int:
     keys, sources, wide = model.keys, model.sources, model.family.wide
     if wide is not None and kind == wide[0]:
-        said = keys.whole(wide[1], most=LARGEST_HEAD) or _size_of_layers(keys)
-        sources[f"{kind}.head_dim"] = (
-            said.key if said is not None else f"not in the config: the default of its model type ({wide[2]})"
-        )
-        return wide[2] if said is None else said.value
+        own = keys.whole(wide[1], most=LARGEST_HEAD) or _size_of_layers(keys)
+        sources[f"{kind}.head_dim"] = _by_default(wide[2]) if own is None else own.key
+        return wide[2] if own is None else own.value
     part = keys.whole("qk_rope_head_dim", least=0, most=LARGEST_HEAD)
     if part is not None and part.value == 0:
         raise ConfigError(f"this model has no rotary positions: {part.key} = 0")
-    found = (
+    size = (
         part
         or keys.whole("attention_head_dim", most=LARGEST_HEAD)
         or keys.whole("head_dim", "kv_channels", most=LARGEST_HEAD)
     )
-    if found is not None:
-        sources["head_dim"] = found.key
-        return found.value
+    if size is not None:
+        sources["head_dim"] = size.key
+        return size.value
     if model.name in HEADS:
-        sources["head_dim"] = f"not in the config: the default of its model type ({HEADS[model.name]})"
+        sources["head_dim"] = _by_default(HEADS[model.name])
         return HEADS[model.name]
-    width, heads = (
-        keys.whole("hidden_size", "n_embd", "d_model", "dim"),
-        keys.whole("num_attention_heads", "n_head", "n_heads", "num_heads"),
-    )
+    width = keys.whole("hidden_size", "n_embd", "d_model", "dim")
+    heads = keys.whole("num_attention_heads", "n_head", "n_heads", "num_heads")
     if width is None or heads is None:
         raise ConfigError(
             "the head size is not known: the config has neither head_dim, nor hidden_size and num_attention_heads"
@@ -113,117 +106,115 @@ def _size_of_layers(keys: Keys) -> Found[int] | None:
     layers = keys.inner("per_layer_config")
     if layers is None:
         return None
-    each = [
-        layer.whole("head_dim", most=LARGEST_HEAD) for layer in map(layers.inner, layers.config) if layer is not None
-    ]
-    return agreed(*each)
+    inner = (layers.inner(name) for name in layers.config)
+    return agreed(*(layer.whole("head_dim", most=LARGEST_HEAD) for layer in inner if layer is not None))
 
 
 def _rotary(model: Model, given: Keys, head_dim: int, label: str) -> int:
     """How many channels turn."""
-    keys, family, sources = model.keys, model.family, model.sources
-    share, whole = (
-        agreed(given.number("partial_rotary_factor", above=0), keys.number(*SHARES, above=0)),
-        keys.whole("rotary_dim"),
-    )
+    keys, family = model.keys, model.family
+    share = agreed(given.number("partial_rotary_factor", above=0), keys.number(*SHARES, above=0))
+    size = keys.whole("rotary_dim")
     portion = family.share if share is None else share.value
     if portion > 1:
         raise ConfigError(
             f"{share.key if share else 'partial_rotary_factor'} = {portion:g} is more than the whole head"
         )
     rotary = int(head_dim * portion)
-    sources[label + "rotary"] = (
-        share.key
-        if share is not None
-        else f"not in the config: the default of its model type ({family.share:g})"
-        if family.share != 1
-        else "the whole head"
-    )
     if keys.has("qk_rope_head_dim"):
-        rotary = _part(keys, share, head_dim)
-        sources[label + "rotary"] = keys.path("qk_rope_head_dim")
-    elif whole is not None:
-        if share is not None and rotary != whole.value:
+        rotary, source = _latent(keys, share, head_dim), keys.path("qk_rope_head_dim")
+    elif size is not None:
+        if share is not None and rotary != size.value:
             raise ConfigError(
-                f"contradictory keys: {whole.key} = {whole.value}, and {share.key} = {share.value:g} of {head_dim} is {rotary}; keep one"
+                f"contradictory keys: {size.key} = {size.value}, and {share.key} = {share.value:g} of {head_dim} is "
+                f"{rotary}; keep one"
             )
-        rotary, sources[label + "rotary"] = whole.value, whole.key
-    elif family.rotary is not None and "rotary_dim" not in keys.config and share is None:
-        rotary, sources[label + "rotary"] = (
-            family.rotary,
-            f"not in the config: the default of its model type ({family.rotary})",
-        )
+        rotary, source = size.value, size.key
+    elif share is not None:
+        source = share.key
+    elif family.rotary is not None and "rotary_dim" not in keys.config:
+        rotary, source = family.rotary, _by_default(family.rotary)
+    else:
+        source = "the whole head" if family.share == 1 else _by_default(f"{family.share:g}")
+    model.sources[label + "rotary"] = source
     if rotary < 2 or rotary % 2 or rotary > head_dim:
         raise ConfigError(
-            f"{rotary} of {head_dim} channels can't be turned in pairs (from {sources[label + 'rotary']}); the rotary size is even, 2 to {head_dim}"
+            f"{rotary} of {head_dim} channels can't be turned in pairs (from {source}); "
+            f"the rotary size is even, 2 to {head_dim}"
         )
     return rotary
 
 
-def _part(keys: Keys, share: Found[float] | None, size: int) -> int:
+def _latent(keys: Keys, share: Found[float] | None, size: int) -> int:
     """qk_rope_head_dim channels are the part that turns: a share may say so once more, of the whole head."""
     if share is not None and share.value != 1:
-        nope, whole = keys.whole("qk_nope_head_dim", least=0), keys.whole("head_dim", "qk_head_dim")
-        heads = {size + nope.value if nope is not None else size, whole.value if whole is not None else size}
+        rest, whole = keys.whole("qk_nope_head_dim", least=0), keys.whole("head_dim", "qk_head_dim")
+        heads = {size + rest.value if rest is not None else size, whole.value if whole is not None else size}
         if size not in {int(head * share.value) for head in heads}:
             raise ConfigError(
-                f"contradictory keys: {keys.path('qk_rope_head_dim')} = {size} is the part that turns, and {share.key} = {share.value:g}; keep one"
+                f"contradictory keys: {keys.path('qk_rope_head_dim')} = {size} is the part that turns, "
+                f"and {share.key} = {share.value:g}; keep one"
             )
     return size
 
 
 def _base(model: Model, given: Keys, kind: str, nested: bool, label: str) -> float:
-    """rope_theta: in the dictionary, beside it, under an older name, or the model type's own, which is said."""
-    keys, family = model.keys, model.family
-    inside, beside = (
-        given.number("rope_theta", above=1),
-        keys.number("rope_theta", "rotary_emb_base", "global_rope_theta", above=1),
-    )
-    default = family.base
-    if kind == "sliding_attention" and family.local is not None:
+    """rope_theta: in the dictionary, beside it, under an older name, or the model type's own, which sources name."""
+    keys, default = model.keys, model.family.base
+    inside = given.number("rope_theta", above=1)
+    beside = keys.number("rope_theta", "rotary_emb_base", "global_rope_theta", above=1)
+    if kind == "sliding_attention" and model.family.local is not None:
         older = keys.number("rope_local_base_freq", "local_rope_theta", above=1)
-        found, default = agreed(inside, older) if nested else older, family.local
+        base, default = agreed(inside, older) if nested else older, model.family.local
     elif nested and kind != "full_attention":
-        found = inside or beside
+        base = inside or beside
     else:
-        found = agreed(inside, beside)
-    if found is not None:
-        model.sources[label + "base"] = found.key
-        return found.value
+        base = agreed(inside, beside)
+    if base is not None:
+        model.sources[label + "base"] = base.key
+        return base.value
     if default is None:
         raise ConfigError(
-            "the base is not known: the config has no rope_theta, and its model type has no default that milepost knows; add rope_theta"
+            "the base is not known: the config has no rope_theta, and its model type has no default that milepost "
+            "knows; add rope_theta"
         )
-    model.sources[label + "base"] = f"not in the config: the default of its model type ({default:g})"
+    model.sources[label + "base"] = _by_default(f"{default:g}")
     return default
 
 
-def _older_scalings(keys: Keys, done: Read, served: int | None) -> Read:
+def _read_older_scalings(keys: Keys, reader: ScalingReader) -> None:
     """Scalings that once stood outside of any dictionary: LongChat's ratio (linear), and Nomic's factor (dynamic)."""
     ratio, factor = keys.number("rope_condense_ratio", least=1), keys.number("rotary_scaling_factor", least=1)
-    both = [f for f in (ratio, factor) if f is not None and f.value != 1]
-    if not both:
-        return done
-    if len(both) > 1 or done.scaling is not None:
-        besides = repr(done.scaling) if done.scaling is not None else f"{both[1].key} = {both[1].value:g}"
-        raise ConfigError(
-            f"contradictory keys: {both[0].key} = {both[0].value:g} is a scaling, and there is {short(besides)} besides; keep one"
+    given = [entry for entry in (ratio, factor) if entry is not None and entry.value != 1]
+    if not given:
+        return
+    shown = f"{given[0].key} = {given[0].value:g}"
+    if len(given) > 1 or reader.scaling is not None:
+        other = f"{given[1].key} = {given[1].value:g}" if reader.scaling is None else repr(reader.scaling)
+        raise ConfigError(f"contradictory keys: {shown} is a scaling, and there is {short(other)} besides; keep one")
+    reader.sources["scaling"] = given[0].key
+    if given[0] is ratio:
+        reader.scaling = Linear(given[0].value)
+        reader.notes.append(
+            f"{shown} is read as linear, as LongChat's own code has it; it has no key for the trained length"
         )
-    found = both[0]
-    sources = {**done.sources, "scaling": found.key}
-    if found is ratio:
-        note = f"{found.key} = {found.value:g} is read as linear, as LongChat's own code has it; it has no key for the trained length"
-        return Read("linear", Linear(found.value), done.trained, [*done.notes, note], sources)
-    if done.trained is None:
-        raise ConfigError(f"{found.key} = {found.value:g} starts from max_trained_positions, which is not there")
-    note = f"{found.key} = {found.value:g} is read as dynamic NTK, as Nomic's own code has it"
-    return Read("dynamic", Dynamic(done.trained, found.value), done.trained, [*done.notes, note], sources)
+    elif reader.trained is None:
+        raise ConfigError(f"{shown} starts from max_trained_positions, which is not there")
+    else:
+        reader.scaling = Dynamic(reader.trained, given[0].value)
+        reader.notes.append(f"{shown} is read as dynamic NTK, as Nomic's own code has it")
 
 
 def _sections(given: Keys) -> tuple[tuple[int, ...] | None, bool]:
-    found, crossed = given.items("mrope_section"), given.flag("mrope_interleaved")
-    if found is None:
+    """The sections of M-RoPE, and whether they are interleaved."""
+    sections, interleaved = given.items("mrope_section"), given.flag("mrope_interleaved")
+    if sections is None:
         return None, False
-    if not found.value or not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in found.value):
-        raise ConfigError(f"{found.key} must be whole numbers of pairs, got {short(found.value)}")
-    return tuple(found.value), crossed is not None and crossed.value
+    return whole_sections(sections), interleaved is not None and interleaved.value
+
+
+def whole_sections(entry: Found[list[Any]]) -> tuple[int, ...]:
+    """Sections, if they are whole numbers."""
+    if not entry.value or not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in entry.value):
+        raise ConfigError(f"{entry.key} must be whole numbers of pairs, got {short(entry.value)}")
+    return tuple(entry.value)

@@ -18,41 +18,39 @@ import shlex
 from dataclasses import replace
 from typing import Any
 
-from milepost.rope.engines.engine import deepseek_m
-from milepost.rope.engines.mlx_lm import mscale_keys
-from milepost.rope.engines.written import Refused, Written, proved
+from milepost.rope.engines.engine import Engine
+from milepost.rope.engines.written import Refused, Written
+from milepost.rope.engines.yarn import deepseek_m, mscale_keys, truncates
 from milepost.rope.spec import LayerRope, RopeSpec
 from milepost.scaling.dynamic import Dynamic
 from milepost.scaling.larger_base import LargerBase
 from milepost.scaling.linear import Linear
 from milepost.scaling.llama3 import Llama3
 from milepost.scaling.ntk import NTK
-from milepost.scaling.staged import Staged
 from milepost.scaling.yarn import YaRN
 
 LLAMA3 = (8192, 1.0, 4.0)
 """The trained length and the turns that --use-rope-scaling has."""
 
 
-def write(spec: RopeSpec) -> Written:
-    """The flags that say ``spec``; refused where none do."""
-    rope = spec.main
-    others = [kind for kind, other in spec.ropes().items() if other != rope]
-    if others:
-        raise Refused(f"Megatron has one rope for all layers, and {', '.join(others)} has another than the rest")
-    flags: dict[str, str] = {"--position-embedding-type": "rope", "--kv-channels": str(rope.head_dim)}
-    if spec.served is not None:
-        flags["--max-position-embeddings"] = str(spec.served)
-    base = rope.base
-    if isinstance(rope.scaling, LargerBase | NTK) or (
-        isinstance(rope.scaling, Dynamic) and rope.scaling.length is not None
-    ):
-        base = rope.spectrum().base
-    flags["--rotary-base"] = _whole_base(rope, base)
-    flags |= _shape(rope) | _scaling(rope) | _still(spec)
-    words = [word for name, value in flags.items() for word in (name, *value.split())]
-    written = Written("megatron", {}, shlex.join(words))
-    return proved(spec, written, _meaning(flags, spec))
+class Megatron(Engine):
+    """Megatron-LM."""
+
+    name, title = "megatron", "Megatron"
+    reads = False
+
+    def _write(self, spec: RopeSpec) -> Written:
+        """The flags that mean ``spec``."""
+        rope = self.one_rope(spec)
+        scaling = rope.scaling
+        flags: dict[str, str] = {"--position-embedding-type": "rope", "--kv-channels": str(rope.head_dim)}
+        if spec.served is not None:
+            flags["--max-position-embeddings"] = str(spec.served)
+        larger = isinstance(scaling, LargerBase | NTK) or (isinstance(scaling, Dynamic) and scaling.length is not None)
+        flags["--rotary-base"] = _whole_base(rope, rope.spectrum().base if larger else rope.base)
+        flags |= _shape(rope) | ({} if larger or scaling is None else _scaling(rope)) | _still(spec)
+        words = [word for name, value in flags.items() for word in (name, *value.split())]
+        return self.proved(spec, Written(self.name, {}, shlex.join(words)), lambda: _meaning(flags, spec))
 
 
 def _whole_base(rope: LayerRope, base: float) -> str:
@@ -61,8 +59,8 @@ def _whole_base(rope: LayerRope, base: float) -> str:
     near = round(base)
     slowest = abs((near / base) ** ((2 - rope.rotary) / rope.rotary) - 1)
     raise Refused(
-        f"--rotary-base is a whole number, and this base is {base:.10g}: {near} would turn the slowest pair {slowest:.1e} of its frequency off; "
-        f"if that will do, export larger_base(base={near})"
+        f"--rotary-base is a whole number, and this base is {base:.10g}: {near} would turn the slowest pair "
+        f"{slowest:.1e} of its frequency off; if that will do, export larger_base(base={near})"
     )
 
 
@@ -80,7 +78,8 @@ def _shape(rope: LayerRope) -> dict[str, str]:
     if rope.sections is not None:
         if rope.scaling is not None or rope.sections_interleaved or len(rope.sections) != 3:
             raise Refused(
-                f"Megatron has M-RoPE with three sections one after the other, and without scaling; this has {list(rope.sections)}, {rope.scaling!r}"
+                "Megatron has M-RoPE with three sections one after the other, and without scaling; this has "
+                f"{list(rope.sections)}, {rope.scaling!r}"
             )
         flags |= {"--position-embedding-type": "mrope", "--mrope-section": " ".join(str(n) for n in rope.sections)}
     return flags
@@ -88,47 +87,39 @@ def _shape(rope: LayerRope) -> dict[str, str]:
 
 def _scaling(rope: LayerRope) -> dict[str, str]:
     scaling = rope.scaling
-    if isinstance(scaling, Staged):
-        raise Refused(
-            f"{scaling!r} is milepost's own: no engine has it, and it is not the published dynamic NTK; export another method"
-        )
     if isinstance(scaling, Linear):
         if scaling.factor != int(scaling.factor):
             raise Refused(
-                f"--rotary-seq-len-interpolation-factor is a whole number, and the factor is {scaling.factor:g}; extend by a whole one"
+                f"--rotary-seq-len-interpolation-factor is a whole number, and the factor is {scaling.factor:g}; "
+                "extend by a whole one"
             )
         return {"--rotary-seq-len-interpolation-factor": str(int(scaling.factor))}
     if isinstance(scaling, Llama3):
         if (scaling.trained, scaling.low_freq_factor, scaling.high_freq_factor) != LLAMA3:
             raise Refused(
-                f"--use-rope-scaling is llama3 with 1 and 4 turns over 8192 tokens, and this has {scaling.low_freq_factor:g} and "
-                f"{scaling.high_freq_factor:g} turns over {scaling.trained}; no flag changes them"
+                "--use-rope-scaling is llama3 with 1 and 4 turns over 8192 tokens, and this has "
+                f"{scaling.low_freq_factor:g} and {scaling.high_freq_factor:g} turns over {scaling.trained}; "
+                "no flag changes them"
             )
         return {"--use-rope-scaling": "", "--rope-scaling-factor": repr(scaling.factor)}
     if isinstance(scaling, YaRN):
         return _yarn(rope, scaling)
-    if (
-        scaling is None
-        or isinstance(scaling, LargerBase | NTK)
-        or (isinstance(scaling, Dynamic) and scaling.length is not None)
-    ):
-        return {}
     if isinstance(scaling, Dynamic):
-        far = replace(scaling, length=2 * scaling.trained)
-        raise Refused(
-            f"Megatron has no dynamic NTK; fix the length, {far!r}, which is the base {replace(rope, scaling=far).spectrum().base:.10g}"
-        )
+        fixed = replace(scaling, length=2 * scaling.trained)
+        base = replace(rope, scaling=fixed).spectrum().base
+        raise Refused(f"Megatron has no dynamic NTK; fix the length, {fixed!r}, which is the base {base:.10g}")
     raise Refused(f"Megatron has no flags for {type(scaling).__name__}: it has linear, llama3, yarn and a larger base")
 
 
 def _yarn(rope: LayerRope, yarn: YaRN) -> dict[str, str]:
     if rope.pairing != "half" or rope.rotary != rope.head_dim:
         raise Refused(
-            f"Megatron's yarn turns the whole head in halves; this has {rope.rotary} of {rope.head_dim} channels, pairs {rope.pairing}"
+            f"Megatron's yarn turns the whole head in halves; this has {rope.rotary} of {rope.head_dim} channels, "
+            f"pairs {rope.pairing}"
         )
     if yarn.preset == "paper":
         raise Refused(f"Megatron's ramp is over pairs, and {yarn!r} has one over turns; use a yarn without preset")
-    truncate = yarn.preset == "transformers" if yarn.truncate is None else yarn.truncate
+    rounding = "--yarn-correction-range-round-to-int" if truncates(yarn) else "--no-yarn-correction-range-round-to-int"
     ms = {"mscale": 1.0, "mscale_all_dim": 0.0, **mscale_keys("Megatron", rope, yarn)}
     return {
         "--position-embedding-type": "yarn",
@@ -138,7 +129,7 @@ def _yarn(rope: LayerRope, yarn: YaRN) -> dict[str, str]:
         "--yarn-beta-slow": repr(yarn.beta_slow),
         "--mscale": repr(ms["mscale"]),
         "--mscale-all-dim": repr(ms["mscale_all_dim"]),
-        "--yarn-correction-range-round-to-int" if truncate else "--no-yarn-correction-range-round-to-int": "",
+        rounding: "",
     }
 
 

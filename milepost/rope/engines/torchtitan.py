@@ -12,51 +12,52 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from milepost.rope.engines.engine import settled
-from milepost.rope.engines.written import Refused, Written, proved
+from milepost.rope.engines.engine import Engine
+from milepost.rope.engines.written import Refused, Written
+from milepost.rope.engines.yarn import truncates
 from milepost.rope.spec import LayerRope, RopeSpec
 from milepost.scaling.larger_base import LargerBase
 from milepost.scaling.llama3 import Llama3
 from milepost.scaling.ntk import NTK
-from milepost.scaling.staged import Staged
 from milepost.scaling.yarn import YaRN
 
 
-def write(spec: RopeSpec) -> Written:
-    """The call of RoPE.Config that says ``spec``; refused where none does."""
-    rope = spec.main
-    others = [kind for kind, other in spec.ropes().items() if other != rope]
-    if others:
-        raise Refused(
-            f"torchtitan's models have one rope for all layers, and {', '.join(others)} has another than the rest"
-        )
-    if rope.rotary != rope.head_dim or rope.sections is not None:
-        part = (
-            f"sections {list(rope.sections)}"
-            if rope.sections is not None
-            else f"{rope.rotary} of {rope.head_dim} channels"
-        )
-        raise Refused(f"torchtitan's RoPE turns the whole head by one position, and this has {part}")
-    if spec.served is None:
-        raise Refused(
-            "torchtitan's RoPE needs max_context_length, and the spec does not say what is served: dataclasses.replace(spec, served=...)"
-        )
-    name = "ComplexRoPE" if rope.pairing == "interleaved" else "CosSinRoPE"
-    keys = {"dim": rope.head_dim, "max_context_length": spec.served, **_keys(settled("torchtitan", rope, spec))}
-    notes = []
-    scale = rope.temperature(spec.served)
-    if rope.softmax != 1 and scale != rope.softmax:
-        raise Refused(
-            f"a rotation of torchtitan has no m, and here m^2 = {scale / rope.softmax:.6f} is for the channels that turn alone, not for the softmax"
-        )
-    if scale != 1:
-        notes.append(f"the rotation is pure: multiply the model's softmax scale by {scale:.6f}")
-    still = [kind for kind, other in spec.kinds if other is None]
-    if still:
-        notes.append(f"layers of kind {', '.join(still)} do not turn: they get no rope")
-    text = f"{name}.Config({', '.join(f'{key}={value!r}' for key, value in keys.items())})"
-    written = Written("torchtitan", {}, text, tuple(notes))
-    return proved(spec, written, _meaning(name, keys, scale, spec))
+class Torchtitan(Engine):
+    """torchtitan."""
+
+    name = title = "torchtitan"
+    reads = False
+
+    def _write(self, spec: RopeSpec) -> Written:
+        """The call of RoPE.Config that means ``spec``."""
+        rope = self.one_rope(spec)
+        if rope.rotary != rope.head_dim or rope.sections is not None:
+            part = f"{rope.rotary} of {rope.head_dim} channels"
+            if rope.sections is not None:
+                part = f"sections {list(rope.sections)}"
+            raise Refused(f"torchtitan's RoPE turns the whole head by one position, and this has {part}")
+        if spec.served is None:
+            raise Refused(
+                "torchtitan's RoPE needs max_context_length, and the spec does not say what is served: "
+                "dataclasses.replace(spec, served=...)"
+            )
+        name = "ComplexRoPE" if rope.pairing == "interleaved" else "CosSinRoPE"
+        keys = {"dim": rope.head_dim, "max_context_length": spec.served, **_keys(self.settled(rope, spec))}
+        notes = []
+        scale = rope.temperature(spec.served)
+        if rope.softmax != 1 and scale != rope.softmax:
+            raise Refused(
+                f"a rotation of torchtitan has no m, and here m^2 = {scale / rope.softmax:.6f} is for the channels that "
+                "turn alone, not for the softmax"
+            )
+        if scale != 1:
+            notes.append(f"the rotation is pure: multiply the model's softmax scale by {scale:.6f}")
+        still = [kind for kind, other in spec.kinds if other is None]
+        if still:
+            notes.append(f"layers of kind {', '.join(still)} do not turn: they get no rope")
+        text = f"{name}.Config({', '.join(f'{key}={value!r}' for key, value in keys.items())})"
+        written = Written(self.name, {}, text, tuple(notes))
+        return self.proved(spec, written, lambda: _meaning(name, keys, scale, spec))
 
 
 def _keys(rope: LayerRope) -> dict[str, Any]:
@@ -67,8 +68,9 @@ def _keys(rope: LayerRope) -> dict[str, Any]:
     if isinstance(scaling, Llama3):
         if rope.pairing == "half":
             raise Refused(
-                "torchtitan has llama scaling in ComplexRoPE only, which turns neighbouring channels, and this model's pairs are halves: permute the rows of "
-                "q and k (torchtitan does, when it loads a Llama), and export with pairing='interleaved'"
+                "torchtitan has llama scaling in ComplexRoPE only, which turns neighbouring channels, and this model's "
+                "pairs are halves: permute the rows of q and k (torchtitan does, when it loads a Llama), and export "
+                "with pairing='interleaved'"
             )
         return {
             "theta": rope.base,
@@ -86,12 +88,8 @@ def _keys(rope: LayerRope) -> dict[str, Any]:
             "beta_fast": scaling.beta_fast,
             "beta_slow": scaling.beta_slow,
             "original_seq_len": scaling.trained,
-            "truncate": scaling.preset == "transformers" if scaling.truncate is None else scaling.truncate,
+            "truncate": truncates(scaling),
         }
-    if isinstance(scaling, Staged):
-        raise Refused(
-            f"{scaling!r} is milepost's own: no engine has it, and it is not the published dynamic NTK; export another method"
-        )
     raise Refused(
         f"torchtitan has no {type(scaling).__name__}: it has llama3, yarn and a larger theta; extend with one of those"
     )

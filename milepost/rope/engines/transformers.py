@@ -8,7 +8,131 @@ Nothing is filled in silently: `RopeSpec.sources` names the key of every value, 
 
 from __future__ import annotations
 
-from milepost.rope.config.config_json import TEXT, parse, read
-from milepost.rope.engines.transformers_written import shape, write
+import json
+from dataclasses import replace
+from typing import Any
 
-__all__ = ["TEXT", "parse", "read", "shape", "write"]
+from milepost.rope.config.config import Config
+from milepost.rope.config.config_json import Parsed, checked
+from milepost.rope.config.families import FAMILIES, Family
+from milepost.rope.config.keys import as_config_error, pass_over
+from milepost.rope.config.layer_kinds import DO_NOT
+from milepost.rope.engines.config_engine import ConfigEngine, refuse_alpha, shape, spell_flat
+from milepost.rope.engines.write_scaling import write_scaling
+from milepost.rope.engines.written import Refused, Written
+from milepost.rope.spec import LayerRope, RopeSpec
+from milepost.scaling.dynamic import Dynamic
+from milepost.scaling.longrope import LongRoPE
+from milepost.scaling.yarn import YaRN
+
+
+class Transformers(ConfigEngine):
+    """transformers 5, or 4."""
+
+    def __init__(self, version: int):
+        self.version = version
+        self.name = "transformers" if version == 5 else f"transformers-v{version}"
+        self.title = f"transformers v{version}"
+
+    def read(self, config: Config, *, served: int | None = None) -> RopeSpec:
+        """What transformers makes of a config; it is not told which length it will serve."""
+        return checked(super().read(config))
+
+    def notes(self, parsed: Parsed) -> list[str]:
+        return list(parsed.spec.notes)
+
+    def meaning(self, rope: LayerRope, kind: str, config: Config, served: int | None) -> tuple[LayerRope, list[str]]:
+        spec = config.parsed.spec
+        notes: list[str] = []
+        refuse_alpha(rope, kind, config)
+        rope = _whole_head(spec, kind, rope, config.allow_unknown, notes)
+        return replace(rope, scaling=_scaling(spec, kind, rope, notes)), notes
+
+    def _write(self, spec: RopeSpec) -> Written:
+        """The keys of config.json that mean ``spec``."""
+        config, notes = shape(spec), []
+        dictionaries: dict[str, Any] = {}
+        for kind, rope in spec.kinds:
+            dictionaries[kind], more = (None, []) if rope is None else write_scaling(rope, spec)
+            notes += more
+            if rope is not None and isinstance(rope.scaling, Dynamic):
+                config["max_position_embeddings"] = rope.scaling.trained
+                notes.append(
+                    "dynamic starts from max_position_embeddings, so that must stay the trained length, "
+                    f"{rope.scaling.trained}"
+                )
+        turning = [dictionary for dictionary in dictionaries.values() if dictionary is not None]
+        family = FAMILIES.get(spec.model, Family())
+        still = {kind for kind, dictionary in dictionaries.items() if dictionary is None}
+        known_still = still <= {*DO_NOT, *family.still}
+        flat = all(dictionary == turning[0] for dictionary in turning) and not family.by_kind and known_still
+        if self.version == 4:
+            self._write_v4(spec, config, dictionaries, flat, family)
+        elif flat:
+            config["rope_parameters"] = turning[0]
+        else:
+            config["rope_parameters"] = {kind: d for kind, d in dictionaries.items() if kind not in DO_NOT}
+        written = Written(self.title, config, json.dumps(config, indent=2), tuple(dict.fromkeys(notes)))
+        return self.proved(spec, written, lambda: self.read(Config(config, "config.json")))
+
+    def _write_v4(
+        self, spec: RopeSpec, config: dict[str, Any], dictionaries: dict[str, Any], flat: bool, family: Family
+    ) -> None:
+        """rope_theta beside rope_scaling, in place of rope_parameters."""
+        two = set(dictionaries) == {"sliding_attention", "full_attention"}
+        local = dictionaries.get("sliding_attention") if two else None
+        if local is not None and family.unscaled and local["rope_type"] != "default":
+            local = None
+        turning = [dictionary for dictionary in dictionaries.values() if dictionary is not None]
+        if not flat and local is None and len(turning) > 1:
+            raise Refused(
+                f"{self.title} has one rope_scaling for all layers, and {spec.model or 'this model'} has "
+                f"{len(dictionaries)} kinds of layers"
+            )
+        main = dictionaries.get("full_attention") or turning[0]
+        local_base = None if local is None or local["rope_theta"] == main["rope_theta"] else local["rope_theta"]
+        base = "global_rope_theta" if spec.model.startswith("modernbert") else "rope_theta"
+        rest = spell_flat(config, main, local_base, base)
+        config["rope_scaling"] = None if rest == {"rope_type": "default"} and family.rope is None else rest
+
+
+def _whole_head(spec: RopeSpec, kind: str, rope: LayerRope, allow_unknown: bool, notes: list[str]) -> LayerRope:
+    """The rope of a model type whose code turns whole heads, whatever share the config asks for."""
+    family = FAMILIES.get(spec.model)
+    if family is None or family.turns_part or rope.rotary == rope.head_dim:
+        return rope
+    key = next((spec.sources[k] for k in (f"{kind}.rotary", "rotary") if k in spec.sources), "partial_rotary_factor")
+    problem = (
+        f"{key} asks for {rope.rotary} of {rope.head_dim} channels, and transformers' {spec.model} turns whole heads: "
+        "it has no code for a part"
+    )
+    pass_over(problem, allow_unknown, notes)
+    with as_config_error(problem, "; "):
+        whole = replace(rope, rotary=rope.head_dim)
+        whole.spectrum(spec.served or 1)
+    return whole
+
+
+def _scaling(spec: RopeSpec, kind: str, rope: LayerRope, notes: list[str]) -> Any:
+    """The scaling without the keys that transformers does not read."""
+    scaling = rope.scaling
+    if isinstance(scaling, LongRoPE):
+        return replace(scaling, short_m=None, long_m=None)
+    if not isinstance(scaling, YaRN):
+        return scaling
+    nested = spec.sources.get(f"{kind}.scaling", "").endswith(f".{kind}")
+    if nested and scaling.truncate is False:  # 5.22 looks for the key beside the kinds of layers, where it is not
+        notes.append(
+            f"transformers does not see truncate = false of {kind}: it reads that key outside of the kinds of layers, "
+            "and truncates"
+        )
+        scaling = replace(scaling, truncate=None)
+    return replace(scaling, attn_factor=None)
+
+
+def read_spec(config: Config) -> RopeSpec:
+    """A config as its own program means it: config.json as transformers, params.json as its authors, GGUF as llama.cpp."""
+    return TRANSFORMERS.read(config) if config.format == "config.json" else config.parsed.spec
+
+
+TRANSFORMERS, TRANSFORMERS_V4 = Transformers(5), Transformers(4)

@@ -25,10 +25,9 @@ from torch import Tensor
 from milepost.checkpoints import Conversion, ProofError, convert_layout
 from milepost.checkpoints.files import folder as folder_code
 from milepost.checkpoints.layout_conversion import heads, proof
-from milepost.rope import ConfigError
+from milepost.rope import ConfigError, RopeSpec
 from milepost.rope.config.families import FAMILIES
 from milepost.rope.config.files import load
-from milepost.rope.engines import transformers as dialect
 
 transformers = importlib.import_module("transformers")
 transformers.logging.set_verbosity_error()
@@ -142,7 +141,7 @@ def tensors(folder: Path) -> dict[str, Tensor]:
 
 
 def own(folder: Path) -> Any:
-    return dialect.read(load(folder / "config.json")).main.pairing
+    return RopeSpec.from_config(folder).main.pairing
 
 
 Made = tuple[Path, Path, Conversion]

@@ -1,0 +1,152 @@
+"""ConfigEngine: an engine that reads config.json, and means by most of it what transformers means.
+
+Reading: the config is parsed, and each engine says what it makes of the rope of each kind of layer.
+Writing: each engine writes a rope as a dictionary; this file puts the dictionaries into a config.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from milepost.rope.config.config import Config
+from milepost.rope.config.config_json import Parsed
+from milepost.rope.config.families import FAMILIES, Family
+from milepost.rope.config.keys import ConfigError, as_config_error, short
+from milepost.rope.config.read_scaling import ORIGINAL
+from milepost.rope.engines.engine import Engine
+from milepost.rope.engines.write_scaling import write_scaling
+from milepost.rope.spec import LayerRope, RopeSpec
+from milepost.scaling.longrope import LongRoPE
+from milepost.scaling.ntk import NTK
+from milepost.scaling.yarn import YaRN
+
+
+class ConfigEngine(Engine):
+    """An engine that reads config.json."""
+
+    def read(self, config: Config, *, served: int | None = None) -> RopeSpec:
+        """What the engine makes of a config that it serves for ``served`` tokens; by default, what the config says."""
+        parsed = self.parsed(config)
+        limit = parsed.spec.served if served is None else served
+        notes = self.notes(parsed)
+        kinds: list[tuple[str, LayerRope | None]] = []
+        for kind, rope in parsed.spec.kinds:
+            if rope is not None:
+                with as_config_error():
+                    rope, more = self.meaning(rope, kind, config, limit)  # noqa: PLW2901
+                    rope.spectrum(limit or 1)
+                notes += more
+            kinds.append((kind, rope))
+        return replace(parsed.spec, kinds=tuple(kinds), served=limit, notes=tuple(dict.fromkeys(notes)))
+
+    def parsed(self, config: Config) -> Parsed:
+        """What the config says; an error where it is none that this engine reads."""
+        if config.format != "config.json":
+            theirs = "llama.cpp's" if config.format == "GGUF" else "that of Mistral's and Meta's own code"
+            raise ConfigError(
+                f"{self.name} reads config.json, and {config.file or 'this'} is a {config.format} file, which is {theirs}"
+            )
+        return config.parsed
+
+    def notes(self, parsed: Parsed) -> list[str]:
+        """What the parser has to say, as far as it is true of this engine."""
+        return [note for note in parsed.spec.notes if note not in parsed.about_transformers]
+
+    @abstractmethod
+    def meaning(self, rope: LayerRope, kind: str, config: Config, served: int | None) -> tuple[LayerRope, list[str]]:
+        """What the engine makes of the rope that ``config`` has for a kind of layers, with notes."""
+
+
+def rope_type(given: Mapping[str, Any]) -> Any:
+    """The rope type that a dictionary names."""
+    return given.get("rope_type") or given.get("type") or "default"
+
+
+def refuse_alpha(rope: LayerRope, kind: str, config: Config) -> None:
+    """Refuse dynamic with alpha, unless the model's own code reads it (Hunyuan's)."""
+    spec, given = config.parsed.spec, config.parsed.dictionaries[kind]
+    fixed = isinstance(rope.scaling, NTK) and rope_type(given) == "dynamic"
+    if fixed and not FAMILIES.get(spec.model, Family()).alpha:
+        where = spec.sources.get(f"{kind}.scaling") or spec.sources["scaling"]
+        raise ConfigError(
+            f"{where}.alpha = {short(given['alpha'])} is a fixed base, theta * alpha^(d/(d-2)): "
+            "write that as rope_theta, or as rope type ntk"
+        )
+
+
+def shape(spec: RopeSpec, pairing: str = "rope_interleave") -> dict[str, Any]:
+    """The keys of a config that are not about the scaling, and without which it can't be read.
+
+    ``pairing`` is the flag that says that pairs are interleaved.
+    """
+    main = spec.main
+    config: dict[str, Any] = {"model_type": spec.model} if spec.model else {}
+    config["qk_rope_head_dim" if main.softmax != 1 else "head_dim"] = main.head_dim
+    if spec.layers:
+        config["num_hidden_layers"] = len(spec.layers)
+        if "no_rope" in dict(spec.kinds):
+            config["no_rope_layers"] = [int(kind != "no_rope") for kind in spec.layers]
+        elif len(spec.kinds) > 1:
+            config["layer_types"] = list(spec.layers)
+    if spec.served is not None:
+        config["max_position_embeddings"] = spec.served
+    family = FAMILIES.get(spec.model)
+    if main.pairing != (family.pairing if family is not None else "half"):
+        config[pairing] = main.pairing == "interleaved"
+    return config
+
+
+def spell_flat(
+    config: dict[str, Any], main: Mapping[str, Any], local_base: float | None, base: str = "rope_theta"
+) -> dict[str, Any]:
+    """Move the base and the share of a rope out of its dictionary, as version 4 has them; returns the rest of ``main``.
+
+    ``local_base`` is the base of sliding layers, where they have one of their own.
+    """
+    rest = dict(main)
+    if local_base is not None:
+        modern = config.get("model_type", "").startswith("modernbert")
+        config["local_rope_theta" if modern else "rope_local_base_freq"] = local_base
+    config[base] = rest.pop("rope_theta")
+    if rest["rope_type"] != "proportional" and "partial_rotary_factor" in rest:
+        config["partial_rotary_factor"] = rest.pop("partial_rotary_factor")
+    return rest
+
+
+def write_yarn(rope: LayerRope, yarn: YaRN, spec: RopeSpec, keys: Mapping[str, float]) -> dict[str, Any]:
+    """The dictionary of a yarn whose m is set by the engine's own ``keys``."""
+    plain = replace(yarn, attention_factor=None, attn_factor=None, mscale=None, mscale_all_dim=None)
+    return {**write_scaling(replace(rope, scaling=plain), spec)[0], **keys}
+
+
+def write_longrope(rope: LayerRope, longrope: LongRoPE, spec: RopeSpec) -> dict[str, Any]:
+    """The dictionary of both lists, without what sets m."""
+    return {
+        **write_scaling(replace(rope, scaling=None), spec)[0],
+        "rope_type": "longrope",
+        ORIGINAL: longrope.trained,
+        "short_factor": list(longrope.short),
+        "long_factor": list(longrope.long),
+    }
+
+
+def write_other(rope: LayerRope, spec: RopeSpec, notes: list[str]) -> tuple[dict[str, Any], float]:
+    """The dictionary of any other scaling, and m.
+
+    m is not 1 only for a longrope, a factor for each pair, which is written without what sets m.
+    """
+    dictionary, more = write_scaling(rope, spec)
+    notes += more
+    if dictionary["rope_type"] != "longrope":
+        return dictionary, 1.0
+    m = math.sqrt(rope.spectrum().temperature)
+    return {name: value for name, value in dictionary.items() if name not in ("attention_factor", "factor")}, m
+
+
+def longrope_by_lengths(scaling: LongRoPE, longest: int) -> LongRoPE:
+    """A longrope whose m follows from the lengths alone: factor and attention_factor are not read."""
+    return replace(scaling, factor=max(1.0, longest / scaling.trained), attention_factor=None)
