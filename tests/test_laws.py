@@ -129,7 +129,11 @@ def verdict(enc: Encoding, law: str) -> Verdict:
     return found
 
 
-@pytest.mark.parametrize(("spec", "law"), TRIED, ids=[f"{spec} {law}" for spec, law in TRIED])
+def tried(spec: str, law: str):
+    return pytest.param(spec, law, id=f"{spec} {law}", marks=[pytest.mark.slow] if law in SLOW else [])
+
+
+@pytest.mark.parametrize(("spec", "law"), [tried(spec, law) for spec, law in TRIED])
 def test_every_encoding_obeys_every_law(spec, law):
     enc = build(spec, **SIZES)
     found = verdict(enc, law)

@@ -35,9 +35,12 @@ TRIED = [
 TRIED += [(text, text, law) for text in VARIANTS for law in LAWS if law.__name__ not in SLOW]
 
 
-@pytest.mark.parametrize(
-    ("enc", "law"), [(enc, law) for _, enc, law in TRIED], ids=[f"{name} {law.__name__}" for name, _, law in TRIED]
-)
+def tried(name, enc, law):
+    marks = [pytest.mark.slow] if law.__name__ in SLOW else []
+    return pytest.param(enc, law, id=f"{name} {law.__name__}", marks=marks)
+
+
+@pytest.mark.parametrize(("enc", "law"), [tried(*case) for case in TRIED])
 def test_every_map_obeys_every_law(enc, law):
     enc = build(enc, heads=4, head_dim=8) if isinstance(enc, str) else enc
     (found,) = check_encoding(enc, [law]).verdicts
