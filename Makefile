@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# compiled files are kept: tests start some hundred processes, and each would compile the package again
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo check test browser lint format bench real fuzz golden docs dist clean
 

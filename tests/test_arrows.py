@@ -245,7 +245,8 @@ def computed(tree: ast.AST, file: Path) -> Iterator[tuple[int, str]]:
     file, and its own texts are seen; an ``__init__.py`` may write them without the package's name.
     """
     nodes = list(ast.walk(tree))
-    if not any(isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module") for node in nodes):
+    called = [node.func for node in nodes if isinstance(node, ast.Call)]
+    if not any(getattr(func, "attr", getattr(func, "id", "")) == "import_module" for func in called):
         return
     package = f"({re.escape(dotted_name(file))}[.])?" if file.stem == "__init__" else ""
     folders = "|".join(re.escape(name) for statement, _ in walk(tree) for name in targets(statement))

@@ -5,6 +5,7 @@ hold commands, `python` snippets; `cluster` and `elsewhere` hold what needs a cl
 `harness` holds commands of lm-evaluation-harness: tests/test_handbook_harness.py.
 """
 
+import ast
 import contextlib
 import shlex
 import warnings
@@ -48,10 +49,11 @@ def run(body):
 
 
 def promised(body):
-    """What a snippet's comments say that it prints."""
-    return [
-        line.rsplit("  # ", 1)[1] for line in body.splitlines() if line.lstrip().startswith("print(") and "  # " in line
-    ]
+    """What a snippet's comments say that it prints: the comment at the end of each call of print."""
+    calls = [node for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Call)]
+    ends = sorted(call.end_lineno for call in calls if getattr(call.func, "id", "") == "print")
+    lines = body.splitlines()
+    return [lines[end - 1].rsplit("  # ", 1)[1] for end in ends if "  # " in lines[end - 1]]
 
 
 def run_once(line, code, ran):
@@ -111,6 +113,7 @@ def test_what_needs_a_cluster_is_a_command_that_is_understood():
 def test_a_snippet_that_printed_something_else_would_be_seen():
     assert run_snippet("print(1 + 1)") == ["2"]
     assert promised("print(1 + 1)  # 3\nx = 1  # not printed") == ["3"]
+    assert promised("print(\n    1 + 1\n)  # 3\nfor x in ():\n    print(x)  # 4") == ["3", "4"]
 
 
 def kinds(cell):
