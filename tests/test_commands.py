@@ -157,6 +157,7 @@ def test_list_teaches_on_a_misspelt_name():
 # -- show ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_show_writes_one_self_contained_page(tmp_path):
     out = tmp_path / "deep" / "rope.html"
     done = run("show", "rope(base=500000.0)", "--out", str(out), *SMALL)
@@ -169,6 +170,7 @@ def test_show_writes_one_self_contained_page(tmp_path):
     assert not list(tmp_path.rglob("*.tmp"))
 
 
+@pytest.mark.slow
 def test_show_prints_json_of_what_it_drew(tmp_path):
     out = tmp_path / "some.html"
     done = run("show", "rope + alibi", "t5", "fire", "--out", str(out), "--json", *SMALL)

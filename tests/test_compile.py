@@ -15,7 +15,7 @@ from milepost.testing import randomised_copy
 
 SIZES = {"heads": 2, "head_dim": 8, "width": 16, "length": 64}
 LENGTHS = (6, 9, 17)
-pytestmark = pytest.mark.filterwarnings("ignore")  # the compiler has warnings of its own
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # the compiler has warnings of its own
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from in_process import trials_here
 from typer.testing import CliRunner
 
 from milepost.cli import app
@@ -44,9 +45,11 @@ def change(folder, *path, to):
 # -- lab ----------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_tiny_run_ends_with_a_table_an_answer_and_a_report(tmp_path):
     out = tmp_path / "run"
-    done = run("lab", "--profile", "tiny", "--encodings", "nope,learned", "--lengths", "1x,2x", "--out", out)
+    with trials_here():
+        done = run("lab", "--profile", "tiny", "--encodings", "nope,learned", "--lengths", "1x,2x", "--out", out)
     assert done.exit_code == 0, done.output
     assert (
         "16 (1x)" in done.stdout and "table ends" in done.stdout and "At 2 times the trained 16 tokens" in done.stdout

@@ -21,6 +21,7 @@ warnings.filterwarnings("ignore", module="transformers")
 
 V = 64
 LONG = 1100  # more than one strip of the engine
+LONG_LEFT = pytest.param("left", LONG, marks=pytest.mark.slow)
 TOKENS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 3}
 
 
@@ -115,7 +116,7 @@ def gap(a: Tensor, b: Tensor) -> float:
 # -- the same numbers --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("length", [33, LONG])
+@pytest.mark.parametrize("length", [33, pytest.param(LONG, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", MODELS)
 def test_logits_are_the_models_own(name, length):
     model = made(name)
@@ -197,7 +198,7 @@ def padding(kind: str, length: int) -> Tensor:
     return mask
 
 
-@pytest.mark.parametrize(("kind", "length"), [("left", 33), ("right", 33), ("a hole", 33), ("left", LONG)])
+@pytest.mark.parametrize(("kind", "length"), [("left", 33), ("right", 33), ("a hole", 33), LONG_LEFT])
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_padded_batches(name, kind, length):
     """All logits, those of padding included."""
@@ -274,7 +275,7 @@ def gradients(model: Any, length: int, mask: Tensor | None) -> dict[str, Tensor]
     return {word: p.grad.clone() for word, p in model.named_parameters()}
 
 
-@pytest.mark.parametrize(("kind", "length"), [("none", 33), ("left", 33), ("left", LONG)])
+@pytest.mark.parametrize(("kind", "length"), [("none", 33), ("left", 33), LONG_LEFT])
 @pytest.mark.parametrize("name", ["bloom", "falcon, multi-query", "t5"])
 def test_gradients_are_the_models_own(name, length, kind):
     model = made(name)
