@@ -1,8 +1,8 @@
 """The claims of docs/claims, written from a folder of `milepost claims`, or from the numbers that docs/claims holds.
 
 milepost claims --profile standard --seeds 3,4,5 --model SmolLM2-135M-Instruct --text moby-dick.txt --out runs/claims
-python tools/claims_docs.py runs/claims --profile standard --seeds 3,4,5 --model SmolLM2-135M-Instruct --text moby-dick.txt
-python tools/claims_docs.py --words
+python tools/claims_docs.py runs/claims --profile standard --seeds 3,4,5 --model SmolLM2-135M-Instruct --text
+moby-dick.txt python tools/claims_docs.py --words
 
 The first command takes hours. The second judges what its folder holds; a claim whose model is not there is not decided.
 The third keeps all numbers, pictures and notes of docs/claims, and writes statements, rules and evidence anew: for when

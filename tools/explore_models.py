@@ -2,9 +2,9 @@
 
     python tools/explore_models.py              train and write milepost/measured/explore/NAME/
 
-The lab's own model, text and training: the sources of Python's standard library, read as bytes, 64 tokens at a time, as in the quick profile;
-with a third of its width, so that three models weigh less than 300 kB in half precision, and ten times its steps. model.json says how each was made.
-Some three minutes on one core.
+The lab's own model, text and training: the sources of Python's standard library, read as bytes, 64 tokens at a time, as
+in the quick profile; with a third of its width, so that three models weigh less than 300 kB in half precision, and ten
+times its steps. model.json says how each was made. Some three minutes on one core.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The catalogue: what each page of encodings/ and maps/ says of itself, read from its source. No torch, so that lists come at once.
+"""The catalogue: what each page of encodings/ and maps/ says of itself, read from its source.
 
-A page's docstring holds a title, an indented formula, a reference, and lines such as "Mechanism: ..."; its class holds the
-hooks that it overrides and the properties that it declares. A test holds this reading against the imported classes.
+No torch, so that lists come at once.
+
+A page's docstring holds a title, an indented formula, a reference, and lines such as "Mechanism: ..."; its class holds
+the hooks that it overrides and the properties that it declares. A test holds this reading against the imported classes.
 """
 
 from __future__ import annotations
@@ -78,7 +80,8 @@ def page(name: str) -> Page:
 
 @cache
 def told(module: str) -> dict[str, str]:
-    """Title, formula and reference in the docstring of any module of ours, such as "scaling.yarn"; "" where it has none."""
+    """Title, formula and reference in the docstring of any module of ours, such as "scaling.yarn"; "" where it has
+    none."""
     text = (Path(__file__).parents[1] / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
     found = _docstring(ast.get_docstring(ast.parse(text)) or "")
     return {

@@ -1,7 +1,7 @@
 """Arguments: the sliders and lists of an encoding, read from its signature.
 
-A control's name is a path into the spec: ``0.base`` is the base of the first term, ``0.scaling.factor`` the factor of its scaling. What has no slider
-(lists, and what may be None) is typed into the spec.
+A control's name is a path into the spec: ``0.base`` is the base of the first term, ``0.scaling.factor`` the factor of
+its scaling. What has no slider (lists, and what may be None) is typed into the spec.
 """
 
 from __future__ import annotations
@@ -59,34 +59,45 @@ SCALINGS = {
     "llama3": "llama3(factor=4.0, trained=2048)",
     "dynamic": "dynamic(trained=2048)",
 }
-TYPED = {"rotary", "slopes", "future", "sides", "split", "sections", "rope", "attention_factor", "mscale", "mscale_all_dim", "attn_factor", "truncate"}
+TYPED = {
+    "rotary",
+    "slopes",
+    "future",
+    "sides",
+    "split",
+    "sections",
+    "rope",
+    "attention_factor",
+    "mscale",
+    "mscale_all_dim",
+    "attn_factor",
+    "truncate",
+}
 """What has no slider: lists, and what may be None. They are typed into the spec."""
 
 
 def controls(enc: Encoding) -> list[Control]:
     """The sliders and lists of an encoding, term by term, with their present values."""
-    found: list[Control | None] = []
+    made: list[Control] = []
     for at, part in enumerate(parts(enc)):
-        found += [_control(f"{at}.{name}", name, kind, getattr(part, name)) for name, kind in _annotated(type(part))]
-        scaling = getattr(part, "scaling", None)
-        if isinstance(scaling, Scaling):
-            found += [_control(f"{at}.scaling.{name}", name, kind, getattr(scaling, name)) for name, kind in _annotated(type(scaling))]
-    return [replace(control, label=_label(control.name, enc)) for control in found if control is not None]
-
-
-def _label(path: str, enc: Encoding) -> str:
-    """The argument's name, after the term's where there are several."""
-    at, _, rest = path.partition(".")
-    return f"{type(parts(enc)[int(at)]).spec_name()}.{rest}" if isinstance(enc, Sum) else rest
+        term = f"{type(part).spec_name()}." if isinstance(enc, Sum) else ""
+        for owner, inside in ((part, ""), (getattr(part, "scaling", None), "scaling.")):
+            if owner is part or isinstance(owner, Scaling):
+                for name, annotation in _annotated(type(owner)):
+                    control = _control(f"{at}.{inside}{name}", name, annotation, getattr(owner, name))
+                    made += [replace(control, label=f"{term}{inside}{name}")] if control is not None else []
+    return made
 
 
 def _control(path: str, name: str, annotation: Any, value: Any) -> Control | None:
     if name == "scaling":
         word = "none" if value is None else repr(value).partition("(")[0]
-        return Control(path, "choice", word, options=tuple(SCALINGS) if word in SCALINGS else (*SCALINGS, word))
-    words = [word for kind in (annotation, *get_args(annotation)) if get_origin(kind) is Literal for word in get_args(kind)]
+        return Control(path, "choice", word, options=tuple(dict.fromkeys((*SCALINGS, word))))
+    literals = [kind for kind in (annotation, *get_args(annotation)) if get_origin(kind) is Literal]
+    words = [word for literal in literals for word in get_args(literal)]
     if words and (value is None or value in words):
-        return Control(path, "choice", str(value), options=(*(["None"] if type(None) in get_args(annotation) else []), *map(str, words)))
+        none = ["None"] if type(None) in get_args(annotation) else []
+        return Control(path, "choice", str(value), options=(*none, *map(str, words)))
     if annotation is bool:
         return Control(path, "choice", str(value), options=("False", "True"))
     if name in TYPED or name not in RANGES or isinstance(value, bool) or not isinstance(value, int | float):
@@ -99,8 +110,8 @@ def _control(path: str, name: str, annotation: Any, value: Any) -> Control | Non
 def _annotated(cls: type) -> list[tuple[str, Any]]:
     """Names of constructor arguments with their types."""
     hints = typing.get_type_hints(cls.__init__)  # type: ignore[misc]
-    named = [name for name, p in inspect.signature(cls).parameters.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    return [(name, hints[name]) for name in named]
+    given = inspect.signature(cls).parameters.items()
+    return [(name, hints[name]) for name, p in given if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
 
 
 def parts(enc: Encoding) -> list[Encoding]:

@@ -1,4 +1,4 @@
-"""Control: one thing that a reader may set, with its limits. What is outside of them is refused in a sentence, never clamped."""
+"""Control: one thing that a reader may set, with its limits. A value outside of them is refused, never clamped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Control:
-    """A number from ``low`` to ``high`` (a slider), one of ``options`` (a list), or a text of at most ``high`` characters.
+    """A number from ``low`` to ``high`` (a slider), one of ``options`` (a list), or a text of at most ``high`` letters.
 
     ``label`` is what an argument of an encoding is called on the page: its own name, in every language.
     """
@@ -30,14 +30,15 @@ class Control:
         return asdict(self)
 
     def read(self, text: str) -> Any:
-        """The value that ``text`` says."""
+        """The value of a typed ``text``."""
         if self.kind == "choice":
             if text not in self.options:
                 raise ValueError(f"{self.label or self.name} is one of {', '.join(self.options)}, got {text[:60]!r}")
             return text
         if self.kind == "text":
             if len(text) > self.high:
-                raise ValueError(f"{self.name} has at most {self.high:.0f} characters here, got {len(text)}; give a shorter one")
+                most = f"at most {self.high:.0f} characters"
+                raise ValueError(f"{self.name} has {most} here, got {len(text)}; give a shorter one")
             return text
         return self.within(number(self.name, text, whole=self.whole))
 
@@ -62,7 +63,9 @@ def number(name: str, text: str, *, whole: bool) -> float:
     return value
 
 
-def slider(name: str, value: float, low: float, high: float, *, step: float = 1.0, log: bool = False, whole: bool = True) -> Control:
+def slider(
+    name: str, value: float, low: float, high: float, *, step: float = 1.0, log: bool = False, whole: bool = True
+) -> Control:
     """A number."""
     return Control(name, "number", value, low, high, step, log, whole)
 

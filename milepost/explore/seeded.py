@@ -1,7 +1,7 @@
 """seeded: random tables of encodings and models, the same at each request.
 
-They are drawn from torch's one generator, so requests take turns; what is drawn is small (see `specs`), and all else that
-a request computes is outside of this.
+They are drawn from torch's one generator, so requests take turns. What is drawn is small (see `specs`), and requests
+compute everything else side by side.
 """
 
 from __future__ import annotations

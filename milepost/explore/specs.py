@@ -1,15 +1,15 @@
 """Specs: a spec as the page may build it, and with some of its arguments moved.
 
-The page sends a spec and what was moved; the new spec is made here, as text, and read by `milepost.build` like any other.
-Sizes have limits on this page, each by itself and all together, which are checked in the text before anything is built: a
-spec of a few letters can ask for gigabytes.
+The page sends a spec and what was moved; the new spec is made here, as text, and read by `milepost.build` like any
+other. Sizes have limits on this page, each by itself and all together, which are checked in the text before anything is
+built: a spec of a few letters can ask for gigabytes.
 """
 
 from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from milepost.encoding import Encoding
 from milepost.encodings import NAMES, SPACE
@@ -20,7 +20,23 @@ from milepost.spec import build
 
 SIZES = {"heads": 8, "head_dim": 64, "width": 64, "length": 256}
 """Where the spec leaves them open; ``length`` is that of tables."""
-HELD = ("heads", "head_dim", "width", "length", "size", "buckets", "max_distance", "clip", "positions", "hidden", "span", "axes", "prefix", "bare", "offset")
+HELD = (
+    "heads",
+    "head_dim",
+    "width",
+    "length",
+    "size",
+    "buckets",
+    "max_distance",
+    "clip",
+    "positions",
+    "hidden",
+    "span",
+    "axes",
+    "prefix",
+    "bare",
+    "offset",
+)
 """Sizes whose range is a limit on this page; for the others the package itself says what is permitted."""
 LONGEST, SIDE, TERMS, DIGITS = 300, 32, 4, 40
 """Characters of a spec, places on one side of a grid, terms of a sum, and digits of a number."""
@@ -36,7 +52,8 @@ def built(spec: str, sizes: Mapping[str, int] = SIZES) -> Encoding:
     if len(spec) > LONGEST:
         raise ValueError(f"a spec has at most {LONGEST} characters on this page, got {len(spec)}")
     if ":" in spec:
-        raise ValueError(f"classes of your own are for the command line (`milepost show package.module:Class`), not for this page; got {spec!r}")
+        command = "`milepost show package.module:Class`"
+        raise ValueError(f"classes of your own are for the command line ({command}), not for this page; got {spec!r}")
     tree = _tree(spec)
     if tree is not None:
         if len(_terms(tree)) > TERMS:
@@ -45,7 +62,9 @@ def built(spec: str, sizes: Mapping[str, int] = SIZES) -> Encoding:
         for word, value in _numbers(tree):
             high = RANGES[word][1] if word in RANGES else SIDE
             if value > high:
-                raise ValueError(f"{word} is at most {high:g} on this page, got {value:.12g}; `milepost show` draws larger ones")
+                raise ValueError(
+                    f"{word} is at most {high:g} on this page, got {value:.12g}; `milepost show` draws larger ones"
+                )
         count = sum(_count_numbers(name, given, sizes) for name, given in _calls(tree))
         if count > MOST:
             raise ValueError(
@@ -156,11 +175,15 @@ def _called(term: ast.expr) -> ast.Call:
 
 
 def _numbers(tree: ast.expr) -> Iterator[tuple[str, float]]:
-    """Every number that is given for a size, wherever it stands; the sides of grids, too."""
+    """Every number that is given for a size, at any depth; the sides of grids, too."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.keyword) and node.arg in HELD and isinstance(node.value, ast.Constant) and isinstance(node.value.value, int | float):
-            yield node.arg, node.value.value
-        if isinstance(node, ast.keyword) and node.arg in ("sides", "trained", "sections") and isinstance(node.value, ast.Tuple | ast.List):
-            for one in node.value.elts:
-                if isinstance(one, ast.Constant) and isinstance(one.value, int | float):
-                    yield "sides", one.value
+        if not isinstance(node, ast.keyword):
+            continue
+        if node.arg in HELD:
+            yield from ((node.arg, number) for number in _constants([node.value]))
+        if node.arg in ("sides", "trained", "sections") and isinstance(node.value, ast.Tuple | ast.List):
+            yield from (("sides", number) for number in _constants(node.value.elts))
+
+
+def _constants(nodes: Sequence[ast.expr]) -> list[float]:
+    return [n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, int | float)]

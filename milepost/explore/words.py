@@ -1,8 +1,9 @@
 """Words: everything that the page says, in English and in Chinese.
 
-Words of the page have a key, ``say("clocks.title")``, in both files of words/. What the package says itself, such as the title of a portrait's
-panel, is English: `phrase` finds its Chinese by the English with numbers left out, "Bias of head {}". Sentences that refuse have more than
-numbers in them, "{0} is one of {1}, got {2}": `refusal` finds theirs in words/refusals.zh.json.
+Words of the page have a key, ``say("clocks.title")``, in both files of words/. What the package says itself, such as
+the title of a portrait's panel, is English: `phrase` finds its Chinese by the English with numbers left out, "Bias of
+head {}". Sentences that refuse a query contain more than numbers, "{0} is one of {1}, got {2}": `refusal` finds their
+Chinese in words/refusals.zh.json.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+FOLDER = Path(__file__).parent / "words"
 LANGUAGES = ("en", "zh")
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 HOLE = re.compile(r"\\\{\d+\\\}")
@@ -21,20 +23,19 @@ HOLE = re.compile(r"\\\{\d+\\\}")
 
 @cache
 def table(language: str) -> dict[str, str]:
-    """The words of a language by their keys."""
-    found: dict[str, str] = json.loads((Path(__file__).parent / "words" / f"{language}.json").read_text(encoding="utf-8"))
-    return found
+    """The words in words/LANGUAGE.json by their keys."""
+    words: dict[str, str] = json.loads((FOLDER / f"{language}.json").read_text(encoding="utf-8"))
+    return words
 
 
 @cache
 def refusals(language: str) -> list[tuple[re.Pattern[str], str]]:
-    """Sentences that refuse, as patterns of the English, and what they are in a language: what has most words of its own comes first."""
-    path = Path(__file__).parent / "words" / f"refusals.{language}.json"
-    if not path.exists():  # English: as it is
+    """Sentences that refuse a query, as patterns of the English, with their translations; the longest come first."""
+    if not (FOLDER / f"refusals.{language}.json").exists():  # English: as it is
         return []
-    found: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
-    own = sorted(found, key=lambda english: len(HOLE.sub("", re.escape(english))), reverse=True)
-    return [(re.compile(HOLE.sub("(.+?)", re.escape(english)), re.DOTALL), found[english]) for english in own]
+    translated = table(f"refusals.{language}")
+    longest_first = sorted(translated, key=lambda english: len(HOLE.sub("", re.escape(english))), reverse=True)
+    return [(re.compile(HOLE.sub("(.+?)", re.escape(e)), re.DOTALL), translated[e]) for e in longest_first]
 
 
 class Words:
@@ -50,18 +51,17 @@ class Words:
         return table(self.language)[key].format(**values)
 
     def phrase(self, text: str) -> str:
-        """What the package says in English, in this language; as it is where nobody has translated it."""
+        """What the package says in English, in this language; as it is where there is no translation."""
         if self.language == "en":
             return text
-        found = table(self.language).get(f"phrase.{NUMBER.sub('{}', text)}")
-        return text if found is None else found.format(*NUMBER.findall(text))
+        translation = table(self.language).get(f"phrase.{NUMBER.sub('{}', text)}")
+        return text if translation is None else translation.format(*NUMBER.findall(text))
 
     def refusal(self, text: str) -> str:
-        """A sentence that refuses, in this language; as it is where nobody has translated it."""
-        for pattern, said in refusals(self.language):
-            fits = pattern.fullmatch(text)
-            if fits:
-                return said.format(*fits.groups())
+        """A sentence that refuses a query, in this language; as it is where there is no translation."""
+        for pattern, translation in refusals(self.language):
+            if fits := pattern.fullmatch(text):
+                return translation.format(*fits.groups())
         return text
 
     def starting(self, prefix: str) -> dict[str, str]:

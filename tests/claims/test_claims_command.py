@@ -12,12 +12,14 @@ from milepost.cli import app
 from milepost.report import claims as report
 
 TABLE = {
-    "permutation", "causal-bag", "alice-bob", "same-token", "length-is-no-signal", "previous-token", "integer-swamps", "binary-jumps", "sin-unique",
-    "sin-linear", "sin-dot", "wavelengths", "add-vs-concat", "orthogonal", "shared-heads", "learned-ends", "shift", "sin-extrapolates", "t5-limits",
-    "alibi-flat", "alibi-infinite", "alibi-heads", "alibi-cost", "rope-relative", "rope-norm", "rope-vanishes", "rope-decay", "rope-breaks",
-    "rope-far-random", "base-up", "phase-wrap", "dims-scales", "pi-local", "ntk-both", "yarn-balance", "yarn-needs-training", "trade", "memory",
-    "latency", "alibi-cheapest", "linear-attention", "absolute-tasks", "migrate", "vit-2d", "n-d", "choose", "rope-sign", "rope-abs",
-    "rope-in-range", "sin-relation", "alibi-weights-linear", "alibi-same-distribution", "pairs-in-code", "ntk-64", "bucket-or-function",
+    "permutation", "causal-bag", "alice-bob", "same-token", "length-is-no-signal", "previous-token", "integer-swamps",
+    "binary-jumps", "sin-unique", "sin-linear", "sin-dot", "wavelengths", "add-vs-concat", "orthogonal",
+    "shared-heads", "learned-ends", "shift", "sin-extrapolates", "t5-limits", "alibi-flat", "alibi-infinite",
+    "alibi-heads", "alibi-cost", "rope-relative", "rope-norm", "rope-vanishes", "rope-decay", "rope-breaks",
+    "rope-far-random", "base-up", "phase-wrap", "dims-scales", "pi-local", "ntk-both", "yarn-balance",
+    "yarn-needs-training", "trade", "memory", "latency", "alibi-cheapest", "linear-attention", "absolute-tasks",
+    "migrate", "vit-2d", "n-d", "choose", "rope-sign", "rope-abs", "rope-in-range", "sin-relation",
+    "alibi-weights-linear", "alibi-same-distribution", "pairs-in-code", "ntk-64", "bucket-or-function",
     "learned-fits", "add-or-concat-trained", "integer-binary-train", "nearest", "rnn",
 }  # fmt: skip
 

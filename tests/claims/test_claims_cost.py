@@ -1,4 +1,7 @@
-"""Claims of time and memory: all of the rule is measured, and numbers have their signs. No time is held against a limit here."""
+"""Claims of time and memory: all of the rule is measured, and numbers have their signs.
+
+No time is held against a limit here.
+"""
 
 import pytest
 

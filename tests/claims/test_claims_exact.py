@@ -72,7 +72,7 @@ def test_every_exact_claim_has_a_figure_and_evidence_with_numbers(exact_rows):
             assert all(len(values) == len(figure["x"]) for values in figure["lines"].values())
 
 
-# -- numbers found another way --------------------------------------------------------------------------------------------------------
+# -- numbers found another way -----------------------------------------------------------------------------------------
 
 
 def test_the_nearest_two_codes_by_brute_force():
@@ -94,7 +94,7 @@ def test_the_last_wavelength_in_high_precision(exact_rows):
 
 @pytest.mark.slow
 def test_the_error_of_the_wrong_sign_by_complex_numbers(exact_rows):
-    """A pair as a complex number: R_p turns by e^(i p w), and a product is the real part of q times the conjugate of the other."""
+    """A pair as a complex number: R_p turns by e^(i p w), a product is the real part of q times the other's conjugate."""
     q, k = (x.numpy() for x in rotation.vectors())
     half = rotation.HEAD // 2
     w = 10000.0 ** (-2 * np.arange(half) / rotation.HEAD)
@@ -108,7 +108,7 @@ def test_the_error_of_the_wrong_sign_by_complex_numbers(exact_rows):
 
 
 def test_weights_of_alibi_are_as_bent_as_an_exponential():
-    """The gentlest of 8 heads over 256 tokens is e^-x on [0, 1), whose best line misses by about a tenth of the range."""
+    """The gentlest of 8 heads over 256 tokens is e^-x on [0, 1), whose best line misses by a tenth of the range."""
     x = np.arange(256)
     y = np.exp(-x / 256) / np.exp(-x / 256).sum()
     line = np.polyval(np.polyfit(x, y, 1), x)
@@ -123,7 +123,7 @@ def test_bands_of_alibi_from_the_published_slopes():
     assert found.numbers["farther"] == 1.0
 
 
-# -- the opposite, planted ------------------------------------------------------------------------------------------------------------
+# -- the opposite, planted ---------------------------------------------------------------------------------------------
 
 
 class Still(RoPE):

@@ -1,4 +1,5 @@
-"""Trained heads by distance: rotations against positions told to the encoding itself, signs, octaves, and lengths beyond the sweep."""
+"""Trained heads by distance: rotations against positions told to the encoding itself, signs, octaves, and lengths
+beyond the sweep."""
 
 import json
 
@@ -26,7 +27,8 @@ def test_scores_at_a_distance_are_those_of_tokens_that_far_apart():
         for n, d in enumerate((1, 5, 40)):
             query, keys = enc.query(q[..., -1:, :], torch.tensor([100])), enc.key(k, torch.full((16,), 100 - d))
             expected = (query * keys).sum(-1).mean((0, 2)) / 16**0.5
-            # q and k are turned in float32 before they come here: 2^-24 of their size, for D products, and as much again for coming back
+            # q and k are turned in float32 before they come here: 2^-24 of their size, for D products, and as much
+            # again for coming back
             torch.testing.assert_close(
                 torch.from_numpy(found[:, n]),
                 expected,

@@ -1,4 +1,5 @@
-"""Models moved to other positions for a claim: once, with a tenth of the tokens, on text that is kept apart; and the signs of what is measured."""
+"""Models moved to other positions for a claim: once, with a tenth of the tokens, on text that is kept apart; and the
+signs of what is measured."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,5 @@
-"""The results in docs/claims: every claim is there, its verdict follows from its numbers by the rule as it stands, and enough of them are decided."""
+"""The results in docs/claims: every claim is there, its verdict follows from its numbers by the rule as it stands, and
+enough of them are decided."""
 
 import json
 import re

@@ -29,7 +29,7 @@ def test_the_better_of_two_is_right_more_often():
 
 
 def test_a_table_of_one_row_is_resampled_along_its_row():
-    """Rows that count 0, 1, 2, ... stay a straight line: each new row is at ((n + 1/2) old / new - 1/2), inside of the ends."""
+    """Rows 0, 1, 2, ... stay a straight line: each new row is at ((n + 1/2) old / new - 1/2), inside of the ends."""
     model = encoder.Encoder(encoder.EncoderShape((4, 4), 4, 10, 1, 16, 2), "learned").start(0)
     with torch.no_grad():
         model.encodings[0].table.copy_(torch.arange(16.0)[:, None].expand(16, 16))

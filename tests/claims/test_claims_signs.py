@@ -17,7 +17,8 @@ WINDOWS = 6
 
 
 class Planted:
-    """A lab whose models lose what they are told to: home and far by encoding (and strategy), or share of right answers."""
+    """A lab whose models lose what they are told to: home and far by encoding (and strategy), or share of right
+    answers."""
 
     def __init__(self, lost=None, right=None):
         self.lost, self.right = lost or {}, right or {}

@@ -20,7 +20,7 @@ from milepost.lab.choose import shipped
 from milepost.lab.model import Decoder, Shape
 from milepost.spec import build
 
-# -- what comes with the package ----------------------------------------------------------------------------------------------------------
+# -- what comes with the package ---------------------------------------------------------------------------------------
 
 
 def losses(encoding, length, strategy="none"):
@@ -83,7 +83,7 @@ def test_plans_hold_every_model_that_a_claim_needs(profile):
     assert known["one-layer"].shape.layers == 1 and known["deep"].shape.layers > 1
 
 
-# -- trained here ---------------------------------------------------------------------------------------------------------------------------
+# -- trained here ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -170,7 +170,7 @@ def test_every_trained_experiment_measures_all_of_its_rule(small, in_this_proces
     json.dumps(row, allow_nan=False)
 
 
-# -- instruments ------------------------------------------------------------------------------------------------------------------------------
+# -- instruments -------------------------------------------------------------------------------------------------------
 
 
 def test_a_probe_finds_places_that_are_there_and_none_where_there_are_none():
@@ -200,7 +200,7 @@ def test_figures_by_length_leave_out_what_was_not_measured(made):
     assert figure.x == [16] and Path(figure.title).name == "loss"
 
 
-# -- a checkpoint -------------------------------------------------------------------------------------------------------------------------------
+# -- a checkpoint ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
