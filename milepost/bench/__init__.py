@@ -1,1 +1,1 @@
-"""Benchmarks: contestants side by side in one run, interleaved, as ratios. Machines are shared and noisy; ratios last."""
+"""Benchmarks: contestants interleaved in one run, as ratios. Machines are shared and noisy; ratios stay the same."""

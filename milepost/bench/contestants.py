@@ -48,7 +48,7 @@ def milepost(enc: Encoding, length: int, device: str) -> Run:
 
 
 def materialised(enc: Encoding, length: int, device: str) -> Run:
-    """A bias of N x N numbers a head, given to torch's fused attention; densely by hand where the scheme needs content."""
+    """A bias of N x N numbers a head, given to torch's fused attention; the reference where it needs content."""
     at = Layout.dense(length, device=device)
     if enc.content_dependent:
         return lambda q, k, v: attend(q, k, v, enc, at=at, backend="reference")
@@ -115,7 +115,8 @@ def x_transformers_own(enc: Encoding, length: int, device: str) -> Run:
 
         def turned(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             freqs, scale = rotary(torch.arange(length, device=device))
-            return core(apply_rotary_pos_emb(q, freqs, scale), apply_rotary_pos_emb(k, freqs, scale), v)[0]  # type: ignore[no-any-return]
+            q, k = (apply_rotary_pos_emb(x, freqs, scale) for x in (q, k))
+            return core(q, k, v)[0]  # type: ignore[no-any-return]
 
         return turned
     core = Attend(causal=True, flash=True)

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from milepost.attention import KVCache
+from milepost.bench.attention import row
 from milepost.bench.contestants import TOEPLITZ, encoding
 from milepost.bench.timing import check_sizes
 from milepost.encoding import Encoding
@@ -24,10 +25,21 @@ from milepost.spec import build
 
 
 def bench_decode(
-    length: int = 16384, schemes: Sequence[str] = ("rope", *TOEPLITZ), *, heads: int = 8, head_dim: int = 64, tokens: int = 48, rounds: int = 5,
-    staged: bool = True, device: str = "cpu", tell: Callable[[str], None] = lambda text: None,
-) -> dict[str, Any]:  # fmt: skip
-    """Rows as of `bench attention`, with pass "decode": a token after ``length`` cached ones, as the median of ratios of neighbours in time."""
+    length: int = 16384,
+    schemes: Sequence[str] = ("rope", *TOEPLITZ),
+    *,
+    heads: int = 8,
+    head_dim: int = 64,
+    tokens: int = 48,
+    rounds: int = 5,
+    staged: bool = True,
+    device: str = "cpu",
+    tell: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Rows as of `bench attention`, with pass "decode": a token after ``length`` cached ones.
+
+    A ratio is the median of the ratios of neighbours in time.
+    """
     check_sizes(device, rounds=rounds, heads=heads, head_dim=head_dim, length=length, tokens=tokens - 2)
     rows: list[dict[str, Any]] = []
     with torch.no_grad():
@@ -37,13 +49,13 @@ def bench_decode(
             for turn in range(rounds):
                 tell(f"{scheme}: round {turn + 1} of {rounds}")
                 makers = {
-                    "none": Plain(length, tokens, heads, head_dim, device),
-                    "milepost": Ours(enc, length, tokens, heads, head_dim, device),
+                    "none": PlainDecoder(length, tokens, heads, head_dim, device),
+                    "milepost": CachedDecoder(enc, length, tokens, heads, head_dim, device),
                 }
                 spent = _interleaved(makers, tokens, device)
                 pairs += list(zip(spent["none"], spent["milepost"], strict=True))[2:]  # the first tokens fill tables
             ratio = statistics.median(ours / none for none, ours in pairs)
-            rows.append(_row(scheme, length, ratio, min(ours for _, ours in pairs)))
+            rows.append(row(scheme, "decode", length, ratio, min(ours for _, ours in pairs)))
         if staged:
             rows.append(_staged(length, heads, head_dim, device, tell))
     sizes = {"heads": heads, "head_dim": head_dim, "length": length, "tokens": tokens, "dtype": "float32"}
@@ -54,22 +66,18 @@ def bench_decode(
 
 
 def _staged(length: int, heads: int, head_dim: int, device: str, tell: Callable[[str], None]) -> dict[str, Any]:
-    """A decode from just under half the length to just past it, with stages that begin at both: the mean over all tokens."""
+    """A decode from just under half the length to just past it, across two stages: the mean over all tokens."""
     margin = max(1, length // 64)
     start, tokens = length // 2 - margin, length // 2 + 2 * margin
     enc = build(f"rope(scaling=staged(trained={length // 4}))", head_dim=head_dim)
     tell(f"staged: a decode of {tokens} tokens from {start}, across {length // 2} and {length}")
     makers = {
-        "none": Plain(start, tokens, heads, head_dim, device),
-        "milepost": Ours(enc, start, tokens, heads, head_dim, device),
+        "none": PlainDecoder(start, tokens, heads, head_dim, device),
+        "milepost": CachedDecoder(enc, start, tokens, heads, head_dim, device),
     }
     spent = _interleaved(makers, tokens, device)
-    return _row("rope staged", length, sum(spent["milepost"]) / sum(spent["none"]), sum(spent["milepost"]) / tokens)
-
-
-def _row(scheme: str, length: int, ratio: float, seconds: float) -> dict[str, Any]:
-    sizes = {"scheme": scheme, "implementation": "milepost", "pass": "decode", "length": length}
-    return sizes | {"ratio": ratio, "seconds": seconds, "peak_mb": None, "note": ""}
+    ours = sum(spent["milepost"])
+    return row("rope staged", "decode", length, ours / sum(spent["none"]), ours / tokens)
 
 
 def _interleaved(makers: dict[str, Any], tokens: int, device: str) -> dict[str, list[float]]:
@@ -85,7 +93,7 @@ def _interleaved(makers: dict[str, Any], tokens: int, device: str) -> dict[str, 
     return spent
 
 
-class Plain:
+class PlainDecoder:
     """No position: a preallocated buffer and torch's fused attention."""
 
     def __init__(self, length: int, tokens: int, heads: int, head_dim: int, device: str):
@@ -102,7 +110,7 @@ class Plain:
         return F.scaled_dot_product_attention(q, self.k[:, :, : self.n], self.v[:, :, : self.n])
 
 
-class Ours:
+class CachedDecoder:
     """The same with a position, through KVCache."""
 
     def __init__(self, enc: Encoding, length: int, tokens: int, heads: int, head_dim: int, device: str):

@@ -1,8 +1,8 @@
-"""bench evaluate: the loss at every amount of context by one long pass, against the sliding-window recipe run once for each length.
+"""bench evaluate: the loss at every amount of context by one long pass, against sliding windows for each length.
 
-The recipe of transformers' documentation scores a text in windows that overlap by half, again for each length that is asked about.
-A causal model whose encoding does not depend on the length says all that in one pass: its loss at position n is the loss with n tokens of
-context.
+The recipe of transformers' documentation scores a text in windows that overlap by half, again for each length that is
+asked about. A causal model whose encoding does not depend on the length says all that in one pass: its loss at
+position n is the loss with n tokens of context.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def bench_evaluate(
     rounds: int = 3,
     tell: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Rows of ``way``, ``seconds`` and ``ratio``: the recipe's time over ours, for the losses at all these lengths of the same text."""
+    """Rows of ``way``, ``seconds`` and ``ratio``: the time of a way over that of one long pass."""
     size = find_profile(profile)
     check_sizes("cpu", rounds=rounds)
     shape = size.shape()

@@ -1,6 +1,7 @@
 """bench all: rope, attention, decode and memory, part by part, in one document that is whole after every part.
 
-Each part is one run, its contestants interleaved. A killed benchmark goes on with the parts that are missing; one part can be done again.
+Each part is one run, its contestants interleaved. A killed benchmark goes on with the parts that are missing; one
+part can be done again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from milepost.bench.attention import bench_attention, bench_memory
 from milepost.bench.contestants import CONTENT, TOEPLITZ
 from milepost.bench.decode import bench_decode
 from milepost.bench.rope import bench_rope
+from milepost.lab.plan import check_known
 from milepost.measure.results import provenance
 
 PLAIN = ("rope", *TOEPLITZ)
@@ -39,32 +41,26 @@ def parts(tell: Tell) -> dict[str, Callable[[], list[dict[str, Any]]]]:
 def bench_everything(
     known: dict[str, Any] | None = None, again: Sequence[str] = (), tell: Tell = lambda text: None
 ) -> Iterator[dict[str, Any]]:
-    """What is known after each part: ``parts`` by name, each with ``rows`` and ``provenance``; ``rope`` and ``rows`` are these put together.
+    """The document after each part: ``parts`` by name with ``rows`` and ``provenance``; ``rope`` and ``rows`` of all.
 
     Parts that ``known`` holds are kept, but for those named in ``again``.
     """
     every = parts(tell)
     for name in again:
-        if name not in every:
-            raise ValueError(f"unknown part {name!r}; there are {', '.join(every)}")
+        check_known("part", name, every)
     held = dict((known or {}).get("parts", {}))
     for name, run in every.items():
         if name not in held or name in again:
             about = provenance(heads=8, head_dim=64, dtype="float32", causal=True, device="cpu")
             held[name] = {"rows": run(), "provenance": about}
-            yield together(held, list(every))
+            yield assemble(held, list(every))
     if held:
-        yield together(held, list(every))
+        yield assemble(held, list(every))
 
 
-def together(held: dict[str, Any], order: Sequence[str]) -> dict[str, Any]:
+def assemble(held: dict[str, Any], order: Sequence[str]) -> dict[str, Any]:
     """The document of these parts."""
-    found = {name: held[name] for name in order if name in held}
-    rows = [row for name, part in found.items() if name != "rotation" for row in part["rows"]]
-    first = next(iter(found.values()))
-    return {
-        "rope": found["rotation"]["rows"] if "rotation" in found else [],
-        "rows": rows,
-        "parts": found,
-        "provenance": first["provenance"],
-    }
+    parts = {name: held[name] for name in order if name in held}
+    rows = [row for name, part in parts.items() if name != "rotation" for row in part["rows"]]
+    rotation = parts["rotation"]["rows"] if "rotation" in parts else []
+    return {"rope": rotation, "rows": rows, "parts": parts, "provenance": next(iter(parts.values()))["provenance"]}

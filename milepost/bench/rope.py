@@ -26,7 +26,7 @@ def bench_rope(
     device: str = "cpu",
     tell: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Rows of ``implementation``, ``mode`` (eager | compiled), ``seconds``, ``ratio`` (to cloning q and k) and ``times_ours``."""
+    """Rows of ``implementation``, ``mode`` (eager or compiled), ``seconds``, ``ratio`` (to a copy), ``times_ours``."""
     check_sizes(device, rounds=rounds, heads=heads, length=length, head_dim=head_dim)
     ours = RoPE(head_dim=head_dim)
     q, k = (torch.randn(1, heads, length, head_dim, device=device) for _ in range(2))

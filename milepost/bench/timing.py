@@ -17,7 +17,7 @@ def best_seconds(
     warm: bool = False,
     tell: Callable[[str], None] = lambda text: None,
 ) -> dict[str, float]:
-    """The shortest of ``rounds`` runs of each contestant, all taking turns; one run each before, unless they are ``warm``."""
+    """The shortest of ``rounds`` runs of each contestant, taking turns, after one run to warm up unless ``warm``."""
     best = dict.fromkeys(contestants, float("inf"))
     for turn in range(1 if warm else 0, rounds + 1):
         tell(f"round {turn} of {rounds}" if turn else "warming up")

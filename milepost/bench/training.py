@@ -1,4 +1,4 @@
-"""bench train: training throughput of the lab's model with each encoding, as a ratio to the same model with no position."""
+"""bench train: training throughput of the lab's model by encoding, as a ratio to the same model with no position."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def bench_train(
     rounds: int = 7,
     tell: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Rows of ``encoding``, ``tokens_per_s`` and ``ratio``: throughput over that of nope, forward, backward and optimiser, one step each in turn."""
+    """Rows of ``encoding``, ``tokens_per_s`` and ``ratio``: throughput over that of nope, a step each in turn."""
     size = find_profile(profile)
     check_sizes("cpu", rounds=rounds)
     shape = size.shape()

@@ -105,7 +105,9 @@ def inside(enc: Encoding) -> Encoding:
     """What an encoding does inside the layers: all but the embedding, which is the first layer's."""
     if isinstance(enc, Sum):
         parts = [part for part in enc.parts if set(part.points) - {"embed"}]  # type: ignore[arg-type]
-        return Sum(*parts) if len(parts) > 1 else parts[0] if parts else Encoding()  # type: ignore[arg-type, return-value]
+        if len(parts) > 1:
+            return Sum(*parts)  # type: ignore[arg-type]
+        return parts[0] if parts else Encoding()  # type: ignore[return-value]
     return enc if set(enc.points) - {"embed"} or not enc.points else Encoding()
 
 
@@ -120,9 +122,9 @@ def start(
 ) -> None:
     """Initial weights, from the seed alone: the same for every encoding, but for those of the encoding itself.
 
-    ``model.blocks`` are its layers. ``drawn``: weights of which more are drawn than the model has, since some channels
-    are the encoding's. ``spread`` is their standard deviation; None is one over the root of the inputs, so that no layer
-    makes its numbers smaller.
+    ``model.blocks`` are its layers. ``drawn``: weights of which more are drawn than the model has, since some
+    channels are the encoding's. ``spread`` is their standard deviation; None is one over the root of the inputs, so
+    that no layer makes its numbers smaller.
     """
     blocks: Sequence[Block] = model.blocks  # type: ignore[assignment]
     with torch.no_grad(), torch.random.fork_rng(devices=[]):

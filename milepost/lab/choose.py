@@ -4,9 +4,9 @@
     recall   where far recall matters: loss of the recall task there, over chance
     index    where absolute place matters: loss of the index task there, over chance
 
-A choice's place is the mean of its places in what was asked for, equally weighed; who was not measured in something comes after those who
-were. A task in which nobody beats chance says nothing, and is not counted. There is no opinion in it: without measurements there is
-no ranking.
+A choice's place is the mean of its places in what was asked for, equally weighed; who was not measured in something
+comes after those who were. A task in which nobody beats chance says nothing, and is not counted. There is no opinion
+in it: without measurements there is no ranking.
 """
 
 from __future__ import annotations

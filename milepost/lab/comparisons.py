@@ -1,7 +1,7 @@
 """Comparisons: two runs on the very same targets, as the mean of their differences, file by file.
 
-Strategies are compared with the same model without one, encodings with no position at all (or the first that there is). A
-negative difference is a gain.
+Strategies are compared with the same model without one, encodings with no position at all (or the first that there
+is). A negative difference is a gain.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Corpus: texts as tokens, training files and test files apart.
 
-By default the sources of Python's standard library, found on this machine: real text with structure at many distances, and
-nothing to download. Which files are for testing is decided by a hash of their names, so it is the same everywhere.
+By default the sources of Python's standard library, found on this machine: real text with structure at many
+distances, and nothing to download. Which files are for testing is decided by a hash of their names, so it is the same
+everywhere.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ SKIPPED = (
 
 @dataclass(frozen=True)
 class Corpus:
-    """Tokens of the training files in one row, and of each test file; ``digest`` names the very bytes, a tokenizer's too.
+    """Tokens of the training files in one row, and of each test file.
 
-    ``bytes_per_token`` is that of the test files, which turns nats a token into bits a byte.
+    ``digest`` names the very bytes, a tokenizer's too. ``bytes_per_token`` is that of the test files, which turns nats
+    a token into bits a byte.
     """
 
     train: Numbers
@@ -78,7 +80,7 @@ def standard_library() -> list[Path]:
 
 
 def read(text: str | Path | None = None, tokenizer: str = "bytes", *, longest: int, trained: int = 1) -> Corpus:
-    """The corpus of a file or folder (by default the standard library), with test files of at least ``longest`` + 1 tokens."""
+    """The corpus of a file or folder (by default the standard library); test files are longer than ``longest``."""
     files, source, left_out = _files(text)
     encode, vocabulary, about = _tokenizer(tokenizer)
     names = [name for name in files if _number(name) % TESTED == 0]
@@ -95,12 +97,14 @@ def read(text: str | Path | None = None, tokenizer: str = "bytes", *, longest: i
     if not long:
         most = max(map(len, tokens.values()))
         raise ValueError(
-            f"{source}: the longest test text has {most} tokens, and {longest + 1} are needed to test {longest}; give more text, or test shorter"
+            f"{source}: the longest test text has {most} tokens, and {longest + 1} are needed to test {longest}; "
+            "give more text, or test shorter"
         )
     row = np.concatenate([encode(content) for content in train])
     if len(row) <= max(longest, trained):
         raise ValueError(
-            f"{source} has {len(row)} tokens to train on, and more than {max(longest, trained)} are needed; give a larger file or folder"
+            f"{source} has {len(row)} tokens to train on, and more than {max(longest, trained)} are needed; "
+            "give a larger file or folder"
         )
     digest = hashlib.sha256(
         b"".join(name.encode() + b"\0" + content + b"\0" for name, content in files.items()) + about

@@ -96,7 +96,7 @@ def check_known(what: str, name: str, known: Collection[str], where: str = "") -
 
 
 def check_encodings(specs: Sequence[str], build: Callable[[str], Any]) -> tuple[str, ...]:
-    """Every spec once, each of them built on trial: unknown names and wrong arguments are refused before any training."""
+    """Every spec once, each of them built: unknown names and wrong arguments are refused before any training."""
     chosen = tuple(dict.fromkeys(specs))
     import_named(chosen)
     for spec in chosen:

@@ -1,7 +1,7 @@
 """Training: one model on stretches of text, images or signals, the same ones in the same order for every encoding.
 
-AdamW, a short warm-up, then a cosine down to a tenth. The state is written whole every so often and at the end, so that a
-killed run resumes from there and ends with the very same numbers.
+AdamW, a short warm-up, then a cosine down to a tenth. The state is written whole every so often and at the end, so
+that a killed run resumes from there and ends with the very same numbers.
 """
 
 from __future__ import annotations
@@ -104,10 +104,12 @@ def train(
     tell: Callable[[int, float, float], None] = lambda step, loss, rate: None,
     loss: Loss = next_tokens,
 ) -> dict[str, Any]:
-    """Train a model in place; ``state`` is the file that a killed run resumes from. Tells (step, loss, tokens a second).
+    """Train a model in place; ``state`` is the file that a killed run resumes from.
 
-    Runs on what accelerate finds: the CPU, a GPU in bfloat16, or as many as `accelerate launch` names, which share the rows
-    of each step.
+    ``tell`` gets the step, its loss, and the tokens a second.
+
+    Runs on what accelerate finds: the CPU, a GPU in bfloat16, or as many as `accelerate launch` names, which share
+    the rows of each step.
     """
     accelerator = _accelerator()
     if recipe.rows % accelerator.num_processes:

@@ -1,6 +1,7 @@
 """Trial: one model of a lab run, as data; and the way that all trials go, whatever their models read.
 
-A trial trains its model, saves it, and measures it. A loss that is no number ends the training, and is the trial's result.
+A trial trains its model, saves it, and measures it. A loss that is no number ends the training, and is the trial's
+result.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def train_and_measure(
 ) -> dict[str, Any]:
     """All that a report needs of one trial. The model stays in ``folder``, and ``*.pt`` to resume a killed trial from.
 
-    ``about`` is part of every run, ``empty`` stands in for what a run does not have, and ``saved`` goes to the model's file.
+    ``about`` is part of every run, ``empty`` stands in for what a run does not have, and ``saved`` goes to the
+    model's file.
     """
     folder.mkdir(parents=True, exist_ok=True)
     base = {

@@ -1,4 +1,4 @@
-"""User modules: encodings that a user names as ``package.module:Class``. `build` never imports by itself; who runs a plan does.
+"""User modules: encodings that a user names as ``package.module:Class``. `build` imports none; who runs a plan does.
 
 The folders of a user come after Python's own library on every search path, here and in the processes of trials, so that
 a file of the working folder never stands in for a module such as ``random``.
@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 
 def search_path() -> list[str]:
-    """Where a trial's process looks for modules: Python's own library, then the other places that this process knows."""
+    """Where a trial's process looks for modules: Python's own library, then the other places of this process."""
     own = {os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
     places = dict.fromkeys(os.path.abspath(place) for place in sys.path)
     return sorted(places, key=lambda place: os.path.realpath(place.removesuffix("lib-dynload")) not in own)

@@ -38,7 +38,7 @@ def peak_mb(run: Callable[[], Any], device: str = "cpu") -> float | None:
 
 
 def reset_peak() -> bool:
-    """Count the peak from here, such as that of the next of several trials in one process; False where that can't be done."""
+    """Count the peak from here, such as that of the next of several trials; False where that can't be done."""
     try:
         RESET.write_text("5")
     except OSError:

@@ -1,7 +1,7 @@
 """Comparisons: two models on the very same test images, as the mean of their differences, image by image.
 
-Strategies are compared with the same model without one, encodings with no position at all, and with the learned 1-D table. A
-positive difference is a gain in accuracy.
+Strategies are compared with the same model without one, encodings with no position at all, and with the learned 1-D
+table. A positive difference is a gain in accuracy.
 """
 
 from __future__ import annotations

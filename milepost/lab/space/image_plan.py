@@ -1,7 +1,7 @@
 """ImagePlan: what a run on images does, as plain data. A model is trained at one size, and tested at others.
 
-A size is height x width in pixels; on the grid of patches the trained one and all tested ones have the same shape. `linear`
-is the one strategy: at another size the encoding gets positions squeezed or stretched onto the trained grid,
+A size is height x width in pixels; on the grid of patches the trained one and all tested ones have the same shape.
+`linear` is the one strategy: at another size the encoding gets positions squeezed or stretched onto the trained grid,
 p -> (p + 1/2) trained / tested - 1/2 on each axis.
 """
 

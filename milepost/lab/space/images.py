@@ -1,8 +1,8 @@
 """Images: labelled pictures of one size, training images and test images apart.
 
-By default scikit-learn's handwritten digits: 1797 real images of 8 x 8 pixels in ten classes, installed with the package, nothing to download. Otherwise
-a folder with a sub-folder for each class. Which images are for testing is decided by hashes of their pixels: it is the same everywhere, and two
-copies of an image are never on both sides.
+By default scikit-learn's handwritten digits: 1797 real images of 8 x 8 pixels in ten classes, installed with the
+package, nothing to download. Otherwise a folder with a sub-folder for each class. Which images are for testing is
+decided by hashes of their pixels: it is the same everywhere, and two copies of an image are never on both sides.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".
 
 @dataclass(frozen=True)
 class Images:
-    """Pixels from 0 to 1 (N channels height width) and labels (N), to train on and to test on; ``digest`` names the very pixels."""
+    """Pixels from 0 to 1 (N channels height width) and labels (N), to train on and to test on.
+
+    ``digest`` names the very pixels.
+    """
 
     train: Numbers
     train_labels: Numbers
@@ -69,13 +72,17 @@ def read(folder: str | Path | None = None) -> Images:
 
 
 def _split(marks: list[str], labels: Numbers, classes: tuple[str, ...], source: str) -> Numbers:
-    """Which images are for testing: of each class a quarter, those with the lowest hashes. Copies go together, in whatever class they are."""
+    """Which images are for testing: of each class a quarter, those with the lowest hashes.
+
+    Copies of an image are on one side, in whatever class they are.
+    """
     side: dict[str, bool] = {}
     for number, name in enumerate(classes):
         mine = sorted({mark for mark, label in zip(marks, labels, strict=True) if label == number})
         if len(mine) < 2:
             raise ValueError(
-                f"{source}: class {name} has {len(mine)} different images, and at least 2 are needed, one to train and one to test on"
+                f"{source}: class {name} has {len(mine)} different images, and at least 2 are needed, "
+                "one to train and one to test on"
             )
         for place, mark in enumerate(mine):
             side.setdefault(mark, place < max(1, len(mine) // TESTED))
@@ -110,7 +117,8 @@ def _folder(folder: Path) -> tuple[Numbers, Numbers, tuple[str, ...], str]:
         raise ValueError(f"can't read {error.filename or folder}: {error.strerror or error}") from None
     if len(homes) < 2:
         raise ValueError(
-            f"{folder} has {len(homes)} sub-folders, and at least two are needed: one for each class, with its images in it"
+            f"{folder} has {len(homes)} sub-folders, and at least two are needed: "
+            "one for each class, with its images in it"
         )
     held = [(label, file, _pixels(file)) for label, file in files]
     if not held:
@@ -123,7 +131,8 @@ def _folder(folder: Path) -> tuple[Numbers, Numbers, tuple[str, ...], str]:
                 for path, (height, width) in ((first, shape), (file, one.shape[:2]))
             ]
             raise ValueError(
-                f"images must all have one size, height x width: {' and '.join(sizes)}; resize or crop them to one size first"
+                f"images must all have one size, height x width: {' and '.join(sizes)}; "
+                "resize or crop them to one size first"
             )
     colours = max(one.shape[2] for *_, one in held)
     needed = len(held) * colours * shape[0] * shape[1] * 5  # bytes, then float32

@@ -1,12 +1,15 @@
 """Signals: made inputs of three and four axes, in which order along every axis decides the label.
 
-    video   frames x rows x columns                                     a bright flash and a dark flash, in noise; a token is a patch of 3 x 3 pixels
-    eeg     windows x bands x rows x columns of electrodes              a rising burst and a falling one, in noise; a token is a stretch of 12 samples
+    video   frames x rows x columns                            a bright flash and a dark one, in noise;
+                                                               a token is a patch of 3 x 3 pixels
+    eeg     windows x bands x rows x columns of electrodes     a rising burst and a falling one, in noise;
+                                                               a token is a stretch of 12 samples
 
     bit a of the label:   1 where the first mark stands before the second on axis a
 
-The two marks never stand level on any axis. To mirror a signal along axis a turns bit a and no other, and shuffled tokens say nothing of any bit: who
-knows the label knows the order along every axis. Sides are unequal, so that swapped axes show.
+The two marks never stand level on any axis. To mirror a signal along axis a turns bit a and no other, and shuffled
+tokens say nothing of any bit: who knows the label knows the order along every axis. Sides are unequal, so that
+swapped axes show.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sizes: height x width in pixels, in whole patches. Tested sizes are the trained one times a number, the same for both sides."""
+"""Sizes: height x width in pixels, in whole patches. A tested size is the trained one times a number on both sides."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ def by(size: Size) -> str:
 
 
 def trained_size(source: Size, shorter: int, patch: int) -> Size:
-    """Height and width to train at: the shorter side as asked for, the longer one in proportion, to the nearest two patches."""
+    """Height and width to train at: the shorter side as given, the longer one in proportion, in pairs of patches."""
     most = LARGEST * patch
     if shorter < 2 * patch or shorter % patch or shorter > most:
         raise ValueError(
-            f"images are cut into patches of {patch} pixels: the trained size is a multiple of {patch}, from {2 * patch} to {most}; got {shorter}"
+            f"images are cut into patches of {patch} pixels: the trained size is a multiple of {patch}, "
+            f"from {2 * patch} to {most}; got {shorter}"
         )
     longer = (
         shorter
@@ -28,13 +29,14 @@ def trained_size(source: Size, shorter: int, patch: int) -> Size:
     )
     if longer > most:
         raise ValueError(
-            f"images of {by(source)} would be {longer} pixels long with a shorter side of {shorter}, and at most {most} are read: crop them"
+            f"images of {by(source)} would be {longer} pixels long with a shorter side of {shorter}, "
+            f"and at most {most} are read: crop them"
         )
     return (shorter, longer) if source[0] <= source[1] else (longer, shorter)
 
 
 def read_sizes(text: str, trained: Size, patch: int) -> tuple[Size, ...]:
-    """``0.5x,1x`` (of the trained size) or pixels of the shorter side, as growing sizes; the usual ones where nothing is said."""
+    """``0.5x,1x`` (of the trained size) or pixels of the shorter side, as growing sizes; the usual ones if empty."""
     if not text.strip():
         return tuple(size for times in USUAL if (size := _times(trained, times, patch)) is not None)
     found = []
@@ -43,14 +45,16 @@ def read_sizes(text: str, trained: Size, patch: int) -> tuple[Size, ...]:
             times = float(word[:-1]) if word.endswith("x") else int(word) / min(trained)
         except ValueError:
             raise ValueError(
-                f"sizes are times the trained size, or pixels of the shorter side, such as 0.5x,1x,2x or 8,16,32; got {word!r}"
+                "sizes are times the trained size, or pixels of the shorter side, such as 0.5x,1x,2x or 8,16,32; "
+                f"got {word!r}"
             ) from None
         size = _times(trained, times, patch)
         if size is None:
             cells = " x ".join(f"{side * times / patch:g}" for side in trained)
             whole = f"these must be whole, from 1 to {LARGEST} on a side"
             raise ValueError(
-                f"size {word!r} of the trained {by(trained)} pixels would be {cells} patches of {patch} pixels, and {whole}; choose another size"
+                f"size {word!r} of the trained {by(trained)} pixels would be {cells} patches of {patch} pixels, "
+                f"and {whole}; choose another size"
             )
         found.append(size)
     return tuple(sorted(set(found)))

@@ -1,6 +1,6 @@
 """Views: an image at another size, cut into patches; and moved a little, for training.
 
-    cut     (B C H W)  ->  (B rows·columns C·p·p), patch by patch, row by row: token r·columns + c is the patch at row r, column c
+    cut     (B C H W)  ->  (B rows·columns C·p·p), row by row: token r·columns + c is the patch at row r, column c
     sized   bilinear, pixel middles aligned, antialiased where the image shrinks
     moved   zoomed by 0.8 to 1.25 and shifted by up to an eighth of each side, another view for each image of each step
 

@@ -1,4 +1,4 @@
-"""Distributed: under `accelerate launch` all processes train each model together, and the first of them is the driver."""
+"""Distributed: under `accelerate launch` all processes train each model together; the first of them is the driver."""
 
 from __future__ import annotations
 

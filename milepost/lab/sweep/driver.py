@@ -28,8 +28,8 @@ from milepost.lab.trial import Trial
 from milepost.measure.results import Results, provenance, write_json
 
 Tell = Callable[[Trial, dict[str, Any]], None]
-NEEDED = ("accelerate", "safetensors")
-"""Packages that every training needs, and that a plain installation does not have."""
+NEEDED = ("accelerate", "scipy")
+"""Packages that every trial needs, and that a plain installation does not have."""
 
 
 def sweep(
@@ -82,10 +82,10 @@ def sweep(
 
 
 def check_packages() -> None:
-    """Refuse to begin without the packages that training needs: without them every trial would fail."""
+    """Refuse to begin without the packages that trials need: without them every trial would fail."""
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
-        raise ValueError(f"the lab needs {' and '.join(missing)} to train: pip install 'milepost[lab]'")
+        raise ValueError(f"the lab needs {' and '.join(missing)}: pip install 'milepost[lab]'")
 
 
 def store_finished(done: Any, out: Path) -> Iterator[tuple[Trial, str | None]]:

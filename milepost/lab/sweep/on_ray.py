@@ -1,7 +1,7 @@
 """On Ray: the trials as Ray tasks, on this machine or a cluster whose nodes share the output folder.
 
-A task that dies is tried again. It writes its news beside its model (OUT/trials/KEY/news.json), where the driver looks for
-them; results come back through Ray.
+A task that dies is tried again. It writes its news beside its model (OUT/trials/KEY/news.json), where the driver
+looks for them; results come back through Ray.
 """
 
 from __future__ import annotations

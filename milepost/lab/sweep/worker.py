@@ -34,7 +34,7 @@ def main(out: str, key: str) -> None:
 
 
 def _end_with_the_driver() -> None:
-    """Wait until standard input closes, as it does when the driver ends in whatever way; then nobody needs this trial."""
+    """Wait until standard input closes, as it does when the driver ends in whatever way; then end this process too."""
     while os.read(0, 1):
         pass
     os._exit(3)

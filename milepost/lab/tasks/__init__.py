@@ -1,8 +1,8 @@
 """Tasks: small languages in which position or distance decides the next token. One file each.
 
-A task makes rows of tokens of any length from 8 on, and says which of them are scored. A model is trained on a task at the
-trained length, and scored at longer ones by likelihood, beside ``CHANCE``: the loss of a reader who knows the language but
-not the position.
+A task makes rows of tokens of any length from 8 on, and says which of them are scored. A model is trained on a task
+at the trained length, and scored at longer ones by likelihood, beside ``CHANCE``: the loss of a reader who knows the
+language but not the position.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""copy: a string, a bar, and the same string again. The second time every letter is known: it stands half the text back.
+"""copy: a string, a bar, and the same string again. Every letter of the second one stands half the text back.
 
 n letters | the same n letters
 """

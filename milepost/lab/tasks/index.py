@@ -2,8 +2,8 @@
 
 k, then letters from index 0 on, ... ? -> the letter at index k
 
-Each k has a token of its own and is below 32, so that a model trained on 34 tokens or more has met all of them: in longer texts the
-words are the same, and the question is further away.
+Each k has a token of its own and is below 32, so that a model trained on 34 tokens or more has met all of them: in
+longer texts the words are the same, and the question is further away.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""previous: letters, and now and then an equals sign, after which the letter before it comes again. The nearest place there is.
+"""previous: letters, and now and then an equals sign, after which the letter before it comes again: the nearest one.
 
 q x d=d k w=w ...
 """

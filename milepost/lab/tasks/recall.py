@@ -1,6 +1,7 @@
-"""recall: a pair of key and value stands somewhere in the text; at its end the key is asked for. A passkey, for tiny models.
+"""recall: a pair of key and value stands somewhere in the text; the text ends with the key. A small passkey test.
 
-x f #Kv e t ... b ?K -> v           the pair stands at a set depth, or a random one, so that distances go up to the length
+x f #Kv e t ... b ?K -> v           the pair stands at a set depth, or a random one, so that distances go up to the
+length
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ CHANCE = math.log(len(VALUES))
 
 
 def row(rng: np.random.Generator, length: int, depth: float | None = None) -> tuple[Numbers, Numbers]:
-    """Tokens (length + 1) and which of the next ones are scored (length); ``depth`` is where the pair stands, from 0 to 1."""
+    """Tokens (length + 1) and which of the next ones are scored (length); the pair is at ``depth``, from 0 to 1."""
     ids = rng.choice(LETTERS, length + 1)
     room = length - 6
     place = int(rng.integers(0, room + 1)) if depth is None else round(depth * room)

@@ -19,8 +19,7 @@ Numbers = np.ndarray[Any, Any]
 TESTED = 96
 """Rows that a model is scored on at each length."""
 DEPTHS = (0.0, 0.5, 1.0)
-"""Where the pair of a recall stands: at the beginning of the text (the largest distance), in the middle, just before the
-question."""
+"""Where the pair of a recall stands: first in the text (the largest distance), in the middle, or at its end."""
 SEED = 7
 AT_ONCE = 1 << 13
 """Tokens in one call of the model."""
