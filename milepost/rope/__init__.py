@@ -1,4 +1,4 @@
-"""RoPE as checkpoints and engines have it: `spec` holds the meaning, config/ reads it from files, engines/ has each engine.
+"""RoPE as checkpoints and engines have it: `spec` is the meaning, config/ reads it, engines/ has one file for each.
 
 spec = read("path/to/model")         # what its config means
 export(spec, "vllm").text            # what to paste; refused where the engine can't express it

@@ -22,7 +22,10 @@ from milepost.rope import LayerRope, RopeSpec
 
 @dataclass(frozen=True)
 class Pair:
-    """One pair of channels. Frequencies in radians a token; ``turns`` and ``target_turns`` over the trained and the target length."""
+    """One pair of channels. Frequencies are in radians a token.
+
+    ``turns`` are over the trained length, ``target_turns`` over the target length.
+    """
 
     pair: int
     trained_frequency: float
@@ -65,12 +68,14 @@ class Analysis:
     @property
     def sentence(self) -> str:
         """The answer in words."""
-        kept = f"{self.kind}: " if self.kind != "all" else ""
+        layers = f"{self.kind}: " if self.kind != "all" else ""
         if self.target <= self.trained:
-            return f"{kept}{self.target} tokens are within the trained {self.trained}: no pair meets an angle that it has not seen"
+            within = f"{self.target} tokens are within the trained {self.trained}"
+            return f"{layers}{within}: no pair meets an angle that it has not seen"
         if not self.unseen_pairs:
-            return f"{kept}at {self.target} tokens no pair meets an angle that it has not seen in {self.trained}"
-        return f"{kept}at {self.target} tokens {len(self.unseen_pairs)} of {len(self.pairs)} pairs meet angles that they have not seen in {self.trained}"
+            return f"{layers}at {self.target} tokens no pair meets an angle that it has not seen in {self.trained}"
+        unseen = f"{len(self.unseen_pairs)} of {len(self.pairs)} pairs"
+        return f"{layers}at {self.target} tokens {unseen} meet angles that they have not seen in {self.trained}"
 
 
 def analyse(spec: RopeSpec, target: int | None = None) -> list[Analysis]:

@@ -4,8 +4,8 @@
     spec.layer(5).encoding()                          # the RoPE of layer 5, ready to use
     spec.extended(131072, "yarn")                     # the same model for a longer context
 
-Models differ by kind of layer (full and sliding attention, layers without rotation), so a spec has a `LayerRope` for each kind.
-Three lengths are kept apart:
+Models differ by kind of layer (full and sliding attention, layers without rotation), so a spec has a `LayerRope` for
+each kind. It has three lengths, which are not the same:
 
     trained   what the model was trained for, before any scaling
     scaled    what the scaling is made for: trained * factor
@@ -41,8 +41,9 @@ METHODS = ("base", "linear", "ntk", "ntk_by_parts", "dynamic", "yarn", "llama3")
 class LayerRope:
     """The rotation of one kind of layer: ``rotary`` of ``head_dim`` channels.
 
-    ``softmax`` is what the model multiplies its softmax scale by, besides the scaling's temperature (DeepSeek). ``sections`` are
-    the numbers of pairs that take each axis of a multi-axis position (M-RoPE); text alone has equal axes.
+    ``softmax`` is what the model multiplies its softmax scale by, besides the scaling's temperature (DeepSeek).
+    ``sections`` are the numbers of pairs that take each axis of a multi-axis position (M-RoPE); text alone has equal
+    axes.
     """
 
     head_dim: int
@@ -59,7 +60,8 @@ class LayerRope:
             raise ValueError(f"the rotary size must be even, from 2 to head_dim={self.head_dim}, got {self.rotary}")
         if self.sections is not None and sum(self.sections) != self.rotary // 2:
             raise ValueError(
-                f"the sections of M-RoPE must add up to {self.rotary // 2} pairs, got {list(self.sections)}, which is {sum(self.sections)}"
+                f"the sections of M-RoPE must add up to {self.rotary // 2} pairs, got {list(self.sections)}, "
+                f"which is {sum(self.sections)}"
             )
 
     def plain(self) -> Spectrum:
@@ -82,7 +84,7 @@ class LayerRope:
         return self.spectrum(length).temperature * self.softmax
 
     def encoding(self) -> RoPE:
-        """The rotation as an encoding. Its queries carry the scaling's temperature; ``softmax`` is for attend(scale=...)."""
+        """The rotation as an encoding. Queries carry the scaling's temperature, attend(scale=...) ``softmax``."""
         from milepost.encodings.rope import RoPE  # the one thing here that needs torch
 
         return RoPE(
@@ -124,9 +126,10 @@ class ReadConfig(Protocol):
 
 @dataclass(frozen=True)
 class RopeSpec:
-    """``kinds`` are the ropes by kind of layer (None: no rotation), ``layers`` the kind of each layer (empty: not known, one kind).
+    """``kinds`` are the ropes by kind of layer (None: no rotation), ``layers`` the kind of each layer.
 
-    ``sources`` says where each value came from, ``notes`` what its reader should know.
+    ``layers`` is empty where they are not known, and there is one kind. ``sources`` says where each value
+    came from, ``notes`` what its reader should know.
     """
 
     kinds: tuple[tuple[str, LayerRope | None], ...]
@@ -201,7 +204,7 @@ class RopeSpec:
         length: int,
         method: Literal["base", "linear", "ntk", "ntk_by_parts", "dynamic", "yarn", "llama3"] = "yarn",
     ) -> RopeSpec:
-        """The model for ``length`` tokens. What scaling it has is replaced, and the new one computed from the trained length."""
+        """The model for ``length`` tokens. A scaling that it has is replaced by one from the trained length."""
         if method not in METHODS:
             raise ValueError(f"unknown method {method!r}; there are {', '.join(METHODS)}")
         if self.trained is None:

@@ -86,7 +86,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     # factors
     "factor 0": (scaled(YARN, factor=0), "rope_scaling.factor must be above 0, got 0"),
-    "factor negative": (scaled(YARN, factor=-4.0), "rope_scaling.factor must be above 0, got -4.0"),
+    "factor negative": (scaled(YARN, factor=-4.0), "rope_scaling.factor must be above 0, got -4"),
     "factor inverse": (
         scaled(YARN, factor=0.25),
         "rope_scaling.factor = 0.25 would shrink the context; a factor above 1 means longer: did you mean 4?",

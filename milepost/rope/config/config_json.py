@@ -1,4 +1,4 @@
-"""Reading config.json: the whole of it. `read_rope` reads the rope of one kind of layer, `read_scaling` its dictionary."""
+"""Reading config.json. `read_rope` reads the rope of one kind of layer, `read_scaling` its dictionary."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ WORDS = ("rope", "rotary", "yarn", "ntk")
 class Parsed:
     """What a config says. ``spec`` has also what transformers does not read and other engines do.
 
-    ``dictionaries`` are those that set the scaling, by kind of layer; ``about_transformers`` those notes of the spec that
-    are true of transformers only.
+    ``dictionaries`` are those that set the scaling, by kind of layer; ``about_transformers`` those notes of the spec
+    that are true of transformers only.
     """
 
     spec: RopeSpec
@@ -199,7 +199,8 @@ def _nested(given: Keys, layers: tuple[str, ...]) -> dict[str, Keys | None]:
     for key, value in given.config.items():
         if value is not None and not isinstance(value, Mapping):
             raise ConfigError(
-                f"{given.path(key)} = {short(value)} stands beside dictionaries for kinds of layers: put it inside of them"
+                f"{given.path(key)} = {short(value)} stands beside dictionaries for kinds of layers: "
+                "put it inside of them"
             )
     nested: dict[str, Keys | None] = {kind: given.inner(kind) for kind in given.config}
     for kind in dict.fromkeys(layers):

@@ -1,7 +1,8 @@
 """Families: what model types mean where their configs are silent. Held to transformers by tests/peers/test_families.py.
 
-A config of today says its base; one of 2023 often does not, and the number stood in the code. Pairing stands in no config at all,
-nor does which layers turn. Most model types are Llama's: a whole head, in halves, base 10000. The table says what differs.
+A config of today says its base; one of 2023 often does not, and the number stood in the code. Pairing stands in no
+config at all, nor does which layers turn. Most model types are Llama's: a whole head, in halves, base 10000. The table
+says what differs.
 """
 
 from __future__ import annotations
@@ -91,7 +92,10 @@ _BASES = {
     2e4: "jina_embeddings_v3",
     1.6e5: "gte",
     5e5: "bitnet flex_olmo mllama_text_model qwen3_vl_text qwen3_vl_moe_text",
-    1e6: "lfm2_moe minimax mixtral phimoe qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text qwen2_5_omni_text qwen3_omni_moe_text",
+    1e6: """
+        lfm2_moe minimax mixtral phimoe qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text qwen2_5_omni_text
+        qwen3_omni_moe_text
+    """,
     11158840.0: "hy_v3",
 }
 """Llama's, but for the base."""
@@ -171,16 +175,20 @@ FAMILIES: dict[str, Family] = {
 HEADS: dict[str, int] = {
     name: size
     for size, names in {
-        256: "gemma gemma2 gemma3_text gemma3n_text gemma4_text gemma4_unified_text vaultgemma qwen3_next qwen3_5_text qwen3_5_moe_text",
+        256: """
+            gemma gemma2 gemma3_text gemma3n_text gemma4_text gemma4_unified_text vaultgemma qwen3_next qwen3_5_text
+            qwen3_5_moe_text
+        """,
         128: """
-            afmoe cwm ernie4_5 glm glm4 helium hy_v3 jetmoe llama4_text minimax_m2 ministral3 qwen3 qwen3_vl_text seed_oss solar_open
+            afmoe cwm ernie4_5 glm glm4 helium hy_v3 jetmoe llama4_text minimax_m2 ministral3 qwen3 qwen3_vl_text
+            seed_oss solar_open
         """,
         64: "deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa gpt_oss longcat_flash mistral4 youtu",
         32: "minicpm3",
     }.items()
     for name in names.split()
 }
-"""Head sizes (of the part that turns) where the config has none: for these it is not hidden_size / num_attention_heads."""
+"""Head sizes (of the part that turns) where the config has none, and hidden_size / num_attention_heads is another."""
 
 NOT_ROTARY: dict[str, str] = {
     **dict.fromkeys(
@@ -198,7 +206,10 @@ NOT_ROTARY: dict[str, str] = {
 
 NOT_HELD: dict[str, str] = {
     "nanochat": "turns pairs the other way round, by minus the angle",
-    "deepseek_v4": "turns the last channels of the head, with one table for keys and another for compressed keys, and turns outputs back",
+    "deepseek_v4": (
+        "turns the last channels of the head, with one table for keys and another for compressed keys, "
+        "and turns outputs back"
+    ),
     "granite_swa": "has a base for each layer (layer_rope_theta)",
     "granitemoe_swa": "has a base for each layer (layer_rope_theta)",
     "cohere2_moe": "turns some full-attention layers and not others",

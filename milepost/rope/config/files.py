@@ -1,4 +1,4 @@
-"""Files: a config from a path. Folder, config.json, params.json or GGUF; else a name on the Hub, if huggingface_hub is installed.
+"""Files: the config file of a path, and the JSON in it. A path that is none may be a name on the Hub.
 
 A config is a few kilobytes. What is larger than 16 MB, cut short, not JSON, or says NaN is refused in one sentence.
 """
@@ -89,7 +89,8 @@ def _from_hub(name: str) -> Path:
         from huggingface_hub import hf_hub_download
     except ImportError:
         raise ConfigError(
-            f"there is no file or folder {short(name)} (names on the Hub need the huggingface_hub package: pip install milepost[hf])"
+            f"there is no file or folder {short(name)} (names on the Hub need the huggingface_hub package: "
+            "pip install milepost[hf])"
         ) from None
     try:
         return Path(hf_hub_download(name, "config.json"))

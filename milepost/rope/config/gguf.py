@@ -4,8 +4,9 @@
     rope_freqs.weight                                a factor for each pair, by which its frequency is divided (Llama 3)
     rope_factors_short.weight, rope_factors_long.weight    the same for short and for long contexts (Phi-3)
 
-llama.cpp scales whatever the type says: frequencies over scaling.factor unless the type is none, and over the tensor's factors
-always. Its YaRN always has whole bounds and m = 1 + 0.1 ln(factor). Several keys do nothing for most architectures; that is said in notes.
+llama.cpp scales whatever the type says: frequencies over scaling.factor unless the type is none, and over the tensor's
+factors always. Its YaRN always has whole bounds and m = 1 + 0.1 ln(factor). Several keys do nothing for most
+architectures; notes say so.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from milepost.rope.config.config_json import check_names
 from milepost.rope.config.gguf_archs import (
     CROSSED,
     HALF,
@@ -28,7 +30,8 @@ from milepost.rope.config.gguf_archs import (
     Kinds,
 )
 from milepost.rope.config.gguf_header import WANTED, Tensor, metadata
-from milepost.rope.config.keys import ConfigError, Keys, short
+from milepost.rope.config.keys import ConfigError, Keys, as_config_error, short
+from milepost.rope.config.read_rope import whole_sections
 from milepost.rope.spec import LayerRope, RopeSpec
 from milepost.scaling import Scaling
 from milepost.scaling.linear import Linear
@@ -47,15 +50,16 @@ BASE = 10000.0
 FREQS, LONG, SHORT = WANTED
 ORIGINAL = "rope.scaling.original_context_length"
 KNOWN = {
-    "rope.dimension_count", "rope.dimension_count_swa", "rope.dimension_sections", "rope.freq_base", "rope.freq_base_swa", "rope.scale_linear",
-    "rope.scaling.type", "rope.scaling.factor", "rope.scaling.attn_factor", ORIGINAL, "rope.scaling.finetuned", "rope.scaling.yarn_log_multiplier",
-    "rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor", "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow",
+    "rope.dimension_count", "rope.dimension_count_swa", "rope.dimension_sections", "rope.freq_base",
+    "rope.freq_base_swa", "rope.scale_linear", "rope.scaling.type", "rope.scaling.factor", "rope.scaling.attn_factor",
+    ORIGINAL, "rope.scaling.finetuned", "rope.scaling.yarn_log_multiplier", "rope.scaling.yarn_ext_factor",
+    "rope.scaling.yarn_attn_factor", "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow",
 }  # fmt: skip
 
 
 @dataclass
 class _File:
-    """A file's keys, under its architecture's name, with what is found out on the way."""
+    """A file's keys, under its architecture's name; notes and sources are added on the way."""
 
     arch: str
     keys: Keys
@@ -69,49 +73,34 @@ def read(meta: Mapping[str, Any], *, allow_unknown: bool = False) -> RopeSpec:
     """What llama.cpp makes of a file, from its `metadata`."""
     file = _open(meta)
     _refuse_others(file)
-    _check_names(file, allow_unknown)
+    check_names(file.keys, KNOWN, ("rope", "yarn"), allow_unknown, file.notes)
+    _note_temperatures(file)
     layers, kinds = _kinds(file)
     main = _rope(file)
-    ropes: dict[str, LayerRope | None] = {}
-    for kind in dict.fromkeys(layers) or (["full_attention", "sliding_attention"] if kinds is not None else ["all"]):
-        still = kinds is not None and kind == kinds.still
-        ropes[kind] = (
-            None
-            if still
-            else _sliding(file, main, kinds)
-            if kinds is not None and kind == "sliding_attention"
-            else main
-        )
+    ropes: dict[str, LayerRope | None] = dict.fromkeys(layers, main)
+    if kinds is None:
+        ropes = ropes or {"all": main}
+    else:
+        ropes = ropes or dict.fromkeys(("full_attention", "sliding_attention"), main)
+        if "sliding_attention" in ropes:
+            ropes["sliding_attention"] = _sliding(file, main, kinds)
+        if kinds.still in ropes:
+            ropes[kinds.still] = None
     trained = main.trained
     if trained is None:
-        found = file.keys.whole(ORIGINAL)
-        trained = file.served if found is None or main.scaling is None else found.value
-    try:
-        return RopeSpec(
-            tuple(ropes.items()),
-            layers,
-            trained,
-            file.served,
-            file.arch,
-            file.sources,
-            tuple(dict.fromkeys(file.notes)),
-        )
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+        original = file.keys.whole(ORIGINAL)
+        trained = file.served if original is None or main.scaling is None else original.value
+    with as_config_error():
+        notes = tuple(dict.fromkeys(file.notes))
+        return RopeSpec(tuple(ropes.items()), layers, trained, file.served, file.arch, file.sources, notes)
 
 
 def _open(meta: Mapping[str, Any]) -> _File:
     arch = Keys(meta).text("general.architecture")
     if arch is None or not arch.value:
         raise ConfigError("the file has no general.architecture: llama.cpp would not know what model it is")
-    keys = Keys(
-        {
-            name.removeprefix(f"{arch.value}."): value
-            for name, value in meta.items()
-            if name.startswith(f"{arch.value}.")
-        },
-        arch.value,
-    )
+    prefix = f"{arch.value}."
+    keys = Keys({n.removeprefix(prefix): value for n, value in meta.items() if n.startswith(prefix)}, arch.value)
     served = keys.whole("context_length")
     if served is None:
         raise ConfigError(f"the file has no {keys.path('context_length')}, without which llama.cpp loads no model")
@@ -125,9 +114,7 @@ def _open(meta: Mapping[str, Any]) -> _File:
 def _refuse_others(file: _File) -> None:
     other = NOT_ROTARY.get(file.arch)
     layers = file.keys.whole("block_count", most=10000)
-    if (
-        file.arch == "baichuan" and layers is not None and layers.value == 40
-    ):  # the 13B of that family; llama.cpp tells it in the same way
+    if file.arch == "baichuan" and layers is not None and layers.value == 40:  # the 13B, as llama.cpp knows it too
         other = "ALiBi in the size with 40 layers"
     switch = file.keys.flag("rope.scaling.finetuned")
     if file.arch.startswith("granite") and switch is not None and not switch.value:
@@ -136,16 +123,12 @@ def _refuse_others(file: _File) -> None:
         raise ConfigError(f"this model has no rotary positions: architecture {file.arch!r} has {other}")
 
 
-def _check_names(file: _File, allow_unknown: bool) -> None:
-    for name, value in file.keys.config.items():
-        if name not in KNOWN and ("rope" in name or "yarn" in name):
-            said = f"unknown key {file.keys.path(name)} = {short(value)}, whose name says that it is about rotary positions"
-            if not allow_unknown:
-                raise ConfigError(said + "; read with --allow-unknown to pass over it")
-            file.notes.append(said + " (passed over: --allow-unknown)")
+def _note_temperatures(file: _File) -> None:
+    """Temperatures by the query's position are no part of the table: a note says so."""
     if file.keys.number("attention.temperature_scale") or file.keys.number("attention.temperature_length"):
         file.notes.append(
-            "queries are multiplied by a temperature of their position besides (attention.temperature_*); that is no part of the table"
+            "queries are multiplied by a temperature of their position besides (attention.temperature_*); "
+            "that is no part of the table"
         )
 
 
@@ -158,11 +141,8 @@ def _kinds(file: _File) -> tuple[tuple[str, ...], Kinds | None]:
     window = keys.whole("attention.sliding_window", least=0)
     if kinds is not None and (window is None or window.value == 0) and (kinds.window or window is not None):
         kinds = None
-    if (
-        kinds is None
-        and (keys.has("rope.freq_base_swa") or keys.has("rope.dimension_count_swa"))
-        and not (window is not None and window.value == 0)
-    ):
+    sliding = keys.has("rope.freq_base_swa") or keys.has("rope.dimension_count_swa")
+    if kinds is None and sliding and not (window is not None and window.value == 0):
         kinds = Kinds(0)
     if kinds is None:
         return ("all",) * layers, None
@@ -173,8 +153,8 @@ def _kinds(file: _File) -> tuple[tuple[str, ...], Kinds | None]:
                 f"{keys.path('attention.sliding_window_pattern')} lists {len(listed)} layers, and there are {layers}"
             )
         return tuple(kinds.many if slides else kinds.one for slides in listed), kinds
-    found = keys.whole("attention.sliding_window_pattern")
-    group = kinds.group if found is None else found.value
+    pattern = keys.whole("attention.sliding_window_pattern")
+    group = kinds.group if pattern is None else pattern.value
     if group == 0:
         file.notes.append("which layers slide is not in the file, and milepost does not know it of this architecture")
         return (), kinds
@@ -184,28 +164,20 @@ def _kinds(file: _File) -> tuple[tuple[str, ...], Kinds | None]:
 def _rope(file: _File) -> LayerRope:
     """The rope of all layers, or of those with full attention."""
     keys, sources = file.keys, file.sources
-    found = keys.number("rope.freq_base", above=1)
-    sources["base"] = "not in the file: llama.cpp's default" if found is None else found.key
-    if found is None:
+    given = keys.number("rope.freq_base", above=1)
+    base = BASE if given is None else given.value
+    sources["base"] = "not in the file: llama.cpp's default" if given is None else given.key
+    if given is None:
         file.notes.append(f"the file has no {keys.path('rope.freq_base')}: llama.cpp takes {BASE:g}")
     head_dim, rotary = _sizes(file)
     sections = _sections(file)
-    scaling = _scaling(file, BASE if found is None else found.value, rotary)
-    try:
-        made = LayerRope(
-            head_dim,
-            BASE if found is None else found.value,
-            rotary,
-            _pairing(file, sections),
-            scaling,
-            _softmax(file, scaling),
-            sections,
-            sections is not None and file.arch in CROSSED,
-        )
-        made.spectrum(file.served)
-    except (ValueError, ArithmeticError) as error:
-        raise ConfigError(f"{file.arch}.rope: {error}") from None
-    return made
+    scaling = _scaling(file, base, rotary)
+    pairing, softmax = _pairing(file, sections), _softmax(file, scaling)
+    interleaved = sections is not None and file.arch in CROSSED
+    with as_config_error(f"{file.arch}.rope"):
+        rope = LayerRope(head_dim, base, rotary, pairing, scaling, softmax, sections, interleaved)
+        rope.spectrum(file.served)
+    return rope
 
 
 def _sliding(file: _File, main: LayerRope, kinds: Kinds) -> LayerRope:
@@ -215,13 +187,13 @@ def _sliding(file: _File, main: LayerRope, kinds: Kinds) -> LayerRope:
     head_dim = keys.whole("attention.key_length_swa", most=1 << 16)
     rotary = keys.whole("rope.dimension_count_swa", most=1 << 16)
     file.sources["sliding_attention.base"] = (
-        base.key if base is not None else "not in the file: the architecture's own in llama.cpp"
+        "not in the file: the architecture's own in llama.cpp" if base is None else base.key
     )
     if not kinds.scaled and not kinds.group and main.scaling is not None:
         file.notes.append(
             "layers that slide are taken as unscaled: milepost does not know what llama.cpp does in this architecture"
         )
-    try:
+    with as_config_error(f"{file.arch}.rope of layers that slide"):
         return replace(
             main,
             base=base.value if base is not None else kinds.local or main.base,
@@ -230,17 +202,13 @@ def _sliding(file: _File, main: LayerRope, kinds: Kinds) -> LayerRope:
             scaling=main.scaling if kinds.scaled else None,
             sections=None if rotary is not None and rotary.value != main.rotary else main.sections,
         )
-    except (ValueError, ArithmeticError) as error:
-        raise ConfigError(f"{file.arch}.rope of layers that slide: {error}") from None
 
 
 def _sizes(file: _File) -> tuple[int, int]:
     """The head size, and how many of its channels turn."""
     keys, sources, most = file.keys, file.sources, 1 << 16
     turned = keys.whole("rope.dimension_count", most=most)
-    if (
-        keys.has("attention.kv_lora_rank") and turned is not None
-    ):  # latent attention: the rotary channels are a head of their own
+    if keys.has("attention.kv_lora_rank") and turned is not None:  # latent attention: they are a head of their own
         sources["head_dim"] = sources["rotary"] = turned.key
         return turned.value, turned.value
     size = keys.whole("attention.key_length", most=most)
@@ -250,8 +218,8 @@ def _sizes(file: _File) -> tuple[int, int]:
         width, heads = keys.whole("embedding_length"), _heads(keys)
         if width is None or heads is None or width.value % heads or width.value // heads > most:
             raise ConfigError(
-                f"the head size is not known: the file has no {keys.path('attention.key_length')}, and embedding_length = "
-                f"{None if width is None else width.value} over attention.head_count = {short(heads)} gives none"
+                f"the head size is not known: the file has no {keys.path('attention.key_length')}, and embedding_length"
+                f" = {None if width is None else width.value} over attention.head_count = {short(heads)} gives none"
             )
         head_dim, sources["head_dim"] = width.value // heads, f"{keys.path('embedding_length')} / attention.head_count"
     sources["rotary"] = "the whole head" if turned is None else turned.key
@@ -262,12 +230,13 @@ def _heads(keys: Keys) -> int | None:
     """The number of heads; some architectures list it by layer, with zeros for layers without attention."""
     listed = keys.config.get("attention.head_count")
     if not isinstance(listed, list):
-        found = keys.whole("attention.head_count")
-        return None if found is None else found.value
+        count = keys.whole("attention.head_count")
+        return None if count is None else count.value
     counts = {n for n in listed if n}
     if len(counts) != 1 or not all(isinstance(n, int) and n > 0 for n in counts):
         raise ConfigError(
-            f"{keys.path('attention.head_count')} lists {short(sorted(counts, key=str))} heads: the head size can't be told, it needs key_length"
+            f"{keys.path('attention.head_count')} lists {short(sorted(counts, key=str))} heads: "
+            "the head size is not known, add attention.key_length"
         )
     return int(counts.pop())
 
@@ -276,8 +245,8 @@ def _pairing(file: _File, sections: tuple[int, ...] | None) -> Pairing:
     file.sources["pairing"] = "llama.cpp's rope type for the architecture"
     if file.arch in PERMUTED:
         file.notes.append(
-            "pairs are interleaved in this file: llama.cpp's converter permutes the rows of q and k for it, where the same model's config.json "
-            "has halves; both are right, each for its own weights"
+            "pairs are interleaved in this file: llama.cpp's converter permutes the rows of q and k for it, where the "
+            "same model's config.json has halves; both are right, each for its own weights"
         )
     if file.arch == "glm4" and sections is not None:  # with M-RoPE it is turned in halves
         return "half"
@@ -292,14 +261,12 @@ def _pairing(file: _File, sections: tuple[int, ...] | None) -> Pairing:
 
 
 def _sections(file: _File) -> tuple[int, ...] | None:
-    found = file.keys.items("rope.dimension_sections")
-    if found is None or not any(found.value):
+    given = file.keys.items("rope.dimension_sections")
+    if given is None or not any(given.value):
         return None
-    if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in found.value):
-        raise ConfigError(f"{found.key} must be whole numbers of pairs, got {short(found.value)}")
-    used = max(i for i, n in enumerate(found.value) if n) + 1  # llama.cpp always has four, with zeros at the end
-    file.sources["sections"] = found.key
-    return tuple(found.value[:used])
+    sections = whole_sections(given)
+    file.sources["sections"] = given.key
+    return sections[: max(i for i, n in enumerate(sections) if n) + 1]  # llama.cpp always has four, zeros at the end
 
 
 def _scaling(file: _File, base: float, rotary: int) -> Scaling | None:
@@ -309,7 +276,8 @@ def _scaling(file: _File, base: float, rotary: int) -> Scaling | None:
     name = "linear" if kind is None else kind.value
     if name not in ("none", "linear", "yarn", "longrope"):
         raise ConfigError(
-            f"{keys.path('rope.scaling.type')} = {short(name)} is no type of llama.cpp's: there are none, linear, yarn, longrope"
+            f"{keys.path('rope.scaling.type')} = {short(name)} is no type of llama.cpp's: "
+            "there are none, linear, yarn, longrope"
         )
     given = keys.number("rope.scaling.factor", least=0) or keys.number("rope.scale_linear", least=0)
     factor = given.value if given is not None and given.value else 1.0
@@ -321,29 +289,26 @@ def _scaling(file: _File, base: float, rotary: int) -> Scaling | None:
     attn = keys.number("rope.scaling.attn_factor", above=0)
     m = 1.0 if attn is None else attn.value
     extended = _extends(file) if name == "yarn" else False
-    try:
-        if any(tensor in file.tensors for tensor in WANTED):
+    with as_config_error(keys.path("rope.scaling")):
+        if file.tensors:
             return _by_factors(file, base, rotary, factor, m, extended)
         if name == "longrope":
             raise ConfigError(
-                f"{kind.key if kind else ''} = longrope, and the file has no tensor {SHORT}: if it is split, name its first part"
+                f"{keys.path('rope.scaling.type')} = longrope, and the file has no tensor {SHORT}: "
+                "if it is split, name its first part"
             )
         if extended and factor != 1:
             return _yarn(file, factor, m)
         if m != 1:
             return LongRoPE((factor,) * (rotary // 2), (factor,) * (rotary // 2), file.served, attention_factor=m)
         return Linear(factor) if factor != 1 else None
-    except ConfigError:
-        raise
-    except (ValueError, ArithmeticError) as error:  # what the scaling itself refuses, or no float holds
-        raise ConfigError(f"{keys.path('rope.scaling')}: {error}") from None
 
 
 def _by_factors(file: _File, base: float, rotary: int, factor: float, m: float, extended: bool) -> Scaling | None:
     """A factor for each pair, from a tensor. rope_freqs comes before the two lists, as in llama.cpp."""
     if extended and factor != 1:
         raise ConfigError(
-            f"the file has YaRN and {next(name for name in WANTED if name in file.tensors)} besides; milepost has no scaling that is both"
+            f"the file has YaRN and {next(iter(file.tensors))} besides; milepost has no scaling that is both"
         )
     names = (FREQS, FREQS) if FREQS in file.tensors else (SHORT, LONG)
     lists = []
@@ -369,19 +334,21 @@ def _by_factors(file: _File, base: float, rotary: int, factor: float, m: float, 
                     f"{FREQS}, whose factors are those of llama3 with factor {known.factor:g}, to float32"
                 )
                 file.notes.append(
-                    f"{FREQS} holds the factors of llama3 (factor {known.factor:g}, trained {known.trained}): read as that"
+                    f"{FREQS} holds the factors of llama3 (factor {known.factor:g}, trained {known.trained}): "
+                    "read as that"
                 )
                 return known
         return LongRoPE(short_list, long_list, _original(file), attention_factor=m)
     trained = _original(file)
     file.sources["scaling"] = f"{SHORT} and {LONG}"
     file.notes.append(
-        f"llama.cpp chooses between the two lists of factors once, by the context it is started with (-c): the long ones above {trained} tokens. "
-        "transformers chooses at each call, by the text"
+        f"llama.cpp chooses between the two lists of factors once, by the context it is started with (-c): the long "
+        f"ones above {trained} tokens. transformers chooses at each call, by the text"
     )
     if file.keys.number("rope.scaling.attn_factor") is None:
         file.notes.append(
-            f"the file has no {file.keys.path('rope.scaling.attn_factor')}: llama.cpp takes 1, where transformers computes it from the lengths"
+            f"the file has no {file.keys.path('rope.scaling.attn_factor')}: llama.cpp takes 1, where transformers "
+            "computes it from the lengths"
         )
     return LongRoPE(short_list, long_list, trained, max(1.0, file.served / trained), attention_factor=m)
 
@@ -392,20 +359,18 @@ def _llama3(factors: tuple[float, ...], base: float, rotary: int) -> Llama3 | No
         return None
     known, plain = Llama3(factors[-1], 8192, 1.0, 4.0), geometric(rotary, base)
     own = [w / u for w, u in zip(plain.frequencies, known(plain).frequencies, strict=True)]
-    close = (
-        4 * known.factor * 2.0**-23
-    )  # converters work in float32; on the ramp an error of a turn grows up to factor times
+    close = 4 * known.factor * 2.0**-23  # converters work in float32; on the ramp an error grows up to factor times
     return known if all(math.isclose(a, b, rel_tol=close) for a, b in zip(own, factors, strict=True)) else None
 
 
 def _original(file: _File) -> int:
     """The trained length."""
-    found = file.keys.whole(ORIGINAL)
-    if found is None:
+    original = file.keys.whole(ORIGINAL)
+    if original is None:
         file.sources["trained"] = f"{file.keys.path('context_length')} (there is no {ORIGINAL})"
         return file.served
-    file.sources["trained"] = found.key
-    return found.value
+    file.sources["trained"] = original.key
+    return original.value
 
 
 def _extends(file: _File) -> bool:
@@ -424,7 +389,7 @@ def _extends(file: _File) -> bool:
 
 
 def _yarn(file: _File, factor: float, attn: float) -> YaRN:
-    """llama.cpp's YaRN: whole bounds, m = 1 + 0.1 ln(factor) unless yarn_log_multiplier changes it, times scaling.attn_factor."""
+    """llama.cpp's YaRN: whole bounds, and m = 1 + 0.1 ln(factor) unless yarn_log_multiplier changes it, times attn."""
     keys, arch = file.keys, file.arch
     betas = {"yarn_beta_fast": 8.0 if arch == "grok" else 32.0, "yarn_beta_slow": 1.0}
     for name, default in betas.items():

@@ -1,7 +1,8 @@
 """What llama.cpp's code knows of an architecture, where the GGUF file is silent: pairing, and layers of several kinds.
 
-Read off llama_model_rope_type and the loaders of llama.cpp. "norm" there is interleaved here, "neox" is half. A converter that
-finds halves in the weights of a "norm" architecture permutes the rows of q and k, so that the file is what the engine turns.
+Read off llama_model_rope_type and the loaders of llama.cpp. "norm" there is interleaved here, "neox" is half. A
+converter that finds halves in the weights of a "norm" architecture permutes the rows of q and k, so that the file is
+what the engine turns.
 """
 
 from __future__ import annotations
@@ -9,21 +10,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PERMUTED = {
-    "llama", "llama-embed", "deci", "baichuan", "internlm2", "minicpm", "xverse", "olmo", "arctic", "deepseek", "granite", "granitemoe",
-    "granitehybrid", "smollm3", "arcee", "mistral3", "llada",
+    "llama", "llama-embed", "deci", "baichuan", "internlm2", "minicpm", "xverse", "olmo", "arctic", "deepseek",
+    "granite", "granitemoe", "granitehybrid", "smollm3", "arcee", "mistral3", "llada",
 }  # fmt: skip
 """Interleaved, because the converter permutes q and k."""
 INTERLEAVED = PERMUTED | {
-    "llama4", "command-r", "cohere2", "cohere2moe", "deepseek2", "deepseek2-ocr", "deepseek32", "deepseek4", "mistral4", "plm", "chatglm", "glm4",
-    "glm-dsa", "chameleon", "bailingmoe", "neo-bert", "ernie4_5", "ernie4_5-moe", "maincoder",
+    "llama4", "command-r", "cohere2", "cohere2moe", "deepseek2", "deepseek2-ocr", "deepseek32", "deepseek4",
+    "mistral4", "plm", "chatglm", "glm4", "glm-dsa", "chameleon", "bailingmoe", "neo-bert", "ernie4_5",
+    "ernie4_5-moe", "maincoder",
 }  # fmt: skip
 HALF = {
-    "falcon", "falcon-h1", "grok", "dbrx", "jina-bert-v3", "modern-bert", "nomic-bert", "nomic-bert-moe", "eurobert", "stablelm", "bitnet", "qwen",
-    "qwen2", "qwen2moe", "qwen3", "qwen3moe", "qwen3next", "qwen2vl", "qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe", "paddleocr", "dream", "llada-moe",
-    "rnd1", "olmo2", "olmoe", "phi2", "phi3", "phimoe", "plamo", "plamo2", "plamo3", "gemma", "gemma2", "gemma3", "gemma3n", "gemma4",
-    "gemma-embedding", "starcoder2", "openelm", "gptneox", "codeshell", "orion", "nemotron", "exaone", "exaone4", "exaone-moe", "minicpm3",
-    "bailingmoe2", "dots1", "hunyuan-moe", "hunyuan-dense", "gpt-oss", "lfm2", "lfm2moe", "smallthinker", "seed_oss", "grovemoe", "apertus",
-    "minimax-m2", "cogvlm", "pangu-embedded", "afmoe", "laguna", "mimo2", "step35", "mellum", "jais2", "glm4moe",
+    "falcon", "falcon-h1", "grok", "dbrx", "jina-bert-v3", "modern-bert", "nomic-bert", "nomic-bert-moe",
+    "eurobert", "stablelm", "bitnet", "qwen", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "qwen3next", "qwen2vl",
+    "qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe", "paddleocr", "dream", "llada-moe", "rnd1", "olmo2", "olmoe",
+    "phi2", "phi3", "phimoe", "plamo", "plamo2", "plamo3", "gemma", "gemma2", "gemma3", "gemma3n", "gemma4",
+    "gemma-embedding", "starcoder2", "openelm", "gptneox", "codeshell", "orion", "nemotron", "exaone", "exaone4",
+    "exaone-moe", "minicpm3", "bailingmoe2", "dots1", "hunyuan-moe", "hunyuan-dense", "gpt-oss", "lfm2", "lfm2moe",
+    "smallthinker", "seed_oss", "grovemoe", "apertus", "minimax-m2", "cogvlm", "pangu-embedded", "afmoe", "laguna",
+    "mimo2", "step35", "mellum", "jais2", "glm4moe",
 }  # fmt: skip
 CROSSED = {"qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe"}
 """M-RoPE whose sections are interleaved."""
@@ -54,15 +58,15 @@ READS_BETAS = {"grok", "mistral3", "laguna", "deepseek4"}
 READS_EXT = {"grok", "laguna"}
 """Those for which it reads yarn_ext_factor."""
 TENTH = {"deepseek2", "deepseek2-ocr", "deepseek32", "mistral4"}
-"""Their yarn_log_multiplier is a tenth of mscale_all_dim, and acts on the softmax as well; mistral3 has mscale_all_dim itself."""
+"""Their yarn_log_multiplier is a tenth of mscale_all_dim, and acts on the softmax too; mistral3's is the whole."""
 
 
 @dataclass(frozen=True)
 class Kinds:
     """Layers of two kinds: one in ``group``, the last or the first, is ``one``, the others are ``many``.
 
-    Sliding layers have the base ``local`` (None: the common one) and the common scaling, or none; ``still`` is the kind that does not turn.
-    ``window`` says that there are two kinds only where the file has attention.sliding_window.
+    Sliding layers have the base ``local`` (None: the common one) and the common scaling, or none; ``still`` is the
+    kind that does not turn. ``window`` says that there are two kinds only where the file has attention.sliding_window.
     """
 
     group: int

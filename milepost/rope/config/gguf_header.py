@@ -1,11 +1,12 @@
-"""The header of a GGUF file (versions 2 and 3): its key-values, and the tensors that say how fast pairs turn. Weights are not touched.
+"""The header of a GGUF file (versions 2 and 3): its key-values, and the tensors of factors. Weights are not touched.
 
     file         "GGUF" | version u32 | tensors u64 | key-values u64 | the key-values | the tensors | padding | data
-    key-value    name | type u32 | value            a text: length u64 | UTF-8            an array: type u32 | count u64 | items
+    key-value    name | type u32 | value        a text: length u64 | UTF-8        an array: type u32 | count u64 | items
     tensor       name | number of sizes u32 | sizes u64 | type u32 | offset in data u64
 
-All numbers are little-endian; data begins at a multiple of general.alignment. A vocabulary is 100 000 texts that nobody here asks
-for: long arrays are stepped over, and no list is built. So a file that was cut after its header can still be read.
+All numbers are little-endian; data begins at a multiple of general.alignment. A vocabulary is 100 000 texts that nobody
+here asks for: long arrays are stepped over, and no list is built. So a file that was cut after its header can still be
+read.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Placed:
-    """Where a tensor's numbers are: ``sizes`` with the one that runs fastest first, the number of its type, the first byte in the file."""
+    """Where a tensor's numbers are: ``sizes``, the fastest axis first, its type's number, and the first byte."""
 
     sizes: tuple[int, ...]
     kind: int
@@ -107,7 +108,7 @@ def _parts(header: _Header) -> tuple[dict[str, Any], dict[str, Placed]]:
 
 
 class _Header:
-    """A place in the file that moves on as things are read. What does not fit the file is refused before it is allocated."""
+    """A place in the file that moves on as things are read. What does not fit is refused before it is allocated."""
 
     def __init__(self, data: mmap.mmap, file: str):
         self.data, self.file, self.size = data, file, len(data)
@@ -121,7 +122,8 @@ class _Header:
         start = self.at
         if size > self.size - start:
             raise self.wrong(
-                f"is cut short or damaged: at byte {start} its header needs {size} more bytes, and the file has {self.size - start}"
+                f"is cut short or damaged: at byte {start} its header needs {size} more bytes, "
+                f"and the file has {self.size - start}"
             )
         self.at += size
         return start
@@ -131,7 +133,8 @@ class _Header:
         self.left -= steps
         if self.left < 0:
             raise self.wrong(
-                f"has a header with more than {STEPS} bytes of text and items of arrays: no model has that many, the file is damaged"
+                f"has a header with more than {STEPS} bytes of text and items of arrays: no model has that many, "
+                "the file is damaged"
             )
 
     def number(self, kind: struct.Struct) -> Any:
@@ -145,7 +148,8 @@ class _Header:
         version = self.number(U32)
         if version & 0xFFFF == 0 and version:
             raise self.wrong(
-                "is a big-endian GGUF file; only little-endian ones are read: convert it with gguf-py's gguf_convert_endian"
+                "is a big-endian GGUF file; only little-endian ones are read: "
+                "convert it with gguf-py's gguf_convert_endian"
             )
         if version not in (2, 3):
             raise self.wrong(f"is a GGUF file of version {version}; versions 2 and 3 are read")
@@ -220,7 +224,8 @@ class _Header:
         """Step over so many texts. The loop is the time that a header takes, so it does nothing else."""
         if count > (self.size - self.at) // 8:
             raise self.wrong(
-                f"says that {short(name)} has {count} texts, and {self.size - self.at} bytes are left: it is cut short or damaged"
+                f"says that {short(name)} has {count} texts, and {self.size - self.at} bytes are left: "
+                "it is cut short or damaged"
             )
         self.spend(count)
         data, at, length = self.data, self.at, U64.unpack_from

@@ -1,4 +1,4 @@
-"""Keys: a config's values, asked for by name and kind. Says where each was found; says no in one sentence.
+"""Keys: a config's values, asked for by name and type, each with the key that it stood under.
 
 Several names may mean one thing (`rope_theta`, `rotary_emb_base`): all that are there must agree.
 """
@@ -6,7 +6,7 @@ Several names may mean one thing (`rope_theta`, `rotary_emb_base`): all that are
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -45,7 +45,7 @@ class Found(Generic[T]):
 
 
 class Keys:
-    """The keys of one mapping that stands at ``where`` in the config. ``asked`` are the names that somebody knows."""
+    """The keys of one mapping that stands at ``where`` in the config."""
 
     def __init__(self, config: Mapping[str, Any], where: str = ""):
         if not isinstance(config, Mapping):
@@ -54,7 +54,6 @@ class Keys:
             if not isinstance(name, str):
                 raise ConfigError(f"the keys of {where or 'a config'} are texts, got {short(name)}")
         self.config, self.where = config, where
-        self.asked: set[str] = set()
 
     def path(self, name: str) -> str:
         """The key with where it stands."""
@@ -62,101 +61,76 @@ class Keys:
 
     def has(self, name: str) -> bool:
         """Whether the key is there and is not null."""
-        self.asked.add(name)
         return self.config.get(name) is not None
 
     def number(self, *names: str, above: float | None = None, least: float | None = None) -> Found[float] | None:
         """A finite number under one of these names."""
-
-        def kind(path: str, value: Any) -> float:
-            if isinstance(value, bool) or not isinstance(value, int | float) or not _finite(value):
-                raise ConfigError(f"{path} must be a finite number, got {short(value)}")
-            if (above is not None and not value > above) or (least is not None and not value >= least):
-                bound = f"above {above:g}" if above is not None else f"at least {least:g}"
-                raise ConfigError(f"{path} must be {bound}, got {short(value)}")
-            return float(value)
-
-        return self._agreed(names, kind)
+        number = self._entry(names, "a finite number", lambda value: float(value) if _is_finite(value) else None)
+        if number is not None and above is not None and not number.value > above:
+            raise ConfigError(f"{number.key} must be above {above:g}, got {number.value:g}")
+        if number is not None and least is not None and not number.value >= least:
+            raise ConfigError(f"{number.key} must be at least {least:g}, got {number.value:g}")
+        return number
 
     def whole(self, *names: str, least: int = 1, most: int = 1 << 40) -> Found[int] | None:
         """A whole number under one of these names."""
 
-        def kind(path: str, value: Any) -> int:
-            if isinstance(value, float) and _finite(value) and value == int(value):
-                value = int(value)
-            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-                raise ConfigError(f"{path} must be a whole number from {least} to {most}, got {short(value)}")
-            return int(value)
+        def convert(value: Any) -> int | None:
+            return int(value) if _is_finite(value) and value == int(value) and least <= value <= most else None
 
-        return self._agreed(names, kind)
+        return self._entry(names, f"a whole number from {least} to {most}", convert)
 
     def flag(self, *names: str) -> Found[bool] | None:
         """True or false under one of these names."""
-
-        def kind(path: str, value: Any) -> bool:
-            if not isinstance(value, bool):
-                raise ConfigError(f"{path} must be true or false, got {short(value)}")
-            return value
-
-        return self._agreed(names, kind)
+        return self._entry(names, "true or false", lambda value: value if isinstance(value, bool) else None)
 
     def text(self, *names: str) -> Found[str] | None:
         """A text under one of these names."""
-
-        def kind(path: str, value: Any) -> str:
-            if not isinstance(value, str):
-                raise ConfigError(f"{path} must be a text, got {short(value)}")
-            return value
-
-        return self._agreed(names, kind)
+        return self._entry(names, "a text", lambda value: value if isinstance(value, str) else None)
 
     def items(self, *names: str) -> Found[list[Any]] | None:
         """A list under one of these names."""
-
-        def kind(path: str, value: Any) -> list[Any]:
-            if not isinstance(value, list | tuple):
-                raise ConfigError(f"{path} must be a list, got {short(value)}")
-            return list(value)
-
-        return self._agreed(names, kind)
+        return self._entry(names, "a list", lambda value: list(value) if isinstance(value, list | tuple) else None)
 
     def numbers(self, *names: str) -> Found[tuple[float, ...]] | None:
         """A list of finite numbers above 0 under one of these names."""
-        found = self.items(*names)
-        if found is None:
+        numbers = self.items(*names)
+        if numbers is None:
             return None
-        bad = [
-            v for v in found.value if isinstance(v, bool) or not isinstance(v, int | float) or not _finite(v) or v <= 0
-        ]
-        if bad or not found.value:
-            raise ConfigError(
-                f"{found.key} must be a list of finite numbers above 0, got {short(bad[0] if bad else [])}"
-            )
-        return Found(tuple(float(v) for v in found.value), found.key)
+        bad = [value for value in numbers.value if not _is_finite(value) or value <= 0]
+        if bad or not numbers.value:
+            wrong = short(bad[0] if bad else [])
+            raise ConfigError(f"{numbers.key} must be a list of finite numbers above 0, got {wrong}")
+        return Found(tuple(float(value) for value in numbers.value), numbers.key)
 
     def inner(self, name: str) -> Keys | None:
         """The mapping under a name."""
         return Keys(self.config[name], self.path(name)) if self.has(name) else None
 
-    def _agreed(self, names: tuple[str, ...], kind: Any) -> Found[Any] | None:
-        return agreed(*(Found(kind(self.path(n), self.config[n]), self.path(n)) for n in names if self.has(n)))
+    def _entry(self, names: tuple[str, ...], expected: str, convert: Callable[[Any], T | None]) -> Found[T] | None:
+        """The value under the names that are there; ``convert`` gives None for a wrong one."""
+        entries = []
+        for name in filter(self.has, names):
+            value = convert(self.config[name])
+            if value is None:
+                raise ConfigError(f"{self.path(name)} must be {expected}, got {short(self.config[name])}")
+            entries.append(Found(value, self.path(name)))
+        return agreed(*entries)
 
 
-def agreed(*found: Found[T] | None) -> Found[T] | None:
+def agreed(*entries: Found[T] | None) -> Found[T] | None:
     """The first of several places where a value may stand; all that have it must agree."""
-    there = [f for f in found if f is not None]
-    if len({repr(f.value) for f in there}) > 1:
-        raise ConfigError(
-            "contradictory keys: "
-            + ", ".join(f"{f.key} = {short(f.value)}" for f in there)
-            + "; they mean the same: keep one"
-        )
+    there = [entry for entry in entries if entry is not None]
+    if len({repr(entry.value) for entry in there}) > 1:
+        shown = ", ".join(f"{entry.key} = {short(entry.value)}" for entry in there)
+        raise ConfigError(f"contradictory keys: {shown}; they mean the same: keep one")
     return there[0] if there else None
 
 
-def _finite(value: float) -> bool:
+def _is_finite(value: Any) -> bool:
+    """Whether a value is a number that a float holds."""
     try:
-        return math.isfinite(value)
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     except OverflowError:  # a whole number that no float holds
         return False
 

@@ -18,8 +18,9 @@ Rule = Callable[[Keys, int], tuple[str, ...]]
 """The kind of each of so many layers, from the config."""
 
 ATTEND = (
-    "full_attention", "sliding_attention", "chunked_attention", "indexed_attention", "hybrid", "hybrid_sliding", "reference_sliding_attention",
-    "window_attention", "compressed_sparse_attention", "heavily_compressed_attention", "minimax_m3_sparse",
+    "full_attention", "sliding_attention", "chunked_attention", "indexed_attention", "hybrid", "hybrid_sliding",
+    "reference_sliding_attention", "window_attention", "compressed_sparse_attention",
+    "heavily_compressed_attention", "minimax_m3_sparse",
 )  # fmt: skip
 """Kinds that attend, in transformers' words."""
 DO_NOT = ("linear_attention", "conv", "moe", "recurrent", "no_rope")
@@ -46,7 +47,8 @@ def _kind(value: object, key: str) -> str:
     name = OLDER.get(value, value) if isinstance(value, str) else ""
     if name not in ATTEND + DO_NOT:
         raise ConfigError(
-            f"{key} holds {short(value)}, which is no kind of layer; there are {', '.join(ATTEND[:4])}, linear_attention and others"
+            f"{key} holds {short(value)}, which is no kind of layer; there are {', '.join(ATTEND[:4])}, "
+            "linear_attention and others"
         )
     return name
 
@@ -63,7 +65,7 @@ def every(name: str, default: int, *, last: bool = True, other: str = "sliding_a
 
 
 def listed_at(name: str, *, other: str, absent: bool) -> Rule:
-    """The key ``name`` lists the numbers of full-attention layers; ``absent`` says whether all are, where there is no list."""
+    """The key ``name`` lists the numbers of full-attention layers; without a list, all are (``absent``) or none."""
 
     def rule(keys: Keys, layers: int) -> tuple[str, ...]:
         found = keys.items(name)

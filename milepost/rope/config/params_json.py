@@ -1,10 +1,12 @@
 """params.json: how Mistral and Meta publish their own weights. Pairs are interleaved in both.
 
-    Mistral    dim, n_layers, head_dim, n_heads, rope_theta, yarn: {factor, original_max_position_embeddings, alpha, beta, apply_scale}
-    Meta       dim, n_layers, n_heads, rope_theta, use_scaled_rope: the scaling of Llama 3.1, whose numbers stand in Meta's code
+    Mistral    dim, n_layers, head_dim, n_heads, rope_theta,
+               yarn: {factor, original_max_position_embeddings, alpha, beta, apply_scale}
+    Meta       dim, n_layers, n_heads, rope_theta, use_scaled_rope: the scaling of Llama 3.1, whose numbers stand in
+               Meta's code
 
-alpha is YaRN's beta_slow, beta its beta_fast; apply_scale = false means m = 1. Both files were written for one program each, which
-has its own default base; they are not the same, so a file without rope_theta is refused.
+alpha is YaRN's beta_slow, beta its beta_fast; apply_scale = false means m = 1. Both files were written for one program
+each, which has its own default base; they are not the same, so a file without rope_theta is refused.
 """
 
 from __future__ import annotations
@@ -12,23 +14,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from milepost.rope.config.keys import ConfigError, Found, Keys, short
+from milepost.rope.config.config_json import check_names
+from milepost.rope.config.keys import ConfigError, Found, Keys, as_config_error, pass_over, short
 from milepost.rope.spec import LayerRope, RopeSpec
 from milepost.scaling import Scaling
 from milepost.scaling.llama3 import Llama3
 from milepost.scaling.yarn import YaRN
 
-KNOWN = {
-    "rope_theta",
-    "yarn",
-    "qk_rope_head_dim",
-    "use_scaled_rope",
-    "rope_scaling_factor",
-    "high_freq_factor",
-    "low_freq_factor",
-}
-YARN = ("factor", "original_max_position_embeddings", "alpha", "beta", "apply_scale")
-ELSEWHERE = ("vision_encoder", "vision_adapter", "multimodal", "quantization", "moe", "lora", "llama_4_scaling")
+LLAMA3_KEYS = ("rope_scaling_factor", "high_freq_factor", "low_freq_factor")
+KNOWN = {"rope_theta", "yarn", "qk_rope_head_dim", "use_scaled_rope", *LLAMA3_KEYS}
+YARN_KEYS = ("factor", "original_max_position_embeddings", "alpha", "beta", "apply_scale")
+ELSEWHERE = {"vision_encoder", "vision_adapter", "multimodal", "quantization", "moe", "lora", "llama_4_scaling"}
 """Parts of the file that have keys of their own; none is about the table of the text model."""
 META_TRAINED = 8192
 """The length that the scaling of Llama 3.1 starts from, in Meta's code."""
@@ -36,9 +32,8 @@ META_TRAINED = 8192
 
 def is_one(config: Mapping[str, Any]) -> bool:
     """Whether this is a params.json, and not a config.json."""
-    return {"dim", "n_layers", "n_heads"} <= set(config) and not {"model_type", "hidden_size", "architectures"} & set(
-        config
-    )
+    there = set(config)
+    return {"dim", "n_layers", "n_heads"} <= there and not {"model_type", "hidden_size", "architectures"} & there
 
 
 def read(config: Mapping[str, Any], *, allow_unknown: bool = False) -> RopeSpec:
@@ -46,7 +41,7 @@ def read(config: Mapping[str, Any], *, allow_unknown: bool = False) -> RopeSpec:
     keys = Keys(config)
     notes: list[str] = []
     sources = {"pairing": "interleaved, as the code of Mistral and Meta has it"}
-    _check_names(keys, allow_unknown, notes)
+    check_names(keys, KNOWN | ELSEWHERE, ("rope", "yarn"), allow_unknown, notes)
     base = keys.number("rope_theta", above=1)
     if base is None:
         raise ConfigError(
@@ -55,58 +50,36 @@ def read(config: Mapping[str, Any], *, allow_unknown: bool = False) -> RopeSpec:
         )
     sources["base"] = base.key
     head_dim = _head_dim(keys, sources)
-    served = keys.whole("max_position_embeddings", "model_max_length") or keys.whole("max_seq_len")
-    if served is not None:
-        sources["served"] = served.key
-    scaling = _scaling(keys, served, notes, sources, allow_unknown)
-    _said(keys, notes)
-    trained = getattr(scaling, "trained", None if served is None else served.value)
+    length = keys.whole("max_position_embeddings", "model_max_length") or keys.whole("max_seq_len")
+    served = None if length is None else length.value
+    if length is not None:
+        sources["served"] = length.key
+    with as_config_error("params.json"):
+        scaling = _scaling(keys, length, notes, sources, allow_unknown)
+    _note_others(keys, notes)
     layers = keys.whole("n_layers", most=10000)
     model = "llama" if keys.has("use_scaled_rope") or keys.has("ffn_dim_multiplier") else "mistral"
-    try:
+    with as_config_error("params.json"):
         rope = LayerRope(head_dim, base.value, head_dim, "interleaved", scaling)
         rope.spectrum()
         return RopeSpec(
             (("all", rope),),
             ("all",) * (0 if layers is None else layers.value),
-            trained,
-            None if served is None else served.value,
+            rope.trained or served,
+            served,
             model,
             sources,
             tuple(notes),
         )
-    except (ValueError, ArithmeticError) as error:
-        raise ConfigError(f"params.json: {error}") from None
-
-
-def _check_names(keys: Keys, allow_unknown: bool, notes: list[str]) -> None:
-    for key, value in keys.config.items():
-        if (
-            key not in KNOWN
-            and key not in ELSEWHERE
-            and value is not None
-            and ("rope" in key.lower() or "yarn" in key.lower())
-        ):
-            _unknown(
-                f"unknown key {key} = {short(value)}, whose name says that it is about rotary positions",
-                allow_unknown,
-                notes,
-            )
-
-
-def _unknown(said: str, allow_unknown: bool, notes: list[str]) -> None:
-    if not allow_unknown:
-        raise ConfigError(said + "; remove it, or read with --allow-unknown to pass over it")
-    notes.append(said + " (passed over: --allow-unknown)")
 
 
 def _head_dim(keys: Keys, sources: dict[str, str]) -> int:
     """The head size; for latent attention the part of it that turns, which is a head of its own."""
     most = 1 << 16
-    found = keys.whole("qk_rope_head_dim", most=most) or keys.whole("head_dim", most=most)
-    if found is not None:
-        sources["head_dim"] = found.key
-        return found.value
+    size = keys.whole("qk_rope_head_dim", most=most) or keys.whole("head_dim", most=most)
+    if size is not None:
+        sources["head_dim"] = size.key
+        return size.value
     width, heads = keys.whole("dim"), keys.whole("n_heads")
     if width is None or heads is None or width.value % heads.value or width.value // heads.value > most:
         raise ConfigError(
@@ -124,21 +97,16 @@ def _scaling(
     scaled = switch is not None and switch.value
     if yarn is not None and scaled:
         raise ConfigError("contradictory keys: yarn is Mistral's scaling, use_scaled_rope = true is Meta's; keep one")
-    try:
-        if yarn is not None:
-            sources["scaling"] = yarn.where
-            return _yarn(yarn, served, notes, sources, allow_unknown)
-        if scaled:
-            sources["scaling"] = "use_scaled_rope"
-            return _llama3(keys, notes, sources)
-    except ConfigError:
-        raise
-    except ValueError as error:  # what the scaling itself refuses
-        raise ConfigError(f"params.json: {error}") from None
-    for name in ("rope_scaling_factor", "high_freq_factor", "low_freq_factor"):
-        found = keys.number(name)
-        if found is not None:
-            notes.append(f"{found.key} = {found.value:g} has no effect: use_scaled_rope is not true")
+    if yarn is not None:
+        sources["scaling"] = yarn.where
+        return _yarn(yarn, served, notes, sources, allow_unknown)
+    if scaled:
+        sources["scaling"] = "use_scaled_rope"
+        return _llama3(keys, notes, sources)
+    for name in LLAMA3_KEYS:
+        unused = keys.number(name)
+        if unused is not None:
+            notes.append(f"{unused.key} = {unused.value:g} has no effect: use_scaled_rope is not true")
     return None
 
 
@@ -146,43 +114,41 @@ def _yarn(
     keys: Keys, served: Found[int] | None, notes: list[str], sources: dict[str, str], allow_unknown: bool
 ) -> YaRN:
     for name, value in keys.config.items():
-        if name not in YARN and value is not None:
-            _unknown(
-                f"unknown key {keys.path(name)} = {short(value)}; yarn has {', '.join(YARN)}", allow_unknown, notes
-            )
+        if name not in YARN_KEYS and value is not None:
+            problem = f"unknown key {keys.path(name)} = {short(value)}; yarn has {', '.join(YARN_KEYS)}"
+            pass_over(problem, allow_unknown, notes)
     factor, trained = keys.number("factor", above=0), keys.whole("original_max_position_embeddings")
     if factor is None or trained is None:
-        raise ConfigError(
-            f"yarn needs {keys.path('factor' if factor is None else 'original_max_position_embeddings')}, which is not there"
-        )
+        missing = keys.path("factor" if factor is None else "original_max_position_embeddings")
+        raise ConfigError(f"yarn needs {missing}, which is not there")
     if served is not None and served.value > 1.001 * factor.value * trained.value:
         notes.append(
-            f"{factor.key} = {factor.value:g} makes {factor.value * trained.value:g} tokens of {trained.value}; {served.key} = {served.value} is more"
+            f"{factor.key} = {factor.value:g} makes {factor.value * trained.value:g} tokens of {trained.value}; "
+            f"{served.key} = {served.value} is more"
         )
-    slow, fast, scale = keys.number("alpha", above=0), keys.number("beta", above=0), keys.flag("apply_scale")
-    for name, found, default in (("alpha", slow, 1.0), ("beta", fast, 32.0)):
-        if found is None:
+    turns = {"alpha": 1.0, "beta": 32.0}
+    for name, default in turns.items():
+        given = keys.number(name, above=0)
+        if given is None:
             notes.append(f"{keys.path(name)} is not there: {default:g}, as YaRN has it")
+        else:
+            turns[name] = given.value
+    scale = keys.flag("apply_scale")
     if scale is None:
         notes.append(f"{keys.path('apply_scale')} is not there: taken as true, m = 1 + 0.1 ln(factor)")
     sources["trained"] = trained.key
-    return YaRN(
-        factor.value,
-        trained.value,
-        beta_fast=32.0 if fast is None else fast.value,
-        beta_slow=1.0 if slow is None else slow.value,
-        attention_factor=1.0 if scale is not None and not scale.value else None,
-    )
+    m = 1.0 if scale is not None and not scale.value else None
+    return YaRN(factor.value, trained.value, turns["beta"], turns["alpha"], attention_factor=m)
 
 
 def _llama3(keys: Keys, notes: list[str], sources: dict[str, str]) -> Llama3:
-    factor = keys.number("rope_scaling_factor", above=0)
-    low, high = keys.number("low_freq_factor", above=0), keys.number("high_freq_factor", above=0)
+    factor, high, low = (keys.number(name, above=0) for name in LLAMA3_KEYS)
     sources["trained"] = f"not in the file: {META_TRAINED}, in Meta's code"
     if factor is None:
         sources["factor"] = "not in the file: 8, in Meta's code for Llama 3.1"
         notes.append(
-            "use_scaled_rope is true and the file has no rope_scaling_factor: 8 is taken, as in Llama 3.1; the small models of Llama 3.2 have 32"
+            "use_scaled_rope is true and the file has no rope_scaling_factor: 8 is taken, as in Llama 3.1; "
+            "the small models of Llama 3.2 have 32"
         )
     return Llama3(
         8.0 if factor is None else factor.value,
@@ -192,16 +158,18 @@ def _llama3(keys: Keys, notes: list[str], sources: dict[str, str]) -> Llama3:
     )
 
 
-def _said(keys: Keys, notes: list[str]) -> None:
-    """What is no part of the table, and is said."""
+def _note_others(keys: Keys, notes: list[str]) -> None:
+    """What is no part of the table: notes say so."""
     if keys.config.get("llama_4_scaling"):
         notes.append(
-            "queries are multiplied by 1 + beta ln(1 + floor(p / trained)) besides (llama_4_scaling); that is no part of the table"
+            "queries are multiplied by 1 + beta ln(1 + floor(p / trained)) besides (llama_4_scaling); "
+            "that is no part of the table"
         )
     window = keys.config.get("sliding_window")
     if window:
         notes.append(f"sliding_window = {short(window)} limits what is attended to; positions do not change")
     if keys.has("qk_rope_head_dim") and keys.has("yarn"):
         notes.append(
-            "engines that run latent attention with YaRN multiply the softmax scale by (1 + 0.1 ln(factor))^2 besides; params.json does not say it"
+            "engines that run latent attention with YaRN multiply the softmax scale by (1 + 0.1 ln(factor))^2 besides; "
+            "params.json does not say it"
         )

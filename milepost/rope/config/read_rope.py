@@ -1,4 +1,4 @@
-"""Reading the rope of one kind of layer: the size of the head and of its part that turns, the base, the scaling, the sections."""
+"""Reading the rope of one kind of layer: head size, rotary size, base, scaling and sections."""
 
 from __future__ import annotations
 

@@ -48,7 +48,8 @@ class ConfigEngine(Engine):
         if config.format != "config.json":
             theirs = "llama.cpp's" if config.format == "GGUF" else "that of Mistral's and Meta's own code"
             raise ConfigError(
-                f"{self.name} reads config.json, and {config.file or 'this'} is a {config.format} file, which is {theirs}"
+                f"{self.name} reads config.json, and {config.file or 'this'} is a {config.format} file, "
+                f"which is {theirs}"
             )
         return config.parsed
 

@@ -31,9 +31,10 @@ class Engine(ABC):
     reads = True
 
     def read(self, config: Config, *, served: int | None = None) -> RopeSpec:
-        """What the engine makes of a config; ``served`` is the length that it is started with, where it has such a flag."""
+        """What the engine makes of a config; ``served`` is the length that it is started for, where it has a flag."""
         raise ValueError(
-            f"{self.name} has no config of its own to read: milepost only writes it; read the config as transformers does"
+            f"{self.name} has no config of its own to read: milepost only writes it; "
+            "read the config as transformers does"
         )
 
     def write(self, spec: RopeSpec) -> Written:
@@ -50,7 +51,7 @@ class Engine(ABC):
     def _write(self, spec: RopeSpec) -> Written: ...
 
     def proved(self, spec: RopeSpec, written: Written, read_back: Callable[[], RopeSpec]) -> Written:
-        """``written``, if what the engine would make of it is ``spec``; refused otherwise, with the first difference."""
+        """``written``, if the engine would make ``spec`` of it; refused otherwise, with the first difference."""
         try:
             back = read_back()
         except ConfigError as error:

@@ -10,9 +10,9 @@
 
 What is different here:
 
-    yarn            m = 0.1 ln s + 1, always: --yarn-attn-factor is read, then overwritten. With s = 4, m = 1.1386. Bounds are
-                    always truncated (gpt-oss needs them as they come)
-    llama3, proportional, longrope          in the GGUF as tensors of factors, baked when it was converted; flags go on top
+    yarn            m = 0.1 ln s + 1, always: --yarn-attn-factor is read, then overwritten. With s = 4, m = 1.1386.
+                    Bounds are always truncated (gpt-oss needs them as they come)
+    llama3, proportional, longrope          in the GGUF as tensors of factors, from its conversion; flags go on top
     longrope        the long factors for all texts if -c is above the trained length
     dynamic         not there
     sliding layers  that have a base of their own keep it, whatever the flags say
@@ -65,7 +65,7 @@ class LlamaCpp(Engine):
         return self.read_flags([], read_spec(config), served=served)
 
     def read_flags(self, flags: Sequence[str] | str, on: RopeSpec, *, served: int | None = None) -> RopeSpec:
-        """What llama.cpp makes of a model, ``on``, with these flags. Flags that are not about positions are passed over."""
+        """What llama.cpp makes of a model, ``on``, with these flags; those not about positions are passed over."""
         words = shlex.split(flags) if isinstance(flags, str) else list(flags)
         given = _given(words if served is None else [*words, "-c", str(served)])
         notes = list(on.notes)

@@ -9,7 +9,8 @@
     --rotary-scaling-factor, --yarn-..., --mscale    yarn: m = g(mscale) / g(mscale_all_dim), g(k) = 0.1 k ln s + 1
     --no-rope-freq                                   layers that do not turn
 
-So a base of 40889.94 (ntk, d = 128, s = 4) can't be said, nor dynamic, longrope, proportional, or two ropes in one model.
+So a base of 40889.94 (ntk, d = 128, s = 4) has no flag, nor have dynamic, longrope, proportional, or two ropes in one
+model.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""mlx-lm: what it makes of a config.json, and the keys that say a spec. Its models read rope_theta and rope_scaling (version 4).
+"""mlx-lm: what it makes of a config.json, and the keys that mean a spec. Its models read the keys of version 4.
 
 What is read differently than in transformers (s is the factor; m multiplies q and k, so logits by m^2):
 
     yarn            m = g(mscale) / g(mscale_all_dim), g(k) = 0.1 k ln s + 1, by default g(1) / g(0); attn_factor is not
-                    read, nor is attention_factor (newer versions read that; what is written here means the same to all).
-                    With s = 4, attention_factor = 1 is m = 1.1386 here and 1 there: logits x 1.2965. Bounds are always
-                    truncated; without original_max_position_embeddings in the dictionary, the trained length is 4096
+                    read, nor is attention_factor (newer versions read that; what is written here means the same to
+                    all). With s = 4, attention_factor = 1 is m = 1.1386 here and 1 there: logits x 1.2965. Bounds are
+                    always truncated; without original_max_position_embeddings in the dictionary, the trained length is
+                    4096
     longrope        the long factors for all texts, in pairs of halves whatever the model has; m from
                     max_position_embeddings
     dynamic         by the text's length, in models with code of their own; cached keys are not turned again

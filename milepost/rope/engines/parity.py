@@ -1,8 +1,8 @@
 """Parity: do two specs give the same table? If not, where, and by how much.
 
-Two specs may be written differently and turn every pair alike (ntk, and a larger base); or be written alike and differ. So the
-numbers are compared: for every kind of layer the pairing, the frequency of every pair and the temperature of the logits, at every length
-that matters to one of them.
+Two specs may be written differently and turn every pair alike (ntk, and a larger base); or be written alike and differ.
+So the numbers are compared: for every kind of layer the pairing, the frequency of every pair and the temperature of the
+logits, at every length that matters to one of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CLOSE = 1e-6
 
 @dataclass(frozen=True)
 class Difference:
-    """One number, or word, that differs. ``pair`` is None where it is about the whole; ``length`` None where lengths do not matter."""
+    """One number, or word, that differs. ``pair`` and ``length`` are None where it is not about one pair or length."""
 
     kind: str
     what: str
@@ -70,7 +70,7 @@ def _lengths(a: RopeSpec, b: RopeSpec, x: LayerRope, y: LayerRope) -> list[int |
         return [None]
     trained = {n for n in (a.trained, b.trained, x.trained, y.trained) if n is not None}
     served = {n for n in (a.served, b.served) if n is not None}
-    return sorted({m for n in trained for m in (max(1, n - 1), n, n + 1, 2 * n, 4 * n)} | served)  # type: ignore[return-value]
+    return [*sorted({m for n in trained for m in (max(1, n - 1), n, n + 1, 2 * n, 4 * n)} | served)]
 
 
 def _of_ropes(kind: str, x: LayerRope, y: LayerRope, lengths: list[int | None], close: float) -> list[Difference]:

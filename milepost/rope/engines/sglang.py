@@ -1,4 +1,4 @@
-"""SGLang: what it makes of a config.json, and a command line that serves a spec with it. Its ropes are a fork of vLLM's.
+"""SGLang: what it makes of a config.json, and a command line that serves a spec. Its ropes are a fork of vLLM's.
 
 What is read differently than in transformers (s is the factor; m multiplies cos and sin, so logits by m^2):
 
@@ -9,8 +9,8 @@ What is read differently than in transformers (s is the factor; m multiplies cos
     dynamic         one base for all texts, that of s times max_position_embeddings: base * (s^2 - s + 1)^(d/(d-2))
     dynamic, alpha  base * alpha^(d/(d-2))
     ntk             not there
-    longrope        by the positions of each batch: the long factors for all of it if one is above the trained length. Keys
-                    that were cached before are not turned again. m as in vLLM
+    longrope        by the positions of each batch: the long factors for all of it if one is above the trained length.
+                    Keys that were cached before are not turned again. m as in vLLM
     proportional    factor is not read
 
 The same as there: default, linear, llama3. The keys go in with --json-model-override-args.
@@ -76,7 +76,8 @@ class SGLang(VLLM):
         made = replace(rope, scaling=replace(scaling, length=far))
         base = made.spectrum().base
         return made, [
-            f"dynamic is computed once, for factor x max_position_embeddings = {far} tokens: base {base:.10g} for all texts"
+            f"dynamic is computed once, for factor x max_position_embeddings = {far} tokens: "
+            f"base {base:.10g} for all texts"
         ]
 
     def ntk(self, rope: LayerRope, scaling: NTK, given: Mapping[str, Any]) -> Meaning:

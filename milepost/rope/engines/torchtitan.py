@@ -3,8 +3,8 @@
     ComplexRoPE   turns neighbouring channels (interleaved): no scaling, llama3, yarn
     CosSinRoPE    turns halves: no scaling, yarn
 
-Both turn the whole head, and are pure rotations: m is no part of them. What a yarn does to the logits goes into the model's softmax
-scale, times m^2 (1.2965 for s = 4); the note says the number.
+Both turn the whole head, and are pure rotations: m is no part of them. What a yarn does to the logits goes into the
+model's softmax scale, times m^2 (1.2965 for s = 4); the note says the number.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Torchtitan(Engine):
         scale = rope.temperature(spec.served)
         if rope.softmax != 1 and scale != rope.softmax:
             raise Refused(
-                f"a rotation of torchtitan has no m, and here m^2 = {scale / rope.softmax:.6f} is for the channels that "
-                "turn alone, not for the softmax"
+                f"a rotation of torchtitan has no m, and here m^2 = {scale / rope.softmax:.6f} is for the channels "
+                "that turn alone, not for the softmax"
             )
         if scale != 1:
             notes.append(f"the rotation is pure: multiply the model's softmax scale by {scale:.6f}")

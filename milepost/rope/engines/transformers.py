@@ -131,7 +131,7 @@ def _scaling(spec: RopeSpec, kind: str, rope: LayerRope, notes: list[str]) -> An
 
 
 def read_spec(config: Config) -> RopeSpec:
-    """A config as its own program means it: config.json as transformers, params.json as its authors, GGUF as llama.cpp."""
+    """A config as its own program means it: transformers, for params.json its authors' code, for GGUF llama.cpp."""
     return TRANSFORMERS.read(config) if config.format == "config.json" else config.parsed.spec
 
 

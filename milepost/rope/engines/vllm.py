@@ -2,8 +2,8 @@
 
 What is read differently than in transformers (s is the factor; m multiplies cos and sin, so logits by m^2):
 
-    yarn            m = attn_factor * (0.1 ln s + 1): attention_factor, mscale and mscale_all_dim are not read. With s = 4,
-                    attention_factor = 1 is m = 1.1386 here and 1 there: logits x 1.2965
+    yarn            m = attn_factor * (0.1 ln s + 1): attention_factor, mscale and mscale_all_dim are not read. With
+                    s = 4, attention_factor = 1 is m = 1.1386 here and 1 there: logits x 1.2965
     yarn, DeepSeek  m = attn_factor * g(mscale) / g(mscale_all_dim), g(k) = 0.1 k ln s + 1; bounds are always truncated
     yarn, M-RoPE    the ramp is computed for 4 times the trained length: pairs 30 to 47 instead of 23 to 40 (Qwen2.5-VL)
     dynamic         one base for all texts: that of the length served, from max_trained_positions; without that key, the
@@ -113,7 +113,8 @@ class VLLM(ConfigEngine):
             )
         made = replace(longrope_by_lengths(scaling, spec.served or served), length=served)
         which = "long" if served > scaling.trained else "short"
-        note = f"the {which} factors are for texts of all lengths: {served} tokens are served, {scaling.trained} were trained"
+        lengths = f"{served} tokens are served, {scaling.trained} were trained"
+        note = f"the {which} factors are for texts of all lengths: {lengths}"
         return replace(rope, scaling=made), [note, *notes_on_longrope(scaling, made, served)]
 
     def dynamic(self, rope: LayerRope, scaling: Dynamic, given: Mapping[str, Any], served: int | None) -> Meaning:
@@ -147,7 +148,7 @@ class VLLM(ConfigEngine):
         return replace(rope, base=rope.base * s, scaling=Linear(over)), [note]
 
     def _write(self, spec: RopeSpec) -> Written:
-        """A command line that serves ``spec``, quoted for a shell: the length, and keys that override the model's own."""
+        """A command line that serves ``spec``, quoted for a shell: the length, and keys in place of the model's own."""
         notes: list[str] = []
         kinds = {kind: None if rope is None else self.words(rope, spec, notes) for kind, rope in spec.kinds}
         first = next(iter(kinds.values()))

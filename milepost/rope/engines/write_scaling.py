@@ -1,9 +1,9 @@
-"""Writing a rope as the dictionary in which transformers, and those who follow it, say a scaling.
+"""Writing a rope as the dictionary in which transformers, and those who follow it, have a scaling.
 
-    yarn(factor=4.0, trained=32768)  ->  {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768, ...}
+    yarn(factor=4.0, trained=32768)  ->  {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
 
-Some scalings have no rope type and are another one in disguise: a larger base, llama3 with other bounds. What is none of these
-is written as longrope, whose lists hold a factor for each pair.
+Some scalings have no rope type and are another one in disguise: a larger base, llama3 with other bounds. What is none
+of these is written as longrope, whose lists hold a factor for each pair.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from milepost.scaling.longrope import LongRoPE
 from milepost.scaling.ntk import NTK
 from milepost.scaling.ntk_by_parts import NTKByParts
 from milepost.scaling.proportional import Proportional
-from milepost.scaling.staged import Staged
 from milepost.scaling.yarn import YaRN
 
 
@@ -40,10 +39,6 @@ def write_scaling(rope: LayerRope, spec: RopeSpec) -> tuple[dict[str, Any], list
         said["mrope_section"] = list(rope.sections)
         if rope.sections_interleaved:
             said["mrope_interleaved"] = True
-    if isinstance(scaling, Staged):
-        raise Refused(
-            f"{scaling!r} is milepost's own: no engine has it, and it is not the published dynamic NTK; export another method"
-        )
     if scaling is None:
         return said, notes
     if isinstance(scaling, LargerBase | NTK):
@@ -100,13 +95,14 @@ def write_scaling(rope: LayerRope, spec: RopeSpec) -> tuple[dict[str, Any], list
     else:
         said |= _by_pairs(rope, spec)
         notes.append(
-            f"no rope type says {scaling!r}: written as longrope, with {rope.rotary // 2} factors that give its frequencies and its temperature"
+            f"no rope type says {scaling!r}: written as longrope, with {rope.rotary // 2} factors that give its "
+            "frequencies and its temperature"
         )
     return said, notes
 
 
 def _by_pairs(rope: LayerRope, spec: RopeSpec) -> dict[str, Any]:
-    """Any fixed spectrum: a factor for each pair, the same in both lists, and the temperature as an attention factor."""
+    """Any fixed spectrum: a factor for each pair, the same in both lists; the temperature as an attention factor."""
     if rope.scaling is not None and rope.scaling.length_dependent:
         raise Refused(f"{rope.scaling!r} depends on the length in a way that no rope type has")
     plain, scaled = rope.plain(), rope.spectrum()
