@@ -18,7 +18,7 @@ from typing import Any
 from milepost.checkpoints.model.quiet import first_line, quiet
 from milepost.rope import RopeSpec, export
 from milepost.rope.config.config_json import ROPE, text_model
-from milepost.rope.config.keys import ConfigError, Keys, short
+from milepost.rope.config.keys import ConfigError, ConfigKeys, short
 from milepost.rope.engines.parity import differences
 from milepost.rope.engines.written import Refused
 
@@ -32,7 +32,7 @@ CARRIED = ("llama_4_scaling_beta",)
 def extended_config(source: Mapping[str, Any], plain: RopeSpec, spec: RopeSpec) -> tuple[dict[str, Any], list[str]]:
     """The source's config with the keys of ``spec``, and what to know about them; read back, to be sure."""
     made = copy.deepcopy(dict(source))
-    part: dict[str, Any] = text_model(Keys(made))[0].config  # type: ignore[assignment]  # a dict inside of `made`
+    part: dict[str, Any] = text_model(ConfigKeys(made))[0].config  # type: ignore[assignment]  # a dict inside of `made`
     written = export(spec, _version(made, part))
     new_keys = written.config
     if "rope_parameters" in new_keys:

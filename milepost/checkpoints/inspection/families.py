@@ -19,9 +19,9 @@ from typing import Any
 
 from milepost.checkpoints.files.tensors import StoredTensor, ending
 from milepost.checkpoints.inspection.parts import CONTENT, EMBEDDING, LOGITS, InspectedLayer, Length, Positions, Table
-from milepost.rope.config.keys import ConfigError, Found, Keys, short
+from milepost.rope.config.keys import ConfigError, ConfigKeys, Entry, short
 
-Reader = Callable[[Keys, Mapping[str, StoredTensor]], Positions]
+Reader = Callable[[ConfigKeys, Mapping[str, StoredTensor]], Positions]
 
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
@@ -31,14 +31,14 @@ NO_SCALING = "there is no scaling"
 UNSAID = Length()
 
 
-def _count(keys: Keys, names: tuple[str, ...], default: int, most: int = 1 << 40) -> Found[int]:
+def _count(keys: ConfigKeys, names: tuple[str, ...], default: int, most: int = 1 << 40) -> Entry[int]:
     """A whole number under one of these names, or the model type's own."""
-    return keys.whole(*names, most=most) or Found(
+    return keys.whole(*names, most=most) or Entry(
         default, f"not in the config: the default of its model type ({default})"
     )
 
 
-def _layers(keys: Keys, default: int = 12) -> int:
+def _layers(keys: ConfigKeys, default: int = 12) -> int:
     return _count(keys, LAYERS, default, MOST_LAYERS).value
 
 
@@ -50,7 +50,7 @@ def _plain(count: int, stack: str = "") -> tuple[InspectedLayer, ...]:
 
 
 def _learned(
-    keys: Keys,
+    keys: ConfigKeys,
     tensors: Mapping[str, StoredTensor],
     *,
     names: tuple[str, ...] = ("max_position_embeddings",),
@@ -97,17 +97,17 @@ def _learned(
     )
 
 
-def _other_bert(keys: Keys, kind: Found[str]) -> Positions:
+def _other_bert(keys: ConfigKeys, kind: Entry[str]) -> Positions:
     note = f"{kind.key} = {kind.value!r}: relative positions of older BERT code, which are not read here"
     return Positions((CONTENT,), tuple(InspectedLayer(n, kind.value) for n in range(_layers(keys))), notes=(note,))
 
 
-def _width(keys: Keys) -> int | None:
+def _width(keys: ConfigKeys) -> int | None:
     found = keys.whole("embedding_size") or keys.whole(*WIDTHS)
     return None if found is None else found.value
 
 
-def _init(keys: Keys) -> float | None:
+def _init(keys: ConfigKeys) -> float | None:
     found = keys.number("initializer_range", "init_std", above=0)
     return None if found is None else found.value
 
@@ -132,7 +132,7 @@ def _seen(table: Table, held: list[StoredTensor]) -> tuple[Table, list[str]]:
     return replace(table, width=width, tensor=held[0].name), notes
 
 
-def _gpt_neo(keys: Keys, tensors: Mapping[str, StoredTensor]) -> Positions:
+def _gpt_neo(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions:
     """GPT-2's table, with layers that see a window: attention_types = [[["global", "local"], 12]]."""
     found = _learned(keys, tensors, rows=2048, tensor="wpe.weight")
     window, count = _count(keys, ("window_size",), 256).value, _layers(keys, 24)
@@ -155,13 +155,13 @@ def _gpt_neo(keys: Keys, tensors: Mapping[str, StoredTensor]) -> Positions:
     return replace(found, layers=tuple(layers))
 
 
-def no_layer_turns(keys: Keys) -> bool:
+def no_layer_turns(keys: ConfigKeys) -> bool:
     """Whether all of SmolLM3's layers are without rotation: no_rope_layers holds 0 for each."""
     listed = keys.items("no_rope_layers")
     return listed is not None and bool(listed.value) and all(one == 0 for one in listed.value)
 
 
-def _nope(keys: Keys, tensors: Mapping[str, StoredTensor]) -> Positions:
+def _nope(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions:
     """No position anywhere: a SmolLM3 none of whose layers turns."""
     said = _count(keys, ("max_position_embeddings",), 32768, 1 << 31)
     length = Length(said.value, said.key)
@@ -194,13 +194,13 @@ def _alibi(count: int, slopes: tuple[float, ...], *notes: str, served: Length = 
     return Positions((LOGITS,), layers, (), trained, replace(trained, source=NO_SCALING), served, notes)
 
 
-def _bloom(keys: Keys, tensors: Mapping[str, StoredTensor]) -> Positions:
+def _bloom(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions:
     length = keys.whole("seq_length")
     served = Length() if length is None else Length(length.value, length.key)
     return _alibi(_layers(keys, 2), published_slopes(_count(keys, HEADS, 8, 1 << 14).value), served=served)
 
 
-def _falcon(keys: Keys, tensors: Mapping[str, StoredTensor]) -> Positions:
+def _falcon(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions:
     heads, width = _count(keys, HEADS, 71, 1 << 14).value, _count(keys, WIDTHS, 4544).value
     length = _count(keys, ("max_position_embeddings",), 2048)
     size = width // heads
@@ -209,7 +209,7 @@ def _falcon(keys: Keys, tensors: Mapping[str, StoredTensor]) -> Positions:
     return _alibi(_layers(keys, 32), published_slopes(heads), note, rounded, served=Length(length.value, length.key))
 
 
-def _mpt(keys: Keys, tensors: Mapping[str, StoredTensor]) -> Positions:
+def _mpt(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions:
     inner = keys.inner("attn_config")
     most, on = (inner.number("alibi_bias_max", above=0), inner.flag("alibi")) if inner is not None else (None, None)
     length = _count(keys, ("max_seq_len",), 2048)
@@ -231,7 +231,9 @@ def _mpt(keys: Keys, tensors: Mapping[str, StoredTensor]) -> Positions:
 # -- T5 ----------------------------------------------------------------------------------------------------------------------------
 
 
-def _t5(keys: Keys, tensors: Mapping[str, StoredTensor], *, layers: int = 6, encoder_only: bool = False) -> Positions:
+def _t5(
+    keys: ConfigKeys, tensors: Mapping[str, StoredTensor], *, layers: int = 6, encoder_only: bool = False
+) -> Positions:
     buckets = _count(keys, ("relative_attention_num_buckets",), 32, 1 << 16)
     distance = _count(keys, ("relative_attention_max_distance",), 128)
     first = _count(keys, ("num_layers", "num_hidden_layers"), layers, MOST_LAYERS).value
@@ -283,7 +285,7 @@ BIASES = ("relative_attention_bias.weight", "attn_rel_b.weight")
 # -- DeBERTa -----------------------------------------------------------------------------------------------------------------------
 
 
-def _deberta(keys: Keys, tensors: Mapping[str, StoredTensor]) -> Positions:
+def _deberta(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions:
     length = _count(keys, ("max_position_embeddings",), 512)
     relative, added = keys.flag("relative_attention"), keys.flag("position_biased_input")
     found = _learned(keys, tensors) if added is None or added.value else None
@@ -334,7 +336,7 @@ def _deberta(keys: Keys, tensors: Mapping[str, StoredTensor]) -> Positions:
 # -- images ------------------------------------------------------------------------------------------------------------------------
 
 
-def _sides(keys: Keys, name: str, default: int) -> tuple[int, int]:
+def _sides(keys: ConfigKeys, name: str, default: int) -> tuple[int, int]:
     """A size, or a pair of sizes."""
     if isinstance(keys.config.get(name), list | tuple):
         found = keys.numbers(name)
@@ -345,7 +347,7 @@ def _sides(keys: Keys, name: str, default: int) -> tuple[int, int]:
     return side, side
 
 
-def _vit(keys: Keys, tensors: Mapping[str, StoredTensor], *, patch: int = 16, note: str = "") -> Positions:
+def _vit(keys: ConfigKeys, tensors: Mapping[str, StoredTensor], *, patch: int = 16, note: str = "") -> Positions:
     image, piece = _sides(keys, "image_size", 224), _sides(keys, "patch_size", patch)
     grid = image[0] // piece[0], image[1] // piece[1]
     rows = grid[0] * grid[1] + 1
@@ -364,7 +366,7 @@ def _vit(keys: Keys, tensors: Mapping[str, StoredTensor], *, patch: int = 16, no
     )
 
 
-def _swin(keys: Keys, tensors: Mapping[str, StoredTensor]) -> Positions:
+def _swin(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions:
     image, piece = _sides(keys, "image_size", 224), _sides(keys, "patch_size", 4)
     window = _count(keys, ("window_size",), 7, 1 << 16)
     depths = keys.numbers("depths")

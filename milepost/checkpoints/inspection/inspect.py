@@ -27,7 +27,7 @@ from milepost.rope.analysis import Analysis, analyse
 from milepost.rope.config import files, gguf, gguf_archs, gguf_header, params_json
 from milepost.rope.config.config_json import TEXT, text_model
 from milepost.rope.config.families import FAMILIES, NOT_HELD, NOT_ROTARY
-from milepost.rope.config.keys import ConfigError, Keys, short
+from milepost.rope.config.keys import ConfigError, ConfigKeys, short
 
 ABOUT_POSITIONS = (
     *("position", "rope", "rotary", "alibi", "relative", "window", "seq_len", "seq_length", "n_ctx", "max_len"),
@@ -233,8 +233,8 @@ def _read(opened: _Opened, target: int | None, allow_unknown: bool) -> _Read:
         return _read_gguf(opened, target, allow_unknown)
     if params_json.is_one(opened.config):
         spec = params_json.read(opened.config, allow_unknown=allow_unknown)
-        return _rotary(spec, Keys(opened.config), target, spec.model, True)
-    keys, name = text_model(Keys(opened.config))
+        return _rotary(spec, ConfigKeys(opened.config), target, spec.model, True)
+    keys, name = text_model(ConfigKeys(opened.config))
     turns = (name == "falcon" and not keys.config.get("alibi")) or (name == "smollm3" and not no_layer_turns(keys))
     if name in READERS and not turns:
         return _Read(name, True, READERS[name](keys, opened.tensors))
@@ -252,23 +252,23 @@ def _read_gguf(opened: _Opened, target: int | None, allow_unknown: bool) -> _Rea
     other = as_config(opened.config)
     if other is not None:
         name, config, words = other
-        return _Read(arch, True, words(READERS[name](Keys(config), opened.tensors)))
+        return _Read(arch, True, words(READERS[name](ConfigKeys(config), opened.tensors)))
     own = {key.removeprefix(f"{arch}."): value for key, value in opened.config.items() if key.startswith(f"{arch}.")}
     try:
         spec = gguf.read(opened.config, allow_unknown=allow_unknown)
     except ConfigError as error:
         if not str(error).startswith("this model has no rotary positions"):
             raise
-        return _unknown(opened, Keys(own, arch), arch, str(error))
+        return _unknown(opened, ConfigKeys(own, arch), arch, str(error))
     known = not any("is not known for architecture" in note for note in spec.notes)
-    return _rotary(spec, Keys(own, arch), target, arch, known)
+    return _rotary(spec, ConfigKeys(own, arch), target, arch, known)
 
 
-def _rotary(spec: RopeSpec, keys: Keys, target: int | None, name: str, known: bool) -> _Read:
+def _rotary(spec: RopeSpec, keys: ConfigKeys, target: int | None, name: str, known: bool) -> _Read:
     return _Read(name, known, rope.positions(spec, keys, target or spec.served or spec.trained), spec)
 
 
-def _unknown(opened: _Opened, keys: Keys, name: str, why: str) -> _Read:
+def _unknown(opened: _Opened, keys: ConfigKeys, name: str, why: str) -> _Read:
     """A family that nobody here knows: what its config and its tensors have that is about positions."""
     found = {
         key: short(value)

@@ -29,7 +29,7 @@ from milepost.checkpoints.inspection.rope import layer as rope_layer
 from milepost.encodings import NAMES, SPACE
 from milepost.encodings.catalogue import page
 from milepost.rope import LayerRope, RopeSpec
-from milepost.rope.config.keys import ConfigError, Keys, short
+from milepost.rope.config.keys import ConfigError, ConfigKeys, short
 
 PLACES = {"embed": EMBEDDING, "query": ROTATED, "key": ROTATED, "bias": LOGITS, "rescore": CONTENT, "output": CONTENT}
 INIT = 0.02
@@ -49,7 +49,7 @@ def positions(
     about: Mapping[str, Any], tensors: Mapping[str, StoredTensor], length: int | None
 ) -> tuple[Positions, RopeSpec | None]:
     """What model.json says; and a RopeSpec, where layers turn."""
-    keys = Keys(about)
+    keys = ConfigKeys(about)
     shape, listed = keys.inner("shape"), keys.items("encodings")
     sizes = {} if shape is None else {name: shape.whole(name) for name in ("layers", "width", "heads", "length")}
     if (

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from milepost.checkpoints.inspection.parts import ROTATED, InspectedLayer, Length, Positions
 from milepost.rope import LayerRope, RopeSpec
-from milepost.rope.config.keys import Keys
+from milepost.rope.config.keys import ConfigKeys
 from milepost.rope.config.layer_kinds import DO_NOT
 
 ALL_SLIDE = {"mistral": 4096, "mixtral": None, "phi3": None, "starcoder2": None, "ministral": None, "phimoe": None}
@@ -16,7 +16,7 @@ LATE_SLIDE = ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen2_vl", "qwen2_vl_
 SLIDING, FULL = "sliding_attention", "full_attention"
 
 
-def positions(spec: RopeSpec, keys: Keys, length: int | None) -> Positions:
+def positions(spec: RopeSpec, keys: ConfigKeys, length: int | None) -> Positions:
     """What a spec says, layer by layer; temperatures are for a text of ``length`` tokens where that matters."""
     count = _count(spec, keys)
     kinds = list(spec.layers or ("all",) * count)
@@ -35,7 +35,7 @@ def positions(spec: RopeSpec, keys: Keys, length: int | None) -> Positions:
     return Positions((ROTATED,), tuple(made), (), trained, scaled, served, tuple(notes), sources=dict(spec.sources))
 
 
-def _count(spec: RopeSpec, keys: Keys) -> int:
+def _count(spec: RopeSpec, keys: ConfigKeys) -> int:
     found = keys.whole("num_hidden_layers", "n_layer", "n_layers", "num_layers", "block_count", most=10000)
     return 0 if found is None else found.value
 
@@ -68,7 +68,7 @@ def layer(number: int, kind: str, rope: LayerRope | None, window: int | None, le
     return replace(made, temperature=rope.temperature(length) if known else None)
 
 
-def _windows(spec: RopeSpec, keys: Keys, kinds: list[str], notes: list[str]) -> list[int | None]:
+def _windows(spec: RopeSpec, keys: ConfigKeys, kinds: list[str], notes: list[str]) -> list[int | None]:
     """How many tokens each layer may see; None: all."""
     size = _size(keys, spec.model, notes)
     listed = keys.items("layer_types")
@@ -98,7 +98,7 @@ def _two_kinds(spec: RopeSpec) -> bool:
     return len(spec.kinds) > 1
 
 
-def _size(keys: Keys, model: str, notes: list[str]) -> int | None:
+def _size(keys: ConfigKeys, model: str, notes: list[str]) -> int | None:
     if model.startswith("modernbert"):
         whole = keys.whole("local_attention")
         size = 128 if whole is None else whole.value

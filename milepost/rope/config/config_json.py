@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from milepost.rope.config.families import FAMILIES, NOT_HELD, NOT_ROTARY, Family
-from milepost.rope.config.keys import ConfigError, Keys, as_config_error, pass_over, short
+from milepost.rope.config.keys import ConfigError, ConfigKeys, as_config_error, pass_over, short
 from milepost.rope.config.layer_kinds import DO_NOT, layer_kinds
 from milepost.rope.config.read_rope import Model, read_rope
 from milepost.rope.spec import LayerRope, RopeSpec
@@ -40,7 +40,7 @@ class Parsed:
 
 def parse(config: Mapping[str, Any], *, allow_unknown: bool = False) -> Parsed:
     """What a config.json says, with the keys that transformers passes over and other engines read."""
-    keys, name = text_model(Keys(config))
+    keys, name = text_model(ConfigKeys(config))
     family = FAMILIES.get(name)
     sources: dict[str, str] = {}
     notes: list[str] = []
@@ -92,7 +92,7 @@ def checked(spec: RopeSpec) -> RopeSpec:
     return spec
 
 
-def text_model(keys: Keys) -> tuple[Keys, str]:
+def text_model(keys: ConfigKeys) -> tuple[ConfigKeys, str]:
     """The text model's part of a config, and the name of its type."""
     outer = ""
     for _ in range(4):
@@ -115,7 +115,9 @@ def text_model(keys: Keys) -> tuple[Keys, str]:
     return keys, outer
 
 
-def check_names(keys: Keys, known: set[str], words: tuple[str, ...], allow_unknown: bool, notes: list[str]) -> None:
+def check_names(
+    keys: ConfigKeys, known: set[str], words: tuple[str, ...], allow_unknown: bool, notes: list[str]
+) -> None:
     """Keys that have a word of rotary positions in their name must be known."""
     for key, value in keys.config.items():
         if key not in known and value is not None and any(word in key.lower() for word in words):
@@ -124,7 +126,7 @@ def check_names(keys: Keys, known: set[str], words: tuple[str, ...], allow_unkno
             pass_over(problem, allow_unknown, notes)
 
 
-def _refuse_others(keys: Keys, name: str, family: Family | None) -> None:
+def _refuse_others(keys: ConfigKeys, name: str, family: Family | None) -> None:
     """Refuse models without rotary positions, and those that a spec can't hold."""
     alibi = keys.flag("alibi")
     if alibi is not None and alibi.value:
@@ -145,7 +147,7 @@ def _refuse_others(keys: Keys, name: str, family: Family | None) -> None:
         raise ConfigError(f"this model has no rotary positions: {kind.key} = {kind.value!r}")
 
 
-def _served(keys: Keys, sources: dict[str, str]) -> int | None:
+def _served(keys: ConfigKeys, sources: dict[str, str]) -> int | None:
     names = ("max_position_embeddings", "n_positions"), ("seq_length",), ("max_sequence_length",), ("max_seq_len",)
     length = next(filter(None, (keys.whole(*group) for group in names)), None)
     if length is None:
@@ -154,7 +156,7 @@ def _served(keys: Keys, sources: dict[str, str]) -> int | None:
     return length.value
 
 
-def _pairing(keys: Keys, family: Family | None, sources: dict[str, str], notes: list[str]) -> Any:
+def _pairing(keys: ConfigKeys, family: Family | None, sources: dict[str, str], notes: list[str]) -> Any:
     interleaved = keys.flag("rope_interleave", "rope_interleaved", "rotary_emb_interleaved")
     if interleaved is not None:
         sources["pairing"] = interleaved.key
@@ -167,7 +169,7 @@ def _pairing(keys: Keys, family: Family | None, sources: dict[str, str], notes: 
     return "half"
 
 
-def _dictionaries(model: Model, layers: tuple[str, ...]) -> dict[str, Keys | None]:
+def _dictionaries(model: Model, layers: tuple[str, ...]) -> dict[str, ConfigKeys | None]:
     """The dictionary of each kind of layer (empty where the config has none); None where a kind does not turn."""
     keys, family = model.keys, model.family
     new, old = keys.inner("rope_parameters"), keys.inner("rope_scaling")
@@ -175,7 +177,7 @@ def _dictionaries(model: Model, layers: tuple[str, ...]) -> dict[str, Keys | Non
         raise ConfigError("contradictory keys: rope_parameters and rope_scaling are both there, and differ; keep one")
     given = new or old
     if (given is None or not given.config) and family.rope is not None:
-        given = Keys(family.rope, "the model type's rope_parameters")
+        given = ConfigKeys(family.rope, "the model type's rope_parameters")
         model.notes.append(f"the config has no rope_parameters: those of its model type are {short(dict(family.rope))}")
     if given is not None and any(isinstance(value, Mapping) for value in given.config.values()):
         return _nested(given, layers)
@@ -184,7 +186,7 @@ def _dictionaries(model: Model, layers: tuple[str, ...]) -> dict[str, Keys | Non
             f"{given.where} = {short(dict(given.config))}: this model type has one dictionary for each kind of layer, "
             "and reads no other"
         )
-    flat = given or Keys({}, "")
+    flat = given or ConfigKeys({}, "")
     kinds = dict.fromkeys(layers)
     if not kinds or (len(kinds) == 1 and not family.by_kind and not family.still and not set(kinds) & set(DO_NOT)):
         return {"all": flat}
@@ -194,7 +196,7 @@ def _dictionaries(model: Model, layers: tuple[str, ...]) -> dict[str, Keys | Non
     return {kind: None if kind in still else flat for kind in kinds}
 
 
-def _nested(given: Keys, layers: tuple[str, ...]) -> dict[str, Keys | None]:
+def _nested(given: ConfigKeys, layers: tuple[str, ...]) -> dict[str, ConfigKeys | None]:
     """A dictionary for each kind of layer, null for one that does not turn."""
     for key, value in given.config.items():
         if value is not None and not isinstance(value, Mapping):
@@ -202,7 +204,7 @@ def _nested(given: Keys, layers: tuple[str, ...]) -> dict[str, Keys | None]:
                 f"{given.path(key)} = {short(value)} stands beside dictionaries for kinds of layers: "
                 "put it inside of them"
             )
-    nested: dict[str, Keys | None] = {kind: given.inner(kind) for kind in given.config}
+    nested: dict[str, ConfigKeys | None] = {kind: given.inner(kind) for kind in given.config}
     for kind in dict.fromkeys(layers):
         if kind in DO_NOT:
             nested[kind] = None
@@ -213,7 +215,7 @@ def _nested(given: Keys, layers: tuple[str, ...]) -> dict[str, Keys | None]:
     return nested
 
 
-def _note_temperatures(keys: Keys, notes: list[str]) -> None:
+def _note_temperatures(keys: ConfigKeys, notes: list[str]) -> None:
     """Temperatures by the query's position are no part of the table: a note says so."""
     for where in (keys.inner("rope_parameters"), keys.inner("rope_scaling")):
         beta = None if where is None else where.number("llama_4_scaling_beta")

@@ -30,7 +30,7 @@ from milepost.rope.config.gguf_archs import (
     Kinds,
 )
 from milepost.rope.config.gguf_header import WANTED, Tensor, metadata
-from milepost.rope.config.keys import ConfigError, Keys, as_config_error, short
+from milepost.rope.config.keys import ConfigError, ConfigKeys, as_config_error, short
 from milepost.rope.config.read_rope import whole_sections
 from milepost.rope.spec import LayerRope, RopeSpec
 from milepost.scaling import Scaling
@@ -62,7 +62,7 @@ class _File:
     """A file's keys, under its architecture's name; notes and sources are added on the way."""
 
     arch: str
-    keys: Keys
+    keys: ConfigKeys
     tensors: dict[str, Tensor]
     served: int
     notes: list[str] = field(default_factory=list)
@@ -96,11 +96,11 @@ def read(meta: Mapping[str, Any], *, allow_unknown: bool = False) -> RopeSpec:
 
 
 def _open(meta: Mapping[str, Any]) -> _File:
-    arch = Keys(meta).text("general.architecture")
+    arch = ConfigKeys(meta).text("general.architecture")
     if arch is None or not arch.value:
         raise ConfigError("the file has no general.architecture: llama.cpp would not know what model it is")
     prefix = f"{arch.value}."
-    keys = Keys({n.removeprefix(prefix): value for n, value in meta.items() if n.startswith(prefix)}, arch.value)
+    keys = ConfigKeys({n.removeprefix(prefix): value for n, value in meta.items() if n.startswith(prefix)}, arch.value)
     served = keys.whole("context_length")
     if served is None:
         raise ConfigError(f"the file has no {keys.path('context_length')}, without which llama.cpp loads no model")
@@ -226,7 +226,7 @@ def _sizes(file: _File) -> tuple[int, int]:
     return head_dim, head_dim if turned is None else turned.value
 
 
-def _heads(keys: Keys) -> int | None:
+def _heads(keys: ConfigKeys) -> int | None:
     """The number of heads; some architectures list it by layer, with zeros for layers without attention."""
     listed = keys.config.get("attention.head_count")
     if not isinstance(listed, list):

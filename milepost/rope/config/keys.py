@@ -37,14 +37,14 @@ def pass_over(problem: str, allow_unknown: bool, notes: list[str]) -> None:
 
 
 @dataclass(frozen=True)
-class Found(Generic[T]):
+class Entry(Generic[T]):
     """A value and the key that it stood under."""
 
     value: T
     key: str
 
 
-class Keys:
+class ConfigKeys:
     """The keys of one mapping that stands at ``where`` in the config."""
 
     def __init__(self, config: Mapping[str, Any], where: str = ""):
@@ -63,7 +63,7 @@ class Keys:
         """Whether the key is there and is not null."""
         return self.config.get(name) is not None
 
-    def number(self, *names: str, above: float | None = None, least: float | None = None) -> Found[float] | None:
+    def number(self, *names: str, above: float | None = None, least: float | None = None) -> Entry[float] | None:
         """A finite number under one of these names."""
         number = self._entry(names, "a finite number", lambda value: float(value) if _is_finite(value) else None)
         if number is not None and above is not None and not number.value > above:
@@ -72,7 +72,7 @@ class Keys:
             raise ConfigError(f"{number.key} must be at least {least:g}, got {number.value:g}")
         return number
 
-    def whole(self, *names: str, least: int = 1, most: int = 1 << 40) -> Found[int] | None:
+    def whole(self, *names: str, least: int = 1, most: int = 1 << 40) -> Entry[int] | None:
         """A whole number under one of these names."""
 
         def convert(value: Any) -> int | None:
@@ -80,19 +80,19 @@ class Keys:
 
         return self._entry(names, f"a whole number from {least} to {most}", convert)
 
-    def flag(self, *names: str) -> Found[bool] | None:
+    def flag(self, *names: str) -> Entry[bool] | None:
         """True or false under one of these names."""
         return self._entry(names, "true or false", lambda value: value if isinstance(value, bool) else None)
 
-    def text(self, *names: str) -> Found[str] | None:
+    def text(self, *names: str) -> Entry[str] | None:
         """A text under one of these names."""
         return self._entry(names, "a text", lambda value: value if isinstance(value, str) else None)
 
-    def items(self, *names: str) -> Found[list[Any]] | None:
+    def items(self, *names: str) -> Entry[list[Any]] | None:
         """A list under one of these names."""
         return self._entry(names, "a list", lambda value: list(value) if isinstance(value, list | tuple) else None)
 
-    def numbers(self, *names: str) -> Found[tuple[float, ...]] | None:
+    def numbers(self, *names: str) -> Entry[tuple[float, ...]] | None:
         """A list of finite numbers above 0 under one of these names."""
         numbers = self.items(*names)
         if numbers is None:
@@ -101,24 +101,24 @@ class Keys:
         if bad or not numbers.value:
             wrong = short(bad[0] if bad else [])
             raise ConfigError(f"{numbers.key} must be a list of finite numbers above 0, got {wrong}")
-        return Found(tuple(float(value) for value in numbers.value), numbers.key)
+        return Entry(tuple(float(value) for value in numbers.value), numbers.key)
 
-    def inner(self, name: str) -> Keys | None:
+    def inner(self, name: str) -> ConfigKeys | None:
         """The mapping under a name."""
-        return Keys(self.config[name], self.path(name)) if self.has(name) else None
+        return ConfigKeys(self.config[name], self.path(name)) if self.has(name) else None
 
-    def _entry(self, names: tuple[str, ...], expected: str, convert: Callable[[Any], T | None]) -> Found[T] | None:
+    def _entry(self, names: tuple[str, ...], expected: str, convert: Callable[[Any], T | None]) -> Entry[T] | None:
         """The value under the names that are there; ``convert`` gives None for a wrong one."""
         entries = []
         for name in filter(self.has, names):
             value = convert(self.config[name])
             if value is None:
                 raise ConfigError(f"{self.path(name)} must be {expected}, got {short(self.config[name])}")
-            entries.append(Found(value, self.path(name)))
+            entries.append(Entry(value, self.path(name)))
         return agreed(*entries)
 
 
-def agreed(*entries: Found[T] | None) -> Found[T] | None:
+def agreed(*entries: Entry[T] | None) -> Entry[T] | None:
     """The first of several places where a value may stand; all that have it must agree."""
     there = [entry for entry in entries if entry is not None]
     if len({repr(entry.value) for entry in there}) > 1:

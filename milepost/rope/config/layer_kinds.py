@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from milepost.rope.config.keys import ConfigError, Keys, short
+from milepost.rope.config.keys import ConfigError, ConfigKeys, short
 
 if TYPE_CHECKING:
     from milepost.rope.config.families import Family
 
-Rule = Callable[[Keys, int], tuple[str, ...]]
+Rule = Callable[[ConfigKeys, int], tuple[str, ...]]
 """The kind of each of so many layers, from the config."""
 
 ATTEND = (
@@ -33,7 +33,7 @@ OLDER = {
 }
 
 
-def layer_kinds(family: Family, keys: Keys, layers: int) -> tuple[str, ...]:
+def layer_kinds(family: Family, keys: ConfigKeys, layers: int) -> tuple[str, ...]:
     """The kind of each layer: as the config lists it, else by the family's rule; nothing where all are of one kind."""
     if family.no_rope:
         return _no_rope(keys, layers)
@@ -56,7 +56,7 @@ def _kind(value: object, key: str) -> str:
 def every(name: str, default: int, *, last: bool = True, other: str = "sliding_attention") -> Rule:
     """One full-attention layer in so many (as the key ``name`` says): the last of each group, or the first."""
 
-    def rule(keys: Keys, layers: int) -> tuple[str, ...]:
+    def rule(keys: ConfigKeys, layers: int) -> tuple[str, ...]:
         found = keys.whole(name) if name else None
         n = default if found is None else found.value
         return tuple("full_attention" if (i + 1 if last else i) % n == 0 else other for i in range(layers))
@@ -67,7 +67,7 @@ def every(name: str, default: int, *, last: bool = True, other: str = "sliding_a
 def listed_at(name: str, *, other: str, absent: bool) -> Rule:
     """The key ``name`` lists the numbers of full-attention layers; without a list, all are (``absent``) or none."""
 
-    def rule(keys: Keys, layers: int) -> tuple[str, ...]:
+    def rule(keys: ConfigKeys, layers: int) -> tuple[str, ...]:
         found = keys.items(name)
         if found is None:
             return ("full_attention",) * layers if absent else (other,) * layers
@@ -82,7 +82,7 @@ def listed_at(name: str, *, other: str, absent: bool) -> Rule:
 def repeated(name: str, *default: str) -> Rule:
     """The key ``name`` lists the kinds of the first few layers, and the rest repeats them."""
 
-    def rule(keys: Keys, layers: int) -> tuple[str, ...]:
+    def rule(keys: ConfigKeys, layers: int) -> tuple[str, ...]:
         found = keys.items(name)
         kinds = default if found is None or not found.value else tuple(_kind(value, found.key) for value in found.value)
         return tuple(kinds[i % len(kinds)] for i in range(layers))
@@ -90,7 +90,7 @@ def repeated(name: str, *default: str) -> Rule:
     return rule
 
 
-def _no_rope(keys: Keys, layers: int) -> tuple[str, ...]:
+def _no_rope(keys: ConfigKeys, layers: int) -> tuple[str, ...]:
     """Llama 4 and SmolLM3: ``no_rope_layers`` holds 0 for a layer that does not turn; or every n-th does not."""
     listed = keys.items("no_rope_layers")
     if listed is not None and listed.value:

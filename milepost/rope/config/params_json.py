@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from milepost.rope.config.config_json import check_names
-from milepost.rope.config.keys import ConfigError, Found, Keys, as_config_error, pass_over, short
+from milepost.rope.config.keys import ConfigError, ConfigKeys, Entry, as_config_error, pass_over, short
 from milepost.rope.spec import LayerRope, RopeSpec
 from milepost.scaling import Scaling
 from milepost.scaling.llama3 import Llama3
@@ -38,7 +38,7 @@ def is_one(config: Mapping[str, Any]) -> bool:
 
 def read(config: Mapping[str, Any], *, allow_unknown: bool = False) -> RopeSpec:
     """What Mistral's and Meta's own code make of a params.json."""
-    keys = Keys(config)
+    keys = ConfigKeys(config)
     notes: list[str] = []
     sources = {"pairing": "interleaved, as the code of Mistral and Meta has it"}
     check_names(keys, KNOWN | ELSEWHERE, ("rope", "yarn"), allow_unknown, notes)
@@ -73,7 +73,7 @@ def read(config: Mapping[str, Any], *, allow_unknown: bool = False) -> RopeSpec:
         )
 
 
-def _head_dim(keys: Keys, sources: dict[str, str]) -> int:
+def _head_dim(keys: ConfigKeys, sources: dict[str, str]) -> int:
     """The head size; for latent attention the part of it that turns, which is a head of its own."""
     most = 1 << 16
     size = keys.whole("qk_rope_head_dim", most=most) or keys.whole("head_dim", most=most)
@@ -91,7 +91,7 @@ def _head_dim(keys: Keys, sources: dict[str, str]) -> int:
 
 
 def _scaling(
-    keys: Keys, served: Found[int] | None, notes: list[str], sources: dict[str, str], allow_unknown: bool
+    keys: ConfigKeys, served: Entry[int] | None, notes: list[str], sources: dict[str, str], allow_unknown: bool
 ) -> Scaling | None:
     yarn, switch = keys.inner("yarn"), keys.flag("use_scaled_rope")
     scaled = switch is not None and switch.value
@@ -111,7 +111,7 @@ def _scaling(
 
 
 def _yarn(
-    keys: Keys, served: Found[int] | None, notes: list[str], sources: dict[str, str], allow_unknown: bool
+    keys: ConfigKeys, served: Entry[int] | None, notes: list[str], sources: dict[str, str], allow_unknown: bool
 ) -> YaRN:
     for name, value in keys.config.items():
         if name not in YARN_KEYS and value is not None:
@@ -141,7 +141,7 @@ def _yarn(
     return YaRN(factor.value, trained.value, turns["beta"], turns["alpha"], attention_factor=m)
 
 
-def _llama3(keys: Keys, notes: list[str], sources: dict[str, str]) -> Llama3:
+def _llama3(keys: ConfigKeys, notes: list[str], sources: dict[str, str]) -> Llama3:
     factor, high, low = (keys.number(name, above=0) for name in LLAMA3_KEYS)
     sources["trained"] = f"not in the file: {META_TRAINED}, in Meta's code"
     if factor is None:
@@ -158,7 +158,7 @@ def _llama3(keys: Keys, notes: list[str], sources: dict[str, str]) -> Llama3:
     )
 
 
-def _note_others(keys: Keys, notes: list[str]) -> None:
+def _note_others(keys: ConfigKeys, notes: list[str]) -> None:
     """What is no part of the table: notes say so."""
     if keys.config.get("llama_4_scaling"):
         notes.append(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from milepost.rope.config.families import HEADS, Family
-from milepost.rope.config.keys import ConfigError, Found, Keys, agreed, as_config_error, short
+from milepost.rope.config.keys import ConfigError, ConfigKeys, Entry, agreed, as_config_error, short
 from milepost.rope.config.read_scaling import ORIGINAL, ScalingReader, rope_type_of
 from milepost.rope.spec import LayerRope
 from milepost.scaling.dynamic import Dynamic
@@ -22,7 +22,7 @@ class Model:
     """What is the same for all kinds of layers; ``sources`` and the notes are added to."""
 
     name: str
-    keys: Keys
+    keys: ConfigKeys
     family: Family
     pairing: Any
     served: int | None
@@ -32,14 +32,14 @@ class Model:
     about_transformers: list[str] = field(default_factory=list)
 
 
-def read_rope(model: Model, given: Keys, kind: str) -> tuple[LayerRope, int | None]:
+def read_rope(model: Model, given: ConfigKeys, kind: str) -> tuple[LayerRope, int | None]:
     """The rope of one kind of layer, and the length that it was trained for; ``given`` is its dictionary."""
     keys, family = model.keys, model.family
     nested = given.where.endswith(f".{kind}")
     label = "" if kind == "all" else f"{kind}."
     if kind in family.unscaled and not nested:
         plain = {k: v for k, v in given.config.items() if k in ("rope_theta", "partial_rotary_factor")}
-        given = Keys(plain, given.where)
+        given = ConfigKeys(plain, given.where)
     head_dim = _head_dim(model, kind)
     base = _base(model, given, kind, nested, label)
     rotary = head_dim if rope_type_of(given) == "proportional" else _rotary(model, given, head_dim, label)
@@ -101,7 +101,7 @@ def _head_dim(model: Model, kind: str) -> int:
     return width.value // heads.value
 
 
-def _size_of_layers(keys: Keys) -> Found[int] | None:
+def _size_of_layers(keys: ConfigKeys) -> Entry[int] | None:
     """The head size in per_layer_config, as transformers 5 saves it: {"05": {"head_dim": 512}, ...}."""
     layers = keys.inner("per_layer_config")
     if layers is None:
@@ -110,7 +110,7 @@ def _size_of_layers(keys: Keys) -> Found[int] | None:
     return agreed(*(layer.whole("head_dim", most=LARGEST_HEAD) for layer in inner if layer is not None))
 
 
-def _rotary(model: Model, given: Keys, head_dim: int, label: str) -> int:
+def _rotary(model: Model, given: ConfigKeys, head_dim: int, label: str) -> int:
     """How many channels turn."""
     keys, family = model.keys, model.family
     share = agreed(given.number("partial_rotary_factor", above=0), keys.number(*SHARES, above=0))
@@ -145,7 +145,7 @@ def _rotary(model: Model, given: Keys, head_dim: int, label: str) -> int:
     return rotary
 
 
-def _latent(keys: Keys, share: Found[float] | None, size: int) -> int:
+def _latent(keys: ConfigKeys, share: Entry[float] | None, size: int) -> int:
     """qk_rope_head_dim channels are the part that turns: a share may say so once more, of the whole head."""
     if share is not None and share.value != 1:
         rest, whole = keys.whole("qk_nope_head_dim", least=0), keys.whole("head_dim", "qk_head_dim")
@@ -158,7 +158,7 @@ def _latent(keys: Keys, share: Found[float] | None, size: int) -> int:
     return size
 
 
-def _base(model: Model, given: Keys, kind: str, nested: bool, label: str) -> float:
+def _base(model: Model, given: ConfigKeys, kind: str, nested: bool, label: str) -> float:
     """rope_theta: in the dictionary, beside it, under an older name, or the model type's own, which sources name."""
     keys, default = model.keys, model.family.base
     inside = given.number("rope_theta", above=1)
@@ -182,7 +182,7 @@ def _base(model: Model, given: Keys, kind: str, nested: bool, label: str) -> flo
     return default
 
 
-def _read_older_scalings(keys: Keys, reader: ScalingReader) -> None:
+def _read_older_scalings(keys: ConfigKeys, reader: ScalingReader) -> None:
     """Scalings that once stood outside of any dictionary: LongChat's ratio (linear), and Nomic's factor (dynamic)."""
     ratio, factor = keys.number("rope_condense_ratio", least=1), keys.number("rotary_scaling_factor", least=1)
     given = [entry for entry in (ratio, factor) if entry is not None and entry.value != 1]
@@ -205,7 +205,7 @@ def _read_older_scalings(keys: Keys, reader: ScalingReader) -> None:
         reader.notes.append(f"{shown} is read as dynamic NTK, as Nomic's own code has it")
 
 
-def _sections(given: Keys) -> tuple[tuple[int, ...] | None, bool]:
+def _sections(given: ConfigKeys) -> tuple[tuple[int, ...] | None, bool]:
     """The sections of M-RoPE, and whether they are interleaved."""
     sections, interleaved = given.items("mrope_section"), given.flag("mrope_interleaved")
     if sections is None:
@@ -213,7 +213,7 @@ def _sections(given: Keys) -> tuple[tuple[int, ...] | None, bool]:
     return whole_sections(sections), interleaved is not None and interleaved.value
 
 
-def whole_sections(entry: Found[list[Any]]) -> tuple[int, ...]:
+def whole_sections(entry: Entry[list[Any]]) -> tuple[int, ...]:
     """Sections, if they are whole numbers."""
     if not entry.value or not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in entry.value):
         raise ConfigError(f"{entry.key} must be whole numbers of pairs, got {short(entry.value)}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from milepost.rope.config.keys import ConfigError, Found, Keys, agreed, as_config_error, pass_over, short
+from milepost.rope.config.keys import ConfigError, ConfigKeys, Entry, agreed, as_config_error, pass_over, short
 from milepost.scaling import Scaling
 from milepost.scaling.dynamic import Dynamic
 from milepost.scaling.linear import Linear
@@ -43,7 +43,7 @@ BESIDE_ALPHA = {"beta_fast", "beta_slow", "mscale", "mscale_all_dim"}
 """Keys that Hunyuan's configs have beside alpha, and no code reads."""
 
 
-def rope_type_of(keys: Keys) -> str:
+def rope_type_of(keys: ConfigKeys) -> str:
     """The name of the scaling in a dictionary."""
     given = [entry for entry in (keys.text("rope_type"), keys.text("type")) if entry is not None]
     names = [ALIASES.get(entry.value, entry.value) for entry in given]
@@ -63,10 +63,10 @@ class ScalingReader:
     are true of transformers only.
     """
 
-    keys: Keys
+    keys: ConfigKeys
     pairs: int
     served: int | None
-    original: Found[int] | None
+    original: Entry[int] | None
     allow_unknown: bool
     scaling: Scaling | None = None
     trained: int | None = None

@@ -24,7 +24,7 @@ from dataclasses import replace
 from typing import Any
 
 from milepost.rope.config.config import Config
-from milepost.rope.config.keys import ConfigError, Keys
+from milepost.rope.config.keys import ConfigError, ConfigKeys
 from milepost.rope.config.read_scaling import ORIGINAL
 from milepost.rope.engines.config_engine import (
     ConfigEngine,
@@ -64,7 +64,7 @@ class MLXLM(ConfigEngine):
 
     def read(self, config: Config, *, served: int | None = None) -> RopeSpec:
         """What mlx-lm makes of a config; it is not told which length it will serve."""
-        traditional = Keys(config.data).flag(PAIRING)
+        traditional = ConfigKeys(config.data).flag(PAIRING)
         if PAIRING in config.data:  # a key that only mlx-lm knows
             config = replace(config, data={name: value for name, value in config.data.items() if name != PAIRING})
         spec = super().read(config)
