@@ -1,28 +1,74 @@
 """Angles: cosines and sines of positions times frequencies.
 
 Angles are float64; the cast to the model's precision comes last. In float32 the angle itself is off by 4e-2 at position 1048575.
+
+A table is shared by q, k and all layers: it is kept beside the position tensor that it was made for, together with copies of the
+positions and frequencies, and is taken again only while both are equal to those copies, number for number. So it can't be stale,
+whoever wrote to them and however. Comparing costs a thousandth of making a table. (Only on CPUs: elsewhere it would wait for the device.)
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass, field
+
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
-from milepost.positions import memo
+Table = tuple[Tensor, Tensor]
+MOST = 8
+"""Tables that are kept for one position tensor."""
 
 
-def cos_sin(pos: Tensor, frequencies: Tensor, dtype: torch.dtype, key: object = None) -> tuple[Tensor, Tensor]:
-    """cos and sin of ``pos * w``: shape ``(*pos.shape, pairs)``, float64 for float64 work, else float32.
-
-    With a ``key`` that names the frequencies, the table is remembered on ``pos``: q, k and all layers share one.
-    """
+def cos_sin(pos: Tensor, frequencies: Tensor, dtype: torch.dtype) -> Table:
+    """cos and sin of ``pos * w``: shape ``(*pos.shape, pairs)``, float64 for float64 work, else float32."""
     double = dtype == torch.float64
     if torch.compiler.is_compiling() and not pos.requires_grad:
         cos, sin = torch.ops.milepost.cos_sin(pos, frequencies.to(pos.device), double)
         return cos, sin
-    if key is None:
-        return _table(pos, frequencies, double)
-    return memo(pos, (key, double), lambda: _table(pos, frequencies, double))
+    return _shared(pos, frequencies, double, _table)
+
+
+@dataclass
+class _Kept:
+    """The tables of one position tensor, as long as it holds these positions."""
+
+    positions: Tensor
+    tables: list[tuple[bool, Tensor, Table]] = field(default_factory=list)
+
+
+_kept: MutableMapping[Tensor, _Kept] = WeakIdKeyDictionary()
+
+
+def _shared(pos: Tensor, frequencies: Tensor, double: bool, make: Callable[[Tensor, Tensor, bool], Table]) -> Table:
+    """The table that was made for these very numbers, or a new one."""
+    if not _comparable(pos) or not _comparable(frequencies):
+        return make(pos, frequencies, double)
+    kept = _kept.get(pos)
+    if kept is None or not _equal(kept.positions, pos):
+        kept = _kept[pos] = _Kept(pos.clone())
+    for was_double, was, table in kept.tables:
+        if was_double == double and _equal(was, frequencies):
+            return table
+    made = make(pos, frequencies, double)
+    kept.tables = [*kept.tables[1 - MOST :], (double, frequencies.clone(), made)]
+    return made
+
+
+def _equal(was: Tensor, now: Tensor) -> bool:
+    return was.dtype == now.dtype and was.shape == now.shape and torch.equal(was, now)
+
+
+def _comparable(t: Tensor) -> bool:
+    """Whether its numbers can be looked at, and tables made of them used anywhere (those of inference mode can't be trained on)."""
+    if torch.compiler.is_compiling() or torch.is_inference_mode_enabled() or t.requires_grad or type(t) is not Tensor:
+        return False
+    return t.device.type == "cpu" and torch._C._functorch.peek_interpreter_stack() is None and not _has_tangent()
+
+
+def _has_tangent() -> bool:
+    return torch.autograd.forward_ad._current_level >= 0
 
 
 def _table(pos: Tensor, frequencies: Tensor, double: bool) -> tuple[Tensor, Tensor]:
@@ -44,7 +90,7 @@ def _(pos: Tensor, frequencies: Tensor, double: bool) -> tuple[Tensor, Tensor]:
     return like, torch.empty_like(like)
 
 
-def cos_sin_axes(pos: Tensor, frequencies: Tensor, dtype: torch.dtype, key: str) -> tuple[Tensor, Tensor]:
+def cos_sin_axes(pos: Tensor, frequencies: Tensor, dtype: torch.dtype) -> Table:
     """cos and sin of ``p · w``, summed over axes: ``pos`` (axes B L) and ``frequencies`` (axes pairs) give B L pairs.
 
     Positions of one axis (L or B L) are equal on every axis. A pair that turns by one axis alone has zeros for the others, which add nothing:
@@ -54,12 +100,14 @@ def cos_sin_axes(pos: Tensor, frequencies: Tensor, dtype: torch.dtype, key: str)
     if torch.compiler.is_compiling() and not pos.requires_grad:
         cos, sin = torch.ops.milepost.cos_sin_axes(pos, frequencies.to(pos.device), double)
         return cos, sin
-    return memo(pos, (key, double), lambda: _axes_table(pos, frequencies, double))
+    return _shared(pos, frequencies, double, _axes_table)
 
 
 def _axes_table(pos: Tensor, frequencies: Tensor, double: bool) -> tuple[Tensor, Tensor]:
     each = pos if pos.dim() == 3 else pos.expand(len(frequencies), *pos.shape)
-    angle = torch.stack([p.double()[..., None] * w for p, w in zip(each, frequencies.to(pos.device), strict=True)]).sum(0)
+    angle = torch.stack([p.double()[..., None] * w for p, w in zip(each, frequencies.to(pos.device), strict=True)]).sum(
+        0
+    )
     cos, sin = angle.cos(), angle.sin()
     return (cos, sin) if double else (cos.float(), sin.float())
 

@@ -27,14 +27,10 @@ Give them to a layout: ``Layout.dense(196).told(grid(14, 14))``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, MutableMapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakIdKeyDictionary
-
-T = TypeVar("T")
 
 HALF = (torch.float16, torch.bfloat16)
 COUNTING = (torch.int64, torch.int32, torch.float64, torch.float32)
@@ -42,55 +38,28 @@ AXES = 3
 """Of text with images: frame, row, column."""
 
 
-_kept: MutableMapping[Tensor, tuple[int, dict[Hashable, Any]]] = WeakIdKeyDictionary()
-
-
-def memo(tensor: Tensor, key: Hashable, compute: Callable[[], T]) -> T:
-    """``compute()``, remembered for this very tensor until it is written to or dropped; copies of it start anew.
-
-    The key must name everything else that the value depends on. Nothing is remembered inside a compiled graph, for
-    tensors that need a gradient, or in inference mode, which has no version counters and whose results can't be trained on.
-    """
-    if torch.compiler.is_compiling() or torch.is_inference_mode_enabled() or tensor.is_inference() or tensor.requires_grad or type(tensor) is not Tensor:
-        return compute()
-    version, kept = _kept.get(tensor, (-1, {}))
-    if version != tensor._version:
-        kept = {}
-        _kept[tensor] = (tensor._version, kept)
-    if key not in kept:
-        kept[key] = compute()
-    found: T = kept[key]
-    return found
-
-
 def extent(pos: Tensor) -> tuple[float, float]:
-    """The smallest and the largest position, as Python numbers (one synchronisation, remembered)."""
-
-    def compute() -> tuple[float, float]:
-        if pos.numel() == 0:
-            return 0, 0
-        low, high = pos.detach().aminmax()
-        return low.item(), high.item()
-
-    return memo(pos, "extent", compute)
+    """The smallest and the largest position, as Python numbers (one synchronisation)."""
+    if pos.numel() == 0:
+        return 0, 0
+    low, high = pos.detach().aminmax()
+    return low.item(), high.item()
 
 
 def extents(pos: Tensor) -> list[tuple[float, float]]:
     """`extent` of each axis of positions (axes B L)."""
-
-    def compute() -> list[tuple[float, float]]:
-        if pos.numel() == 0:
-            return [(0, 0)] * pos.shape[0]
-        flat = pos.detach().flatten(1)
-        return list(zip(flat.amin(1).tolist(), flat.amax(1).tolist(), strict=True))
-
-    return memo(pos, "extents", compute)
+    if pos.numel() == 0:
+        return [(0, 0)] * pos.shape[0]
+    flat = pos.detach().flatten(1)
+    return list(zip(flat.amin(1).tolist(), flat.amax(1).tolist(), strict=True))
 
 
 def check_dtype(pos: Tensor) -> None:
     """Refuse positions that can't count: half precision can't tell 256 from 257."""
     if not isinstance(pos, Tensor):
-        raise ValueError(f"positions must be a tensor, got {type(pos).__name__}; use torch.arange(L) or Layout.dense(L).pos")
+        raise ValueError(
+            f"positions must be a tensor, got {type(pos).__name__}; use torch.arange(L) or Layout.dense(L).pos"
+        )
     if pos.dtype in HALF:
         raise ValueError(
             f"positions came in {str(pos.dtype)[6:]}, which can't tell 2048 from 2049 (bfloat16: 256 from 257); "
@@ -124,12 +93,16 @@ def randomised(length: int, limit: int, *, batch: int = 1, generator: torch.Gene
     """A sorted random subset of ``0 .. limit-1``, without repeats: shape ``(batch, length)``, another one for each row."""
     _at_least("length", length, 1)
     if length > limit:
-        raise ValueError(f"can't draw {length} different positions from 0..{limit - 1}; raise limit to at least {length}")
+        raise ValueError(
+            f"can't draw {length} different positions from 0..{limit - 1}; raise limit to at least {length}"
+        )
     noise = torch.rand(batch, limit, generator=generator)
     return noise.argsort(dim=-1)[:, :length].sort(dim=-1).values
 
 
-def skipped(length: int, limit: int, *, chunks: int = 2, batch: int = 1, generator: torch.Generator | None = None) -> Tensor:
+def skipped(
+    length: int, limit: int, *, chunks: int = 2, batch: int = 1, generator: torch.Generator | None = None
+) -> Tensor:
     """PoSE-like: ``chunks`` runs of neighbours, each further right by a random skip; the last stays below ``limit``.
 
     Shape ``(batch, length)``. The first chunk starts at 0, as in PoSE, and the skips never shrink, so order is kept.
@@ -194,7 +167,9 @@ def prefixed(pos: Tensor, count: int, place: Literal["above", "zero"] = "above")
     """
     check_dtype(pos)
     if pos.dim() != 3 or pos.shape[0] < 2:
-        raise ValueError(f"tokens are put before positions of shape (axes, B, L) with two axes or more, got {tuple(pos.shape)}")
+        raise ValueError(
+            f"tokens are put before positions of shape (axes, B, L) with two axes or more, got {tuple(pos.shape)}"
+        )
     if count < 0 or place not in ("above", "zero"):
         raise ValueError(f'count must be at least 0 and place "above" or "zero", got count={count}, place={place!r}')
     before = pos.new_zeros(pos.shape[0], pos.shape[1], count)
@@ -213,9 +188,17 @@ def multimodal(*parts: int | tuple[int, ...], start: int = 0) -> Tensor:
     found, here = [], start
     for part in parts:
         sides = (part,) if isinstance(part, int) and not isinstance(part, bool) else part
-        if not isinstance(sides, tuple | list) or len(sides) not in (1, 2, 3) or any(type(n) is not int or n < 1 for n in sides):
-            raise ValueError(f"a part is a number of text tokens, (rows, columns) or (frames, rows, columns), each at least 1; got {part!r}")
-        places = grid(*sides).expand(AXES, -1, -1) if len(sides) == 1 else grid(*((1,) * (AXES - len(sides)) + tuple(sides)))
+        if (
+            not isinstance(sides, tuple | list)
+            or len(sides) not in (1, 2, 3)
+            or any(type(n) is not int or n < 1 for n in sides)
+        ):
+            raise ValueError(
+                f"a part is a number of text tokens, (rows, columns) or (frames, rows, columns), each at least 1; got {part!r}"
+            )
+        places = (
+            grid(*sides).expand(AXES, -1, -1) if len(sides) == 1 else grid(*((1,) * (AXES - len(sides)) + tuple(sides)))
+        )
         found.append(here + places)
         here += max(sides)
     if not found:

@@ -29,11 +29,19 @@ def pairs_of(x: Tensor, pairs: int, size: int, pairing: Pairing) -> tuple[Tensor
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, size: int, pairing: Pairing) -> Tensor:
     """Turn the pairs of ``x`` (B H L D) by the angles of ``cos``, ``sin`` (B|1 H|1 L pairs); other channels stay bit-equal."""
-    if torch.compiler.is_compiling() or type(x) is not Tensor or torch._C._functorch.peek_interpreter_stack() is not None:
+    if (
+        torch.compiler.is_compiling()
+        or type(x) is not Tensor
+        or torch._C._functorch.peek_interpreter_stack() is not None
+    ):
+        return _formula(x, cos, sin, size, pairing)
+    if torch.autograd.forward_ad._current_level >= 0:  # writing in place loses a derivative in forward mode
         return _formula(x, cos, sin, size, pairing)
     if not (torch.is_grad_enabled() and (x.requires_grad or cos.requires_grad or sin.requires_grad)):
         if x.shape[2] == 1 and pairing == "half" and 2 * cos.shape[-1] == x.shape[-1] and x.dtype == cos.dtype:
-            return torch.addcmul(x * torch.cat([cos, cos], dim=-1), x.roll(size // 2, -1), torch.cat([-sin, sin], dim=-1))  # fewest steps: a decode
+            return torch.addcmul(
+                x * torch.cat([cos, cos], dim=-1), x.roll(size // 2, -1), torch.cat([-sin, sin], dim=-1)
+            )  # fewest steps: a decode
         return _in_place(x, cos, sin, size, pairing)
     turned: Tensor = _Rotate.apply(x, cos, sin, size, pairing)  # type: ignore[no-untyped-call]
     return turned
@@ -57,7 +65,9 @@ def _in_place(x: Tensor, cos: Tensor, sin: Tensor, size: int, pairing: Pairing) 
     for h in range(0, x.shape[1], heads):
         a, b = (part.to(cos.dtype) for part in pairs_of(x[:, h : h + heads], pairs, size, pairing))
         to_a, to_b = pairs_of(out[:, h : h + heads], pairs, size, pairing)
-        c, s = (t[:, h : h + heads] if t.dim() == 4 and t.shape[1] > 1 else t for t in (cos, sin))  # a head may have angles of its own
+        c, s = (
+            t[:, h : h + heads] if t.dim() == 4 and t.shape[1] > 1 else t for t in (cos, sin)
+        )  # a head may have angles of its own
         if x.dtype == cos.dtype:
             torch.mul(a, c, out=to_a).addcmul_(b, s, value=-1)
             torch.mul(b, c, out=to_b).addcmul_(a, s)

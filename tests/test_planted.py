@@ -106,7 +106,9 @@ def bias_of(enc, places: list[int] = PLACES) -> list[list[list[float]]]:
 def scored(enc, places: list[int]) -> tuple[Tensor, Tensor, Tensor]:
     """q, k and what rescore adds to zero scores: the position's part alone, with all keys in view."""
     generator = torch.Generator().manual_seed(5)
-    q, k = (torch.randn(1, enc.heads, len(places), enc.head_dim, dtype=torch.float64, generator=generator) for _ in range(2))
+    q, k = (
+        torch.randn(1, enc.heads, len(places), enc.head_dim, dtype=torch.float64, generator=generator) for _ in range(2)
+    )
     p = torch.tensor(places)
     with torch.no_grad():
         return q[0], k[0], enc.rescore(q @ k.transpose(-1, -2), q, k, p[None, None, :, None], p[None, None, None, :])[0]
@@ -135,14 +137,33 @@ def alibi_bias_is_minus_slope_times_distance() -> None:
 
 def a_shard_of_the_heads_equals_the_whole() -> None:
     enc = ALiBi(4)
-    q, k, v = (torch.randn(1, 4, 6, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(s)) for s in range(3))
+    q, k, v = (
+        torch.randn(1, 4, 6, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(s)) for s in range(3)
+    )
     whole = attend(q, k, v, enc, backend="reference")
     half = attend(q[:, 2:], k[:, 2:], v[:, 2:], enc, first_head=2, backend="reference")
     assert (half - whole[:, 2:]).abs().max() < 1e-12
 
 
 def t5_buckets_change_where_they_should() -> None:
-    causal = {16: 16, 19: 17, 21: 18, 24: 19, 27: 20, 31: 21, 35: 22, 40: 23, 46: 24, 52: 25, 59: 26, 67: 27, 77: 28, 87: 29, 99: 30, 113: 31}
+    causal = {
+        16: 16,
+        19: 17,
+        21: 18,
+        24: 19,
+        27: 20,
+        31: 21,
+        35: 22,
+        40: 23,
+        46: 24,
+        52: 25,
+        59: 26,
+        67: 27,
+        77: 28,
+        87: 29,
+        99: 30,
+        113: 31,
+    }
     both = {8: 8, 12: 9, 16: 10, 23: 11, 32: 12, 46: 13, 64: 14, 91: 15}
     for enc, first, side in ((T5(1), causal, 0), (T5(1, mode="bidirectional"), both, 16)):
         for distance, bucket in first.items():
@@ -169,12 +190,19 @@ def sandwich_is_a_sum_of_cosines_over_the_ratio() -> None:
     for h in range(4):
         for a, i in enumerate(PLACES):
             for b, j in enumerate(PLACES):
-                close(got[h][a][b], sum(math.cos((i - j) * 10000 ** (-c / 4)) for c in range(4)) / (8 * (h + 1) / 4), (h, i, j), 1e-10)
+                close(
+                    got[h][a][b],
+                    sum(math.cos((i - j) * 10000 ** (-c / 4)) for c in range(4)) / (8 * (h + 1) / 4),
+                    (h, i, j),
+                    1e-10,
+                )
 
 
 def fire_measures_against_the_threshold_then_the_query() -> None:
     enc = randomised_copy(FIRE(2, hidden=5, threshold=100.0))
-    enc.inner.weight.data[0, 0] = enc.inner.weight.data[0, 0].abs() + 0.1  # one unit at least is alive at every x: else no x is seen
+    enc.inner.weight.data[0, 0] = (
+        enc.inner.weight.data[0, 0].abs() + 0.1
+    )  # one unit at least is alive at every x: else no x is seen
     enc.inner.bias.data[0] = enc.inner.bias.data[0].abs() + 0.1
     w, b, outer, add = (t.tolist() for t in (enc.inner.weight[:, 0], enc.inner.bias, enc.outer.weight, enc.outer.bias))
     c, start = enc.slant.item(), enc.start.item()
@@ -230,7 +258,9 @@ def a_written_position_is_seen() -> None:
 def linear_at_f_p_is_plain_at_p() -> None:
     x = [0.3, -1.2, 0.7, 2.0, -0.4, 1.1, 0.9, -0.8]
     for p in (0, 1, 2, 255, 256, 257, 4096):
-        for c, (got, want) in enumerate(zip(turned(RoPE(8, scaling=Linear(4.0)), x, 4 * p), turned(RoPE(8), x, p), strict=True)):
+        for c, (got, want) in enumerate(
+            zip(turned(RoPE(8, scaling=Linear(4.0)), x, 4 * p), turned(RoPE(8), x, p), strict=True)
+        ):
             close(got, want, (p, c))
 
 
@@ -251,7 +281,10 @@ def dynamic_begins_after_the_trained_length() -> None:
 
 
 def yarn_keeps_fast_pairs_and_interpolates_slow_ones() -> None:
-    low, high = 20, 46  # 4096 tokens, 128 channels: floor of the pair that makes 32 turns, ceiling of that which makes one
+    low, high = (
+        20,
+        46,
+    )  # 4096 tokens, 128 channels: floor of the pair that makes 32 turns, ceiling of that which makes one
     got = YaRN(32.0, 4096)(geometric(128)).frequencies
     for i in range(64):
         slow = min(1.0, max(0.0, (i - low) / (high - low)))
@@ -268,7 +301,12 @@ def yarn_of_few_pairs_ends_past_them() -> None:
 def yarn_multiplies_logits_by_m_squared() -> None:
     x, y = [0.3, -1.2, 0.7, 2.0, -0.4, 1.1, 0.9, -0.8], [1.3, 0.2, -0.7, 1.0, 0.4, -0.1, 0.5, 0.6]
     default = 0.1 * math.log(4) + 1
-    for given, m in (({}, default), ({"attention_factor": 1.5}, 1.5), ({"mscale": 1.0, "mscale_all_dim": 1}, 1.0), ({"attn_factor": 0.5}, default / 2)):
+    for given, m in (
+        ({}, default),
+        ({"attention_factor": 1.5}, 1.5),
+        ({"mscale": 1.0, "mscale_all_dim": 1}, 1.0),
+        ({"attn_factor": 0.5}, default / 2),
+    ):
         enc = RoPE(8, scaling=YaRN(4.0, 4096, **given))
         for p in (0, 1, 257):
             q, k = (torch.tensor(v, dtype=torch.float64)[None, None, None] for v in (x, y))
@@ -284,7 +322,9 @@ def a_temperature_leaves_what_does_not_turn() -> None:
 
 
 def llama3_blends_frequencies_by_turns() -> None:
-    got = Llama3(32.0, 8192)(geometric(64, 500000.0)).frequencies  # Llama 3.2 1B: 0-14 kept, 15-17 blended, 18-31 divided
+    got = Llama3(32.0, 8192)(
+        geometric(64, 500000.0)
+    ).frequencies  # Llama 3.2 1B: 0-14 kept, 15-17 blended, 18-31 divided
     for i in range(32):
         w = 500000 ** (-i / 32)
         t = (8192 * w / (2 * math.pi) - 1) / 3
@@ -330,7 +370,11 @@ def the_learned_table_refuses_what_is_past_its_end() -> None:
 def sinusoidal_codes_are_sines_then_cosines() -> None:
     for order in ("interleaved", "halves"):
         for p in PLACES:
-            got = Sinusoidal(width=6, order=order).embed(torch.zeros(1, 1, 6, dtype=torch.float64), torch.tensor([p]))[0, 0].tolist()
+            got = (
+                Sinusoidal(width=6, order=order)
+                .embed(torch.zeros(1, 1, 6, dtype=torch.float64), torch.tensor([p]))[0, 0]
+                .tolist()
+            )
             for i in range(3):
                 angle = p * 10000 ** (-2 * i / 6)
                 sin_at, cos_at = (2 * i, 2 * i + 1) if order == "interleaved" else (i, i + 3)
@@ -385,7 +429,9 @@ def deberta_reads_one_row_for_both_terms() -> None:
 
 
 def grouped_positions_do_not_leak_the_future() -> None:
-    q, k, v = (torch.randn(1, 2, 12, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(s)) for s in range(3))
+    q, k, v = (
+        torch.randn(1, 2, 12, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(s)) for s in range(3)
+    )
     at = Layout.dense(12)
     at = at.told(grouped(at.index, 4))
     other = v.clone()
@@ -460,8 +506,8 @@ def no_last_sine(pos: Tensor, frequencies: Tensor, double: bool) -> tuple[Tensor
 def keyed_by_length() -> Callable[..., tuple[Tensor, Tensor]]:
     kept: dict[object, tuple[Tensor, Tensor]] = {}
 
-    def table(pos: Tensor, frequencies: Tensor, dtype: torch.dtype, key: object = None) -> tuple[Tensor, Tensor]:
-        return kept.setdefault((tuple(pos.shape), key, dtype), cos_sin(pos, frequencies, dtype))
+    def table(pos: Tensor, frequencies: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        return kept.setdefault((tuple(pos.shape), str(frequencies.tolist()), dtype), cos_sin(pos, frequencies, dtype))
 
     return table
 
@@ -494,7 +540,9 @@ def turns_the_whole_head(self: RoPE) -> None:
 
 def other_pairing(self: RoPE, k: Tensor, pos: Tensor) -> Tensor:
     cos, sin = cos_sin(pos, self.inv_freq, k.dtype)
-    return rotate(k, cos[..., None, :, :], sin[..., None, :, :], self.size, "interleaved" if self.pairing == "half" else "half")
+    return rotate(
+        k, cos[..., None, :, :], sin[..., None, :, :], self.size, "interleaved" if self.pairing == "half" else "half"
+    )
 
 
 def stretched_to_the_longest(self: RoPE, x: Tensor, pos: Tensor) -> Tensor:
@@ -529,7 +577,9 @@ def mask_by(rule: Callable[[Layout, Layout], Tensor]) -> Plant:
 
 
 def by_told_positions(at: Layout, to: Layout) -> Tensor:
-    return (at.segment[:, None, :, None] == to.segment[:, None, None, :]) & (to.pos[:, None, None, :] <= at.pos[:, None, :, None])
+    return (at.segment[:, None, :, None] == to.segment[:, None, None, :]) & (
+        to.pos[:, None, None, :] <= at.pos[:, None, :, None]
+    )
 
 
 def by_order_alone(at: Layout, to: Layout) -> Tensor:
@@ -586,7 +636,9 @@ def cope_in_memory_order(self: CoPE, s: Tensor, q: Tensor, k: Tensor, i: Tensor,
 def deberta_rows_swapped(self: DeBERTa, s: Tensor, q: Tensor, k: Tensor, i: Tensor, j: Tensor) -> Tensor:
     to_key, to_query = self.row(i, j).expand(s.shape), self.row(j, i).expand(s.shape)
     s = s + (q @ self.keys.transpose(-1, -2)).gather(-1, to_key)
-    return (s + (k @ self.queries.transpose(-1, -2)).gather(-1, to_query.transpose(-1, -2)).transpose(-1, -2)) * self.share
+    return (
+        s + (k @ self.queries.transpose(-1, -2)).gather(-1, to_query.transpose(-1, -2)).transpose(-1, -2)
+    ) * self.share
 
 
 def fire_without_threshold(hook: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -645,7 +697,9 @@ def ramp_inverted(plain: Spectrum, trained: int, fast: float, slow: float, **how
     return [1 - y for y in OVER_PAIRS(plain, trained, fast, slow, **how)]
 
 
-def ramp_within_the_pairs(plain: Spectrum, trained: int, fast: float, slow: float, *, truncate: bool, most: float) -> list[float]:
+def ramp_within_the_pairs(
+    plain: Spectrum, trained: int, fast: float, slow: float, *, truncate: bool, most: float
+) -> list[float]:
     return OVER_PAIRS(plain, trained, fast, slow, truncate=truncate, most=plain.size / 2 - 1)
 
 
@@ -674,9 +728,15 @@ def table_row(rule: Callable[[Learned, Tensor], Tensor]) -> Plant:
     return put(Learned, "embed", lambda self, x, pos: x + self.table[rule(self, pos)].to(x.dtype))
 
 
-def forgets_writes(tensor: Tensor, key: object, compute: Callable[[], object]) -> object:
-    kept = tensor.__dict__.setdefault("kept", {})
-    return kept[key] if key in kept else kept.setdefault(key, compute())
+def outlives_writes() -> Callable[..., tuple[Tensor, Tensor]]:
+    kept: dict[int, tuple[Tensor, tuple[Tensor, Tensor]]] = {}
+
+    def shared(
+        pos: Tensor, frequencies: Tensor, double: bool, make: Callable[..., tuple[Tensor, Tensor]]
+    ) -> tuple[Tensor, Tensor]:
+        return kept.setdefault(id(pos), (pos, make(pos, frequencies, double)))[1]
+
+    return shared
 
 
 @dataclass(frozen=True)
@@ -694,7 +754,12 @@ ALIBI, T5_BIAS, KERPLE_BIAS = ALiBi.bias, T5.bias, KERPLE.bias
 OVER_PAIRS, OVER_TURNS, YARN_M = milepost.scaling.ramp.over_pairs, milepost.scaling.ramp.over_turns, YaRN.m.fget
 MISTAKES = (
     # ALiBi, T5 and their like
-    Mistake("ALiBi's sign is flipped", "A3", alibi_bias_is_minus_slope_times_distance, put(ALiBi, "bias", lambda self, h, i, j: -ALIBI(self, h, i, j))),
+    Mistake(
+        "ALiBi's sign is flipped",
+        "A3",
+        alibi_bias_is_minus_slope_times_distance,
+        put(ALiBi, "bias", lambda self, h, i, j: -ALIBI(self, h, i, j)),
+    ),
     Mistake(
         "ALiBi's first slope is 1",
         "A1",
@@ -741,20 +806,44 @@ MISTAKES = (
         "KERPLE measures between places in memory",
         "P3",
         law("sharded", "kerple"),
-        put(KERPLE, "bias", biased(KERPLE_BIAS, lambda i, j: (memory(i.transpose(-1, -2)).transpose(-1, -2), memory(j)))),
+        put(
+            KERPLE, "bias", biased(KERPLE_BIAS, lambda i, j: (memory(i.transpose(-1, -2)).transpose(-1, -2), memory(j)))
+        ),
     ),
-    Mistake("KERPLE's sign is wrong", "A3", kerple_falls_as_its_kernel_says, put(KERPLE, "bias", lambda self, h, i, j: -KERPLE_BIAS(self, h, i, j))),
-    Mistake("T5's buckets are off by one", "T1", t5_buckets_change_where_they_should, put(T5, "bucket", t5_without_right)),
+    Mistake(
+        "KERPLE's sign is wrong",
+        "A3",
+        kerple_falls_as_its_kernel_says,
+        put(KERPLE, "bias", lambda self, h, i, j: -KERPLE_BIAS(self, h, i, j)),
+    ),
+    Mistake(
+        "T5's buckets are off by one", "T1", t5_buckets_change_where_they_should, put(T5, "bucket", t5_without_right)
+    ),
     Mistake("T5's sides are swapped", "T1", t5_buckets_change_where_they_should, put(T5, "bucket", t5_sides_swapped)),
-    Mistake("T5's bias is dropped when one token is decoded", "T3", law("cached", "t5"), put(T5, "bias", dropped_at_decode(T5_BIAS))),
-    Mistake("T5's table gets no gradient", "T4", law("gradients", "t5"), put(T5, "bias", lambda self, h, i, j: T5_BIAS(self, h, i, j).detach())),
+    Mistake(
+        "T5's bias is dropped when one token is decoded",
+        "T3",
+        law("cached", "t5"),
+        put(T5, "bias", dropped_at_decode(T5_BIAS)),
+    ),
+    Mistake(
+        "T5's table gets no gradient",
+        "T4",
+        law("gradients", "t5"),
+        put(T5, "bias", lambda self, h, i, j: T5_BIAS(self, h, i, j).detach()),
+    ),
     Mistake(
         "Sandwich multiplies by its ratio",
         "formula",
         sandwich_is_a_sum_of_cosines_over_the_ratio,
         after_init(Sandwich, lambda self: setattr(self, "ratio", 1 / self.ratio)),
     ),
-    Mistake("FIRE has no threshold", "formula", fire_measures_against_the_threshold_then_the_query, put(FIRE, "bias", fire_without_threshold(FIRE.bias))),
+    Mistake(
+        "FIRE has no threshold",
+        "formula",
+        fire_measures_against_the_threshold_then_the_query,
+        put(FIRE, "bias", fire_without_threshold(FIRE.bias)),
+    ),
     Mistake(
         "A sum loses all biases but the first",
         "formula",
@@ -762,8 +851,18 @@ MISTAKES = (
         put(Sum, "bias", lambda self, h, i, j: self.parts[0].bias(h, i, j)),
     ),
     # RoPE
-    Mistake("RoPE ignores the positions that it is given", "R12", law("cached", "rope"), put(RoPE, "turn", moved(RoPE.turn, memory))),
-    Mistake("RoPE ignores the positions that it is told", "R13", law("order_is_seen", "rope"), put(RoPE, "turn", moved(RoPE.turn, memory))),
+    Mistake(
+        "RoPE ignores the positions that it is given",
+        "R12",
+        law("cached", "rope"),
+        put(RoPE, "turn", moved(RoPE.turn, memory)),
+    ),
+    Mistake(
+        "RoPE ignores the positions that it is told",
+        "R13",
+        law("order_is_seen", "rope"),
+        put(RoPE, "turn", moved(RoPE.turn, memory)),
+    ),
     Mistake(
         "RoPE begins every chunk at 0",
         "R12",
@@ -779,15 +878,28 @@ MISTAKES = (
     ),
     Mistake("RoPE's frequencies are a buffer that casts", "R4", law("casts", "rope"), castable(persistent=False)),
     Mistake("RoPE's frequencies are saved in checkpoints", "C5", law("state", "rope"), castable(persistent=True)),
-    Mistake("RoPE's positions are cast to bfloat16", "R5", law("shift", "rope"), put(RoPE, "turn", moved(RoPE.turn, lambda pos: pos.bfloat16().double()))),
+    Mistake(
+        "RoPE's positions are cast to bfloat16",
+        "R5",
+        law("shift", "rope"),
+        put(RoPE, "turn", moved(RoPE.turn, lambda pos: pos.bfloat16().double())),
+    ),
     Mistake(
         "Half-precision positions are taken",
         "R5",
         law("refuses_half_positions", "rope"),
-        both(put(milepost.encoding, "check_dtype", lambda pos: None), put(milepost.layout, "check_dtype", lambda pos: None)),
+        both(
+            put(milepost.encoding, "check_dtype", lambda pos: None),
+            put(milepost.layout, "check_dtype", lambda pos: None),
+        ),
     ),
     Mistake("RoPE turns keys backwards", "R1", law("shift", "rope"), put(RoPE, "key", moved(RoPE.key, torch.neg))),
-    Mistake("RoPE turns queries and keys backwards", "R1", rope_turns_its_pairs_as_complex_numbers, put(RoPE, "turn", moved(RoPE.turn, torch.neg))),
+    Mistake(
+        "RoPE turns queries and keys backwards",
+        "R1",
+        rope_turns_its_pairs_as_complex_numbers,
+        put(RoPE, "turn", moved(RoPE.turn, torch.neg)),
+    ),
     Mistake("RoPE pairs the keys' channels the other way", "R8", law("shift", "rope"), put(RoPE, "key", other_pairing)),
     Mistake(
         "RoPE pairs all channels the other way",
@@ -807,34 +919,98 @@ MISTAKES = (
         rope_turns_its_pairs_as_complex_numbers,
         after_init(RoPE, exponents_over_the_head),
     ),
-    Mistake("RoPE turns past its rotary size", "R10", channels_past_the_rotary_size_are_bit_equal, after_init(RoPE, turns_the_whole_head)),
+    Mistake(
+        "RoPE turns past its rotary size",
+        "R10",
+        channels_past_the_rotary_size_are_bit_equal,
+        after_init(RoPE, turns_the_whole_head),
+    ),
     Mistake("RoPE's last sine is missing", "R2", law("rotation", "rope"), put(milepost.angles, "_table", no_last_sine)),
-    Mistake("RoPE's gradient is not turned back", "R2", law("gradients", "rope"), put(milepost.rotation, "_Rotate", TurnsForwardInBackward)),
+    Mistake(
+        "RoPE's gradient is not turned back",
+        "R2",
+        law("gradients", "rope"),
+        put(milepost.rotation, "_Rotate", TurnsForwardInBackward),
+    ),
     Mistake(
         "RoPE's table is kept by length, without the offset",
         "R12",
         law("cached", "rope"),
         lambda patch: patch.setattr("milepost.encodings.rope.cos_sin", keyed_by_length()),
     ),
-    Mistake("RoPE's table outlives a write to the positions", "R12", a_written_position_is_seen, put(milepost.angles, "memo", forgets_writes)),
-    Mistake("RoPE's base grows with the longest text so far", "S5", law("history", "rope"), put(RoPE, "turn", stretched_to_the_longest)),
-    Mistake("RoPE's repr leaves out its base", "S15", law("rebuilt", "rope(base=5e5)"), put(RoPE, "spec_arguments", without_base(RoPE.spec_arguments))),
-    Mistake("RoPE compiles another graph for a length of seven", "C2", law("compiles", "rope"), put(RoPE, "turn", sevens_are_special(RoPE.turn))),
-    Mistake("RoPE's angles are made in the model's precision", "R5", law("half_precision", "rope"), put(RoPE, "turn", turned_in_model_precision)),
+    Mistake(
+        "RoPE's table outlives a write to the positions",
+        "R12",
+        a_written_position_is_seen,
+        put(milepost.angles, "_shared", outlives_writes()),
+    ),
+    Mistake(
+        "RoPE's base grows with the longest text so far",
+        "S5",
+        law("history", "rope"),
+        put(RoPE, "turn", stretched_to_the_longest),
+    ),
+    Mistake(
+        "RoPE's repr leaves out its base",
+        "S15",
+        law("rebuilt", "rope(base=5e5)"),
+        put(RoPE, "spec_arguments", without_base(RoPE.spec_arguments)),
+    ),
+    Mistake(
+        "RoPE compiles another graph for a length of seven",
+        "C2",
+        law("compiles", "rope"),
+        put(RoPE, "turn", sevens_are_special(RoPE.turn)),
+    ),
+    Mistake(
+        "RoPE's angles are made in the model's precision",
+        "R5",
+        law("half_precision", "rope"),
+        put(RoPE, "turn", turned_in_model_precision),
+    ),
     Mistake("xPos is centred at half the length", "S6", law("cached", "xpos"), put(XPos, "_turn", xpos_centred)),
-    Mistake("xPos lets queries and keys both grow", "R1", law("shift", "xpos"), put(XPos, "_turn", xpos_both_grow(XPos._turn))),
-    Mistake("log-n goes by the length of the text", "S7", law("cached", "logn(length=16)"), put(LogN, "query", logn_by_length)),
+    Mistake(
+        "xPos lets queries and keys both grow",
+        "R1",
+        law("shift", "xpos"),
+        put(XPos, "_turn", xpos_both_grow(XPos._turn)),
+    ),
+    Mistake(
+        "log-n goes by the length of the text",
+        "S7",
+        law("cached", "logn(length=16)"),
+        put(LogN, "query", logn_by_length),
+    ),
     Mistake(
         "log-n has no floor",
         "formula",
         logn_sharpens_by_the_querys_own_position,
-        put(LogN, "query", lambda self, q, pos: q * (torch.log1p(pos.double()) / math.log(self.length))[..., None, :, None]),
+        put(
+            LogN,
+            "query",
+            lambda self, q, pos: q * (torch.log1p(pos.double()) / math.log(self.length))[..., None, :, None],
+        ),
     ),
-    Mistake("Cached keys are not turned again for a longer text", "S6, S13", law("cache_agrees", "rope(scaling=staged(trained=8))"), put(RoPE, "rekey", stale)),
+    Mistake(
+        "Cached keys are not turned again for a longer text",
+        "S6, S13",
+        law("cache_agrees", "rope(scaling=staged(trained=8))"),
+        put(RoPE, "rekey", stale),
+    ),
     # scalings
-    Mistake("Linear interpolates twice", "S1", linear_at_f_p_is_plain_at_p, put(Linear, "__call__", interpolated_twice(Linear.__call__))),
+    Mistake(
+        "Linear interpolates twice",
+        "S1",
+        linear_at_f_p_is_plain_at_p,
+        put(Linear, "__call__", interpolated_twice(Linear.__call__)),
+    ),
     Mistake("Linear multiplies by its factor", "S1", linear_at_f_p_is_plain_at_p, put(Linear, "__call__", multiplied)),
-    Mistake("An inverse factor is taken", "S1", an_inverse_factor_is_refused, put(Scaling, "check_factor", lambda self, name, factor: None)),
+    Mistake(
+        "An inverse factor is taken",
+        "S1",
+        an_inverse_factor_is_refused,
+        put(Scaling, "check_factor", lambda self, name, factor: None),
+    ),
     Mistake(
         "NTK multiplies the base by the factor, without d/(d - 2)",
         "S2",
@@ -847,26 +1023,66 @@ MISTAKES = (
         ntk_slows_the_last_pair_by_the_factor_and_the_first_not_at_all,
         put(milepost.scaling.ntk, "ntk_stretch", lambda plain, factor: factor ** ((plain.size - 2) / plain.size)),
     ),
-    Mistake("Dynamic NTK scales below the trained length", "S3, S4", dynamic_begins_after_the_trained_length, put(Dynamic, "__call__", from_the_first_token)),
+    Mistake(
+        "Dynamic NTK scales below the trained length",
+        "S3, S4",
+        dynamic_begins_after_the_trained_length,
+        put(Dynamic, "__call__", from_the_first_token),
+    ),
     Mistake(
         "Dynamic NTK is the same for every length",
         "S3",
         dynamic_begins_after_the_trained_length,
         put(Dynamic, "__call__", lambda self, plain: plain if self.length <= self.trained else NTK(self.factor)(plain)),
     ),
-    Mistake("YaRN's ramp is inverted", "S8", yarn_keeps_fast_pairs_and_interpolates_slow_ones, put(milepost.scaling.yarn, "over_pairs", ramp_inverted)),
-    Mistake("YaRN's ramp ends at the last pair", "S8", yarn_of_few_pairs_ends_past_them, put(milepost.scaling.yarn, "over_pairs", ramp_within_the_pairs)),
-    Mistake("YaRN interpolates twice", "S8", yarn_keeps_fast_pairs_and_interpolates_slow_ones, put(YaRN, "__call__", interpolated_twice(YaRN.__call__))),
-    Mistake("YaRN squares m twice", "S9", yarn_multiplies_logits_by_m_squared, put(YaRN, "__call__", squared_twice(YaRN.__call__))),
-    Mistake("YaRN multiplies logits by m alone", "S9", yarn_multiplies_logits_by_m_squared, put(YaRN, "m", property(lambda self: math.sqrt(YARN_M(self))))),
-    Mistake("A temperature multiplies what does not turn", "S9", a_temperature_leaves_what_does_not_turn, put(RoPE, "query", hot_everywhere)),
+    Mistake(
+        "YaRN's ramp is inverted",
+        "S8",
+        yarn_keeps_fast_pairs_and_interpolates_slow_ones,
+        put(milepost.scaling.yarn, "over_pairs", ramp_inverted),
+    ),
+    Mistake(
+        "YaRN's ramp ends at the last pair",
+        "S8",
+        yarn_of_few_pairs_ends_past_them,
+        put(milepost.scaling.yarn, "over_pairs", ramp_within_the_pairs),
+    ),
+    Mistake(
+        "YaRN interpolates twice",
+        "S8",
+        yarn_keeps_fast_pairs_and_interpolates_slow_ones,
+        put(YaRN, "__call__", interpolated_twice(YaRN.__call__)),
+    ),
+    Mistake(
+        "YaRN squares m twice",
+        "S9",
+        yarn_multiplies_logits_by_m_squared,
+        put(YaRN, "__call__", squared_twice(YaRN.__call__)),
+    ),
+    Mistake(
+        "YaRN multiplies logits by m alone",
+        "S9",
+        yarn_multiplies_logits_by_m_squared,
+        put(YaRN, "m", property(lambda self: math.sqrt(YARN_M(self)))),
+    ),
+    Mistake(
+        "A temperature multiplies what does not turn",
+        "S9",
+        a_temperature_leaves_what_does_not_turn,
+        put(RoPE, "query", hot_everywhere),
+    ),
     Mistake(
         "A temperature multiplies keys as well",
         "S9",
         yarn_multiplies_logits_by_m_squared,
         put(RoPE, "key", lambda self, k, pos: self.turn(k, pos) * self.spectrum.temperature),
     ),
-    Mistake("Llama 3 smooths in wavelength", "S11", llama3_blends_frequencies_by_turns, put(milepost.scaling.llama3, "over_turns", smooth_in_wavelength)),
+    Mistake(
+        "Llama 3 smooths in wavelength",
+        "S11",
+        llama3_blends_frequencies_by_turns,
+        put(milepost.scaling.llama3, "over_turns", smooth_in_wavelength),
+    ),
     Mistake(
         "Llama 3 swaps what is kept and what is divided",
         "S11",
@@ -892,7 +1108,12 @@ MISTAKES = (
         put(milepost.scaling.ntk_by_parts, "over_pairs", ramp_inverted),
     ),
     # the engine
-    Mistake("A fused kernel is given a bias, and drops it", "B2", law("backends_agree", "alibi"), put(sdpa, "lacks", lambda *given: None)),
+    Mistake(
+        "A fused kernel is given a bias, and drops it",
+        "B2",
+        law("backends_agree", "alibi"),
+        put(sdpa, "lacks", lambda *given: None),
+    ),
     # added to the embedding
     Mistake(
         "A learned table wraps past its end",
@@ -906,19 +1127,32 @@ MISTAKES = (
         law("far", "learned"),
         both(no_end(Learned), table_row(lambda self, pos: pos.clamp(max=self.length - 1))),
     ),
-    Mistake("A learned table forgets its offset", "L1", learned_rows_begin_at_the_offset, table_row(lambda self, pos: pos)),
+    Mistake(
+        "A learned table forgets its offset", "L1", learned_rows_begin_at_the_offset, table_row(lambda self, pos: pos)
+    ),
     Mistake(
         "Sines and cosines change places",
         "formula",
         sinusoidal_codes_are_sines_then_cosines,
-        lambda patch: patch.setattr("milepost.encodings.sinusoidal.cos_sin", lambda *args, **more: cos_sin(*args, **more)[::-1]),
+        lambda patch: patch.setattr(
+            "milepost.encodings.sinusoidal.cos_sin", lambda *args, **more: cos_sin(*args, **more)[::-1]
+        ),
     ),
-    Mistake("Sinusoidal codes are made in the model's precision", "R5", law("half_precision", "sinusoidal"), put(Sinusoidal, "embed", code_in_model_precision)),
+    Mistake(
+        "Sinusoidal codes are made in the model's precision",
+        "R5",
+        law("half_precision", "sinusoidal"),
+        put(Sinusoidal, "embed", code_in_model_precision),
+    ),
     Mistake(
         "Binary puts the highest bit first",
         "formula",
         binary_bits_are_lowest_first,
-        put(Binary, "embed", lambda self, x, pos: x + ((pos[..., None] >> torch.arange(self.width).flip(0)) & 1).to(x.dtype)),
+        put(
+            Binary,
+            "embed",
+            lambda self, x, pos: x + ((pos[..., None] >> torch.arange(self.width).flip(0)) & 1).to(x.dtype),
+        ),
     ),
     # dependent on content
     Mistake(
@@ -934,22 +1168,47 @@ MISTAKES = (
         put(TransformerXL, "rescore", transformer_xl_mirrored(TransformerXL.rescore)),
     ),
     Mistake(
-        "DeBERTa reads mirrored rows for position to content", "formula", deberta_reads_one_row_for_both_terms, put(DeBERTa, "rescore", deberta_rows_swapped)
+        "DeBERTa reads mirrored rows for position to content",
+        "formula",
+        deberta_reads_one_row_for_both_terms,
+        put(DeBERTa, "rescore", deberta_rows_swapped),
     ),
-    Mistake("CoPE counts in the order of memory", "P3", law("sharded", "cope"), put(CoPE, "rescore", cope_in_memory_order)),
+    Mistake(
+        "CoPE counts in the order of memory", "P3", law("sharded", "cope"), put(CoPE, "rescore", cope_in_memory_order)
+    ),
     # several axes; more of them in test_planted_space.py
     Mistake(
-        "Axial turns every pair by the rows", "N4", law("every_axis_is_seen", "axial"), put(Axial, "turn", lambda self, x, pos: AXIAL(self, x, pos[[0, 0]]))
+        "Axial turns every pair by the rows",
+        "N4",
+        law("every_axis_is_seen", "axial"),
+        put(Axial, "turn", lambda self, x, pos: AXIAL(self, x, pos[[0, 0]])),
     ),
     # layouts and masks
-    Mistake("Left padding moves the positions", "A5, P1", law("padded", "sinusoidal"), put(Layout, "padded", staticmethod(unrolled_padding))),
+    Mistake(
+        "Left padding moves the positions",
+        "A5, P1",
+        law("padded", "sinusoidal"),
+        put(Layout, "padded", staticmethod(unrolled_padding)),
+    ),
     Mistake("Padding sees padding", "B2", law("padded", "nope"), mask_by(padding_sees_padding)),
-    Mistake("Packed texts go on counting", "P2", law("packed", "sinusoidal"), put(Layout, "packed", staticmethod(unreset_packing))),
+    Mistake(
+        "Packed texts go on counting",
+        "P2",
+        law("packed", "sinusoidal"),
+        put(Layout, "packed", staticmethod(unreset_packing)),
+    ),
     Mistake("Packed texts see each other", "P1", law("packed", "rope"), mask_by(by_order_alone)),
     Mistake("The mask lets the next token through", "A4", law("causal", "rope"), mask_by(one_too_many)),
-    Mistake("The mask comes from the positions that were told", "P4", grouped_positions_do_not_leak_the_future, mask_by(by_told_positions)),
+    Mistake(
+        "The mask comes from the positions that were told",
+        "P4",
+        grouped_positions_do_not_leak_the_future,
+        mask_by(by_told_positions),
+    ),
 )
-NAMED = pytest.mark.parametrize("mistake", MISTAKES, ids=[f"{m.name} [{m.fault}] by {m.check.__name__}" for m in MISTAKES])
+NAMED = pytest.mark.parametrize(
+    "mistake", MISTAKES, ids=[f"{m.name} [{m.fault}] by {m.check.__name__}" for m in MISTAKES]
+)
 
 
 @NAMED

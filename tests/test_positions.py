@@ -1,17 +1,13 @@
-"""Remaps against plain Python on lists of numbers; the memo against a counter of how often it computes."""
+"""Remaps against plain Python on lists of numbers."""
 
-import copy
-import gc
 import itertools
-import pickle
-import weakref
 
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from milepost.positions import check_dtype, check_finite, extent, grid, grouped, interpolate, memo, randomised, sinks, skipped
+from milepost.positions import check_dtype, check_finite, extent, grid, grouped, interpolate, randomised, sinks, skipped
 
 CALM = settings(deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
 FAR = [0, 1, 2, 255, 256, 257, 131071, 1048575]
@@ -55,71 +51,6 @@ def test_the_extent_is_the_smallest_and_the_largest():
     assert extent(torch.tensor([[5, -2], [1048575, 3]])) == (-2, 1048575)
     assert extent(torch.tensor([0.5, 0.25])) == (0.25, 0.5)
     assert extent(torch.zeros(0, dtype=torch.long)) == (0, 0)
-
-
-# -- the memo ---------------------------------------------------------------------------------------------------------
-
-
-class Counter:
-    def __init__(self) -> None:
-        self.times = 0
-
-    def __call__(self) -> int:
-        self.times += 1
-        return self.times
-
-
-def test_a_value_is_computed_once_for_each_key_and_tensor():
-    pos, count = torch.arange(3), Counter()
-    assert [memo(pos, "a", count), memo(pos, "a", count), memo(pos, "b", count), memo(pos, "a", count)] == [1, 1, 2, 1]
-    assert memo(torch.arange(3), "a", count) == 3
-
-
-def test_writing_to_the_tensor_or_to_a_view_of_it_forgets_everything():
-    pos, count = torch.arange(3), Counter()
-    memo(pos, "a", count)
-    pos += 1
-    assert memo(pos, "a", count) == 2
-    pos[1:].zero_()
-    assert memo(pos, "a", count) == 3
-    assert extent(pos) == (0, 1)
-
-
-def test_nothing_is_remembered_where_it_could_go_stale():
-    count = Counter()
-    learned = torch.zeros(3, requires_grad=True)
-    with torch.inference_mode():
-        loose = torch.arange(3)
-        assert [memo(loose, "a", count), memo(loose, "a", count)] == [1, 2]
-    assert [memo(learned, "a", count), memo(learned, "a", count)] == [3, 4]
-
-
-def test_nothing_made_in_inference_mode_is_remembered_past_it():
-    pos = torch.arange(3)
-    with torch.inference_mode():
-        memo(pos, "a", lambda: torch.ones(3))
-    assert not memo(pos, "a", lambda: torch.ones(3)).is_inference()
-
-
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda pos: pickle.loads(pickle.dumps(pos))])
-def test_a_copy_remembers_nothing_of_what_the_original_once_held(duplicate):
-    pos = torch.arange(3)
-    pos += 1
-    assert extent(pos) == (1, 3)
-    pos += 256
-    assert extent(duplicate(pos)) == (257, 259)
-
-
-def test_the_memo_dies_with_its_tensor():
-    class Kept:
-        pass
-
-    pos, value = torch.arange(3), Kept()
-    gone = weakref.ref(value)
-    memo(pos, "a", lambda kept=value: kept)
-    del value, pos
-    gc.collect()
-    assert gone() is None
 
 
 # -- remaps -----------------------------------------------------------------------------------------------------------
@@ -173,7 +104,13 @@ def test_randomised_rows_differ_and_every_position_gets_its_turn():
 @settings(CALM, max_examples=60)
 def test_skipped_positions_are_chunks_of_neighbours_moved_right(length, more, data):
     chunks = data.draw(st.integers(1, min(length, 5)))
-    got = skipped(length, length + more, chunks=chunks, batch=3, generator=torch.Generator().manual_seed(data.draw(st.integers(0, 100))))
+    got = skipped(
+        length,
+        length + more,
+        chunks=chunks,
+        batch=3,
+        generator=torch.Generator().manual_seed(data.draw(st.integers(0, 100))),
+    )
     assert got.shape == (3, length)
     for row in got.tolist():
         assert row[0] == 0 and row[-1] < length + more

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
 
-from milepost.attention import chunked, flex, lengths, sdpa, toeplitz
+from milepost.attention import chunked, flex, hidden, lengths, sdpa, toeplitz
 from milepost.attention.reference import Attended, reference
 from milepost.encoding import Encoding
 from milepost.layout import Layout
@@ -89,28 +89,53 @@ def attend(
     if lengths.waits(enc):
         if details:
             raise ValueError(f"{enc!r} is several encodings in one pass; ask for details with enc.at(length)")
-        return lengths.attend_by_length(q, k, v, enc, at, to, causal=causal, scale=scale, backend=backend, first_head=first_head, attend=attend)
-    if details or backend == "reference":
-        done = reference(q, k, v, enc, at, to, causal=causal, scale=scale, first_head=first_head or 0)
-        return done if details else done.output
-    if backend == "auto":
+        return lengths.attend_by_length(
+            q, k, v, enc, at, to, causal=causal, scale=scale, backend=backend, first_head=first_head, attend=attend
+        )
+    if backend == "auto" and not details:
         backend = _choose(q, k, v, enc, at, to, causal)[0]
-    else:
+    elif backend not in ("auto", "reference"):
         reason = _FAST[backend].lacks(q, k, v, enc, at, to, causal)
         if reason is not None:
-            raise ValueError(f"backend {backend!r} can't do this for {enc!r}: {reason}; backend='auto' finds one that can")
-    run = getattr(_FAST[backend], backend)
-    out: Tensor = run(q, k, v, enc, at, to, causal=causal, scale=scale, first_head=first_head or 0)
-    return out
+            raise ValueError(
+                f"backend {backend!r} can't do this for {enc!r}: {reason}; backend='auto' finds one that can"
+            )
+    spoilt: Tensor | None = None
+    blind = torch.compiler.is_compiling() or hidden.transformed()  # no number may be looked at
+    if not hidden.all_seen(q, k, at, to, causal) and (blind or (q.device.type == "cpu" and not hidden.finite(q, k, v))):
+        q, k, v, spoilt = hidden.repaired(q, k, v, lambda broken: hidden.rows_that_see(broken, at, to, causal))
+    how: dict[str, Any] = {"causal": causal, "scale": scale, "first_head": first_head or 0}
+    if details or backend == "reference":
+        done = reference(q, k, v, enc, at, to, **how)
+        if spoilt is not None:
+            done = Attended(*(part + spoilt for part in done))
+        return done if details else done.output
+    if hidden.transformed():  # an opaque operator has no derivative in forward mode, and can't be mapped
+        out = chunked.chunked(q, k, v, enc, at, to, **how)
+    else:
+        out = getattr(_FAST[backend], backend)(q, k, v, enc, at, to, **how)
+    return out if spoilt is None else out + spoilt
 
 
-def explain(q: Tensor, k: Tensor, v: Tensor, enc: Encoding | None = None, *, at: Layout | None = None, to: Layout | None = None, causal: bool = True) -> Choice:
+def explain(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    enc: Encoding | None = None,
+    *,
+    at: Layout | None = None,
+    to: Layout | None = None,
+    causal: bool = True,
+) -> Choice:
     """Which backend `attend` would take for this, and why."""
     enc = Encoding() if enc is None else enc
     at, to = _layouts(q, k, at, to)
     check(q, k, v, enc, at, to, causal, None if enc.heads is None or q.shape[1] == enc.heads else 0)
     if lengths.waits(enc):
-        return Choice("by length", f"{enc!r} depends on the length: one attention for each text or stage, each with the backend that fits")
+        return Choice(
+            "by length",
+            f"{enc!r} depends on the length: one attention for each text or stage, each with the backend that fits",
+        )
     backend, passed = _choose(q, k, v, enc, at, to, causal)
     return Choice(backend, "; ".join([_GOOD[backend], *(f"not {name}: {reason}" for name, reason in passed)]))
 
@@ -123,7 +148,9 @@ _GOOD = {
 }
 
 
-def _choose(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, causal: bool) -> tuple[str, list[tuple[str, str]]]:
+def _choose(
+    q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, causal: bool
+) -> tuple[str, list[tuple[str, str]]]:
     """The fastest exact backend, and what the faster ones lack."""
     passed: list[tuple[str, str]] = []
     for name in ("sdpa", "toeplitz", "chunked") if q.device.type == "cpu" else ("sdpa", "flex", "chunked"):
@@ -151,21 +178,29 @@ def _layouts(q: Tensor, k: Tensor, at: Layout | None, to: Layout | None) -> tupl
     return at, to
 
 
-def check(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, causal: bool, first_head: int | None) -> None:
+def check(
+    q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, causal: bool, first_head: int | None
+) -> None:
     """Raise ValueError unless all these fit together."""
     if v.dim() != 4:
         raise ValueError(f"v must have shape (B, H, L, D), got {tuple(v.shape)}")
     if not q.dtype == k.dtype == v.dtype or not q.is_floating_point():
         raise ValueError(f"q, k and v must share one floating dtype, got {q.dtype}, {k.dtype}, {v.dtype}")
     if not q.device == k.device == v.device == at.index.device == to.index.device:
-        raise ValueError(f"q, k, v and the layouts must be on one device, got {q.device}, {k.device}, {v.device}, {at.index.device}, {to.index.device}")
+        raise ValueError(
+            f"q, k, v and the layouts must be on one device, got {q.device}, {k.device}, {v.device}, {at.index.device}, {to.index.device}"
+        )
     if q.shape[0] != k.shape[0] or k.shape[:3] != v.shape[:3] or q.shape[-1] != k.shape[-1]:
-        raise ValueError(f"shapes do not fit: q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}; wanted (B,H,I,D), (B,G,J,D), (B,G,J,Dv)")
+        raise ValueError(
+            f"shapes do not fit: q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}; wanted (B,H,I,D), (B,G,J,D), (B,G,J,Dv)"
+        )
     if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
         raise ValueError(f"{q.shape[1]} query heads can't share {k.shape[1]} key heads evenly")
     for name, layout, x in (("at", at, q), ("to", to, k)):
         if layout.length != x.shape[-2] or layout.batch not in (1, x.shape[0]):
-            raise ValueError(f"`{name}` is a layout of {layout.batch} x {layout.length} tokens for a tensor of {x.shape[0]} x {x.shape[-2]}")
+            raise ValueError(
+                f"`{name}` is a layout of {layout.batch} x {layout.length} tokens for a tensor of {x.shape[0]} x {x.shape[-2]}"
+            )
     if enc.heads is not None:
         first = first_head or 0
         if first < 0 or first + q.shape[1] > enc.heads or (first_head is None and q.shape[1] != enc.heads):
@@ -180,7 +215,9 @@ def check(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout
     if enc.head_dim is not None and enc.content_dependent and enc.head_dim != q.shape[-1]:
         raise ValueError(f"{enc!r} is for head_dim={enc.head_dim}, q has {q.shape[-1]}")
     if enc.causal_only and not causal:
-        raise ValueError(f"{enc!r} has no meaning for keys after the query; attend with causal=True, or choose a two-sided mode")
+        raise ValueError(
+            f"{enc!r} has no meaning for keys after the query; attend with causal=True, or choose a two-sided mode"
+        )
     lengths.check_keys(enc, to)
     if not torch.compiler.is_compiling():
         enc.check(at)

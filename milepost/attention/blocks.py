@@ -59,7 +59,9 @@ class Block:
         if causal:
             high = min(high, self.ahead + stop)
         high = max(low, high)
-        return Block(self.row, self.first + first, self.first + stop, self.key_first + low, self.key_first + high, ahead - low)
+        return Block(
+            self.row, self.first + first, self.first + stop, self.key_first + low, self.key_first + high, ahead - low
+        )
 
 
 def blocks(at: Layout, to: Layout, causal: bool) -> tuple[Block, ...] | str:
@@ -67,7 +69,9 @@ def blocks(at: Layout, to: Layout, causal: bool) -> tuple[Block, ...] | str:
     if torch.compiler.is_compiling():
         return _blocks(at, to, causal)
     known = _last[0] if _last else None
-    if known is None or known[0] is not at or known[1] is not to or known[2] != causal:  # the choice of a backend asks twice
+    if (
+        known is None or known[0] is not at or known[1] is not to or known[2] != causal
+    ):  # the choice of a backend asks twice
         known = (at, to, causal, _blocks(at, to, causal))
         _last[:] = [known]
     return known[3]  # never read back from the list: another thread may have written there
@@ -102,7 +106,7 @@ def assemble(q: Tensor, width: int, pieces: Sequence[tuple[Block, Tensor]]) -> T
         if len(pieces) == 1:
             return pieces[0][1]
         return torch.cat([done for _, done in sorted(pieces, key=lambda piece: piece[0].first)], dim=2)
-    out = torch.zeros(*q.shape[:3], width, dtype=q.dtype, device=q.device)
+    out = (pieces[0][1] if pieces else q).new_zeros(*q.shape[:3], width)  # of a piece: torch.func.vmap knows its batch
     for b, done in pieces:
         rows = out if b.row is None else out[b.row : b.row + 1]
         rows[:, :, b.first : b.stop] = done

@@ -41,20 +41,32 @@ class KVCache:
     ``length`` is the declared length of policy "frozen".
     """
 
-    def __init__(self, enc: Encoding | None = None, *, capacity: int = 256, limit: int | None = None, policy: Policy = "staged", length: int | None = None):
+    def __init__(
+        self,
+        enc: Encoding | None = None,
+        *,
+        capacity: int = 256,
+        limit: int | None = None,
+        policy: Policy = "staged",
+        length: int | None = None,
+    ):
         enc = Encoding() if enc is None else enc
         if policy not in ("staged", "recompute", "frozen", "hf"):
             raise ValueError(f'policy must be "staged", "recompute", "frozen" or "hf", got {policy!r}')
         if capacity < 1 or (limit is not None and limit < 1):
             raise ValueError(f"capacity and limit must be at least 1, got capacity={capacity}, limit={limit}")
         if (length is not None) != (policy == "frozen"):
-            raise ValueError(f'policy "frozen" wants length=, the declared length, and no other policy does; got policy={policy!r}, length={length}')
+            raise ValueError(
+                f'policy "frozen" wants length=, the declared length, and no other policy does; got policy={policy!r}, length={length}'
+            )
         self.waits = waits(enc)
         if rule_of(enc) is not None and policy != "staged":
             raise ValueError(f"{enc!r} is staged; policy {policy!r} is for dynamic scalings")
         self.rule = staged(enc) if self.waits and policy == "staged" else enc
         if self.waits and policy == "staged" and rule_of(self.rule) is None:
-            raise ValueError(f'{enc!r} has a scaling that can not be run by stages; choose policy="recompute", "frozen" or "hf"')
+            raise ValueError(
+                f'{enc!r} has a scaling that can not be run by stages; choose policy="recompute", "frozen" or "hf"'
+            )
         self.policy, self.capacity, self.limit, self.declared = policy, capacity, limit, length
         self.by: Encoding | None = None if self.waits else enc
         self.stage: int | None = None
@@ -77,7 +89,9 @@ class KVCache:
         """Where the tokens are; None while there are none."""
         if self._more and self._layout is not None:
             more, self._more = self._more, 0
-            self._layout = self._after(Layout.dense(more, start=self._layout.length, device=self._layout.index.device), self._layout.keys)
+            self._layout = self._after(
+                Layout.dense(more, start=self._layout.length, device=self._layout.index.device), self._layout.keys
+            )
         return self._layout
 
     @property
@@ -103,7 +117,11 @@ class KVCache:
             ends = [max((run.first + run.length for run in row), default=0) for row in self.layout.rows]
             device = self.layout.index.device
             if len(set(ends)) == 1:
-                if self._count is not None and self._zeros is not None and self._count.shape[1] >= ends[0] + length > ends[0]:
+                if (
+                    self._count is not None
+                    and self._zeros is not None
+                    and self._count.shape[1] >= ends[0] + length > ends[0]
+                ):
                     index = self._count[:, ends[0] : ends[0] + length]
                     return trusted(index, self._zeros[:, :length], window, ((Run(0, length, 0, ends[0]),),))
                 return Layout.dense(length, start=ends[0], window=window, device=device)
@@ -137,7 +155,11 @@ class KVCache:
         """Let the tokens that are like this one, up to the next change of anything, go the short way."""
         assert self.layout is not None and self._k is not None
         n = len(self)
-        one_text = not self.layout.remapped and self.layout.rows is not None and all(row == (Run(0, n, 0, 0),) for row in self.layout.rows)
+        one_text = (
+            not self.layout.remapped
+            and self.layout.rows is not None
+            and all(row == (Run(0, n, 0, 0),) for row in self.layout.rows)
+        )
         if not one_text or (self.policy == "hf" and self.waits) or Lane.lacks(self.by, q, k, v, n):
             return
         assert self.by is not None
@@ -151,12 +173,22 @@ class KVCache:
         self._check(k, v, at)
         with torch.no_grad():
             by, stage, k = self._turned(k, at)
-            keys = self.layout.keys if self.layout is not None and by is self.by else Keys(self.rule, by, stage, self.stages)
+            keys = (
+                self.layout.keys
+                if self.layout is not None and by is self.by
+                else Keys(self.rule, by, stage, self.stages)
+            )
             layout = self._after(at, keys)
             held = len(self)
             self._grow(k, v, held + k.shape[2])
             assert self._k is not None and self._v is not None
-            if by is not self.by and held and self.by is not None and self.layout is not None and self.policy == "staged":
+            if (
+                by is not self.by
+                and held
+                and self.by is not None
+                and self.layout is not None
+                and self.policy == "staged"
+            ):
                 assert by is not None
                 self._k[:, :, :held] = by.rekey(self._k[:, :, :held], self.layout.pos, self.by, self.layout.pos)
             self._k[:, :, held : held + k.shape[2]] = k
@@ -169,11 +201,19 @@ class KVCache:
         if self.layout is None or self._k is None or self._v is None:
             raise ValueError("the cache is empty; there are no beams to reorder")
         rows = self._k.shape[0]
-        if beams.dim() != 1 or beams.is_floating_point() or beams.numel() == 0 or int(beams.min()) < 0 or int(beams.max()) >= rows:
+        if (
+            beams.dim() != 1
+            or beams.is_floating_point()
+            or beams.numel() == 0
+            or int(beams.min()) < 0
+            or int(beams.max()) >= rows
+        ):
             raise ValueError(f"beams must be integers from 0 to {rows - 1}, one for each row, got {beams.tolist()}")
         self._k, self._v = self._k.index_select(0, beams), self._v.index_select(0, beams)
         old = self.layout
-        index, segment, pos = (t if t.shape[-2] == 1 else t.index_select(-2, beams) for t in (old.index, old.segment, old.pos))
+        index, segment, pos = (
+            t if t.shape[-2] == 1 else t.index_select(-2, beams) for t in (old.index, old.segment, old.pos)
+        )
         known = old.rows if old.rows is None or len(old.rows) == 1 else tuple(old.rows[b] for b in beams.tolist())
         self._lane = None
         self._layout = replace(old, index=index, segment=segment, pos=pos if old.remapped else index, rows=known)
@@ -207,19 +247,35 @@ class KVCache:
 
     def _check(self, k: Tensor, v: Tensor, at: Layout) -> None:
         if k.dim() != 4 or v.dim() != 4 or k.shape[:3] != v.shape[:3]:
-            raise ValueError(f"keys and values must have shapes (B, G, L, D) and (B, G, L, Dv), got {tuple(k.shape)} and {tuple(v.shape)}")
+            raise ValueError(
+                f"keys and values must have shapes (B, G, L, D) and (B, G, L, Dv), got {tuple(k.shape)} and {tuple(v.shape)}"
+            )
         if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
-            raise ValueError("a cache keeps numbers, and gradients would be lost: decode under torch.no_grad(), or append k.detach() and v.detach()")
+            raise ValueError(
+                "a cache keeps numbers, and gradients would be lost: decode under torch.no_grad(), or append k.detach() and v.detach()"
+            )
         if at.length != k.shape[2] or at.batch not in (1, k.shape[0]):
-            raise ValueError(f"the layout is of {at.batch} x {at.length} tokens, the keys of {k.shape[0]} x {k.shape[2]}")
+            raise ValueError(
+                f"the layout is of {at.batch} x {at.length} tokens, the keys of {k.shape[0]} x {k.shape[2]}"
+            )
         for name, new, held in (("keys", k, self._k), ("values", v, self._v)):
-            if held is not None and (new.shape[0], new.shape[1], new.shape[3]) != (held.shape[0], held.shape[1], held.shape[3]):
+            if held is not None and (new.shape[0], new.shape[1], new.shape[3]) != (
+                held.shape[0],
+                held.shape[1],
+                held.shape[3],
+            ):
                 wanted = (held.shape[0], held.shape[1], "L", held.shape[3])
-                raise ValueError(f"the cache holds {name} of shape ({', '.join(map(str, wanted))}), got {tuple(new.shape)}")
+                raise ValueError(
+                    f"the cache holds {name} of shape ({', '.join(map(str, wanted))}), got {tuple(new.shape)}"
+                )
             if held is not None and (new.dtype, new.device) != (held.dtype, held.device):
-                raise ValueError(f"the cache holds {name} in {held.dtype} on {held.device}, got {new.dtype} on {new.device}")
+                raise ValueError(
+                    f"the cache holds {name} in {held.dtype} on {held.device}, got {new.dtype} on {new.device}"
+                )
         if self.limit is not None and len(self) + k.shape[2] > self.limit:
-            raise ValueError(f"{len(self)} cached and {k.shape[2]} new tokens are more than the cache may hold ({self.limit}); evict first, or raise limit")
+            raise ValueError(
+                f"{len(self)} cached and {k.shape[2]} new tokens are more than the cache may hold ({self.limit}); evict first, or raise limit"
+            )
         if at.index.device != k.device:
             raise ValueError(f"the layout is on {at.index.device}, the keys on {k.device}")
         self.rule.check(at)
@@ -236,7 +292,9 @@ class KVCache:
             for run in after:
                 end = max((r.first + r.length for r in before if r.segment == run.segment), default=0)
                 if run.first < end:
-                    raise ValueError(f"the cache holds tokens up to index {end - 1} of text {run.segment}; new ones must come after it, got index {run.first}")
+                    raise ValueError(
+                        f"the cache holds tokens up to index {end - 1} of text {run.segment}; new ones must come after it, got index {run.first}"
+                    )
 
     def _turned(self, k: Tensor, at: Layout) -> tuple[Encoding | None, int | None, Tensor]:
         """For what (and for which stage) the keys will have been turned after this append, and the new keys turned for it."""
@@ -244,7 +302,11 @@ class KVCache:
             return self.by, None, k
         if self.policy == "recompute":
             return None, None, k
-        ends = max((run.first + run.length for row in at.rows for run in row), default=1) if at.rows else int(at.index.max()) + 1
+        ends = (
+            max((run.first + run.length for row in at.rows for run in row), default=1)
+            if at.rows
+            else int(at.index.max()) + 1
+        )
         plain, stage = (self.rule.at(self.declared or ends), None) if self.policy != "staged" else self._stage(ends - 1)
         return plain, stage, plain.key(k, at.pos)
 
@@ -260,12 +322,28 @@ class KVCache:
         if self.layout is None:
             return replace(at, window=None, keys=keys)
         old, new = self.layout.rows, at.rows
-        plain = not self.layout.remapped and not at.remapped and old is not None and new is not None and len(old) == len(new) == 1
+        plain = (
+            not self.layout.remapped
+            and not at.remapped
+            and old is not None
+            and new is not None
+            and len(old) == len(new) == 1
+        )
         if plain and old is not None and new is not None and len(old[0]) == len(new[0]) == 1:
             (had,), (more,) = old[0], new[0]
             whole = Run(0, had.length + more.length, 0, had.first)
-            if (had.offset, more.offset, had.segment, more.segment, more.first) == (0, 0, 0, 0, had.first + had.length) and had.length == len(self):
-                if self._count is None or self._count.shape[1] < whole.first + whole.length or self._count.device != at.index.device:
+            if (had.offset, more.offset, had.segment, more.segment, more.first) == (
+                0,
+                0,
+                0,
+                0,
+                had.first + had.length,
+            ) and had.length == len(self):
+                if (
+                    self._count is None
+                    or self._count.shape[1] < whole.first + whole.length
+                    or self._count.device != at.index.device
+                ):
                     self._count = torch.arange(2 * (whole.first + whole.length), device=at.index.device)[None]
                     self._zeros = torch.zeros_like(self._count)
                 assert self._zeros is not None
@@ -290,9 +368,13 @@ class KVCache:
     def _one_text(self, what: str) -> None:
         assert self.layout is not None
         if self.layout.rows is None or any(len(row) != 1 or row[0].length != len(self) for row in self.layout.rows):
-            raise ValueError(f"{what}() is for rows of one text without padding; this cache holds padded, packed or scattered tokens")
+            raise ValueError(
+                f"{what}() is for rows of one text without padding; this cache holds padded, packed or scattered tokens"
+            )
         if self.layout.remapped:
-            raise ValueError(f"{what}() renumbers tokens, and these are told other positions than their index; renumbering would lose them")
+            raise ValueError(
+                f"{what}() renumbers tokens, and these are told other positions than their index; renumbering would lose them"
+            )
 
     @torch.no_grad()
     def _move(self, kept: Tensor, index: Tensor) -> None:
@@ -309,4 +391,6 @@ class KVCache:
         self._k[:, :, :room], self._v[:, :, :room] = k, v
         rows = tuple((Run(0, room, 0, int(first)),) for first in index[:, 0].tolist())
         self.by, self.stage, self._lane = by, stage, None
-        self._layout = Layout(index, torch.zeros_like(index), index, None, rows, Keys(self.rule, by, stage, self.stages))
+        self._layout = Layout(
+            index, torch.zeros_like(index), index, None, rows, Keys(self.rule, by, stage, self.stages)
+        )

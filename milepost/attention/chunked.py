@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from milepost.attention.blocks import Block, assemble, blocks
+from milepost.attention.hidden import transformed
 from milepost.attention.reference import reference
 from milepost.encoding import Encoding
 from milepost.layout import Layout
@@ -27,7 +28,18 @@ def lacks(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout
     return None
 
 
-def chunked(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, *, causal: bool, scale: float, first_head: int = 0) -> Tensor:
+def chunked(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    enc: Encoding,
+    at: Layout,
+    to: Layout,
+    *,
+    causal: bool,
+    scale: float,
+    first_head: int = 0,
+) -> Tensor:
     """Attention of q (B H I D) to k, v (B G J D*); see `milepost.attend`."""
     found = blocks(at, to, causal)
     known = not isinstance(found, str)
@@ -42,7 +54,7 @@ def chunked(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layo
             here, there = some.layouts(at, to)
             run = partial(_output, enc=enc, at=here, to=there, causal=causal, scale=scale, first_head=first_head)
             given = some.queries(q), some.keys(k), some.keys(v)
-            if learning and not torch.compiler.is_compiling():
+            if learning and not torch.compiler.is_compiling() and not transformed():
                 done = checkpoint(run, *given, use_reentrant=False, preserve_rng_state=False)
             else:
                 done = run(*given)
@@ -59,5 +71,16 @@ def _chunks(queries: int, numbers: int) -> list[tuple[int, int]]:
     return [(a, min(a + step, queries)) for a in range(0, queries, step)]
 
 
-def _output(q: Tensor, k: Tensor, v: Tensor, *, enc: Encoding, at: Layout, to: Layout, causal: bool, scale: float, first_head: int) -> Tensor:
+def _output(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    enc: Encoding,
+    at: Layout,
+    to: Layout,
+    causal: bool,
+    scale: float,
+    first_head: int,
+) -> Tensor:
     return reference(q, k, v, enc, at, to, causal=causal, scale=scale, first_head=first_head).output

@@ -21,7 +21,11 @@ def lacks(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout
     """Why this backend can't do it, or None."""
     if enc.content_dependent:
         return "the encoding depends on content, and a score_mod sees positions and the score alone"
-    if q.device.type == "cpu" and torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v, *enc.parameters())):
+    if (
+        q.device.type == "cpu"
+        and torch.is_grad_enabled()
+        and any(t.requires_grad for t in (q, k, v, *enc.parameters()))
+    ):
         return "FlexAttention has no backward on the CPU"
     if not enc.toeplitz and q.device.type != "cpu":
         return "its bias looks numbers up in a way that a compiled score_mod can't"
@@ -30,7 +34,18 @@ def lacks(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout
     return None
 
 
-def flex(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, *, causal: bool, scale: float, first_head: int = 0) -> Tensor:
+def flex(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    enc: Encoding,
+    at: Layout,
+    to: Layout,
+    *,
+    causal: bool,
+    scale: float,
+    first_head: int = 0,
+) -> Tensor:
     """Attention of q (B H I D) to k, v (B G J Dv); see `milepost.attend`."""
     from torch.nn.attention.flex_attention import create_block_mask
 
@@ -66,7 +81,15 @@ def flex(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout,
     run = _compiled() if q.device.type == "cuda" else _plain()
     with warnings.catch_warnings():  # uncompiled on the CPU: that is meant
         warnings.filterwarnings("ignore", "flex_attention called without torch.compile")
-        done: Tensor = run(q, k, v, score_mod=biased if "bias" in enc.points else None, block_mask=mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
+        done: Tensor = run(
+            q,
+            k,
+            v,
+            score_mod=biased if "bias" in enc.points else None,
+            block_mask=mask,
+            scale=scale,
+            enable_gqa=q.shape[1] != k.shape[1],
+        )
     return done
 
 

@@ -18,11 +18,12 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from milepost.attention.blocks import Block
+from milepost.attention.hidden import finite, in_block, repaired, transformed
+from milepost.attention.kernel import flash, flash_backward
+
 CHUNK = 128
 """Rows at a time where the flash kernel can't be used."""
-
-_flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-_flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
 def key_row(q: Tensor, k: Tensor, v: Tensor, row: Tensor, *, scale: float, causal: bool = True) -> Tensor:
@@ -30,18 +31,39 @@ def key_row(q: Tensor, k: Tensor, v: Tensor, row: Tensor, *, scale: float, causa
 
     G divides H. A key with -inf is hidden; what a query gives that sees no key at all is finite, and means nothing.
     """
-    (B, H, I, D), J = q.shape, k.shape[2]
+    (B, H, I), J = q.shape[:3], k.shape[2]
     if row.dim() != 4 or row.shape[0] not in (1, B) or row.shape[1] not in (1, H) or row.shape[2:] != (1, J):
-        raise ValueError(f"a key row for q {tuple(q.shape)} and {J} keys has shape (1 or {B}, 1 or {H}, 1, {J}), got {tuple(row.shape)}")
+        raise ValueError(
+            f"a key row for q {tuple(q.shape)} and {J} keys has shape (1 or {B}, 1 or {H}, 1, {J}), got {tuple(row.shape)}"
+        )
     if row.requires_grad:
-        raise ValueError("a key row is fixed, got one that requires a gradient; give row.detach(), or attend() with an encoding that learns")
+        raise ValueError(
+            "a key row is fixed, got one that requires a gradient; give row.detach(), or attend() with an encoding that learns"
+        )
     if causal and I > J:
         raise ValueError(f"{I} queries can't be the last of {J} keys; attend with causal=False")
     work = torch.promote_types(q.dtype, torch.float32)
-    row = row.to(work).clamp(min=torch.finfo(work).min)  # of -inf alone the kernel gives a log-sum-exp of 0
+    least = torch.finfo(work).min
+    row = row.to(work).clamp(min=least)  # of -inf alone the kernel gives a log-sum-exp of 0
     if k.shape[1] != H:
-        k, v = (t[:, :, None].expand(-1, -1, H // t.shape[1], -1, -1).flatten(1, 2) for t in (k, v))  # a view where G = 1
-    if q.device.type != "cpu" or v.shape[-1] != D:
+        k, v = (
+            t[:, :, None].expand(-1, -1, H // t.shape[1], -1, -1).flatten(1, 2) for t in (k, v)
+        )  # a view where G = 1
+    compiled = torch.compiler.is_compiling()
+    if not compiled and not transformed() and ((I == 1 and bool((row > least).all())) or finite(q, k, v)):
+        return _run(q, k, v, row, scale, causal)
+
+    def touched(broken: Tensor) -> Tensor:
+        return in_block(broken & (row[:, :, 0] > least), Block(None, 0, I, 0, J, J - I), causal, 0)
+
+    q, k, v, spoilt = repaired(q, k, v, touched)
+    return _run(q, k, v, row, scale, causal) + spoilt
+
+
+def _run(q: Tensor, k: Tensor, v: Tensor, row: Tensor, scale: float, causal: bool) -> Tensor:
+    if transformed():
+        return _rows(q, k, v, row, scale=scale, causal=causal)
+    if q.device.type != "cpu" or v.shape[-1] != q.shape[-1]:
         return _by_chunks(q, k, v, row, scale, causal)
     out: Tensor = _key_row(q, k, v, row, scale, causal)[0]
     return out
@@ -61,7 +83,7 @@ def _key_row(q: Tensor, k: Tensor, v: Tensor, row: Tensor, scale: float, causal:
     """Output (B H I D) and log-sum-exp (B H I) for q (B H I D), k and v (B H J D) and a row (B|1 H|1 1 J)."""
     parts = []
     for keys, flag, mask in _calls(q, row, causal):
-        parts.append(_flash(q, k[:, :, keys], v[:, :, keys], 0.0, flag, attn_mask=mask, scale=scale))
+        parts.append(flash(q, k[:, :, keys], v[:, :, keys], mask=mask, causal=flag, scale=scale))
     out, lse = parts[0]
     for more, weight in parts[1:]:
         share = torch.sigmoid(weight - lse)[..., None]
@@ -82,7 +104,7 @@ def _key_row_backward(
     """Gradients to q, k and v: the kernel's own, each call with the whole output and log-sum-exp."""
     dq, dk, dv = (torch.zeros(t.shape, dtype=row.dtype, device=t.device) for t in (q, k, v))
     for keys, flag, mask in _calls(q, row, causal):
-        parts = _flash_backward(grad, q, k[:, :, keys], v[:, :, keys], out, lse, 0.0, flag, attn_mask=mask, scale=scale)
+        parts = flash_backward(grad, q, k[:, :, keys], v[:, :, keys], out, lse, mask=mask, causal=flag, scale=scale)
         dq += parts[0]
         dk[:, :, keys] += parts[1]
         dv[:, :, keys] += parts[2]
@@ -90,7 +112,9 @@ def _key_row_backward(
 
 
 @_key_row_backward.register_fake
-def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, row: Tensor, out: Tensor, lse: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, row: Tensor, out: Tensor, lse: Tensor, scale: float, causal: bool
+) -> tuple[Tensor, Tensor, Tensor]:
     dq, dk, dv = (torch.empty(t.shape, dtype=q.dtype, device=t.device) for t in (q, k, v))
     return dq, dk, dv
 
@@ -101,7 +125,18 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 
 def _backward(ctx: Any, grad: Tensor, grad_lse: Tensor) -> tuple[Tensor | None, ...]:
-    return *torch.ops.milepost.key_row_backward(grad.contiguous(), *ctx.saved_tensors, ctx.scale, ctx.causal), None, None, None
+    if torch.is_grad_enabled():  # a gradient of the gradient is asked for: by the definition
+        q, k, v, row = ctx.saved_tensors[:4]
+        given = [t for t, wanted in zip((q, k, v), ctx.needs_input_grad, strict=False) if wanted]
+        out = _rows(q, k, v, row, scale=ctx.scale, causal=ctx.causal)
+        grads = iter(torch.autograd.grad(out, given, grad, create_graph=True))
+        return *(next(grads) if wanted else None for wanted in ctx.needs_input_grad[:3]), None, None, None
+    return (
+        *torch.ops.milepost.key_row_backward(grad.contiguous(), *ctx.saved_tensors, ctx.scale, ctx.causal),
+        None,
+        None,
+        None,
+    )
 
 
 _key_row.register_autograd(_backward, setup_context=_save)
@@ -114,7 +149,17 @@ def _by_chunks(q: Tensor, k: Tensor, v: Tensor, row: Tensor, scale: float, causa
         e = min(a + CHUNK, q.shape[2])
         seen = k.shape[2] - q.shape[2] + e if causal else k.shape[2]
         run = partial(_rows, scale=scale, causal=causal)
-        done.append(checkpoint(run, q[:, :, a:e], k[:, :, :seen], v[:, :, :seen], row[..., :seen], use_reentrant=False, preserve_rng_state=False))
+        done.append(
+            checkpoint(
+                run,
+                q[:, :, a:e],
+                k[:, :, :seen],
+                v[:, :, :seen],
+                row[..., :seen],
+                use_reentrant=False,
+                preserve_rng_state=False,
+            )
+        )
     return torch.cat(done, dim=2)
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from milepost.angles import cos_sin
-from milepost.attention.toeplitz import FEWEST, fold, remembered
+from milepost.attention.distances import falling
+from milepost.attention.kernel import fused
+from milepost.attention.toeplitz import FEWEST, fold
 from milepost.encoding import Encoding
 from milepost.encodings.rope import RoPE
 
@@ -27,10 +28,13 @@ class Lane:
         self.enc, self.first, self.stop, self.scale = enc, first, min(stop, first + STRETCH), scale
         self.shapes, self.kind = (q.shape, k.shape, v.shape), (q.dtype, q.device)
         self.heads, self.group = q.shape[1], q.shape[1] // k.shape[1]
-        self.work = torch.promote_types(q.dtype, torch.float32) if "bias" in enc.points else None  # the bias's precision
-        self.temperature = enc.spectrum.temperature if isinstance(enc, RoPE) else 1.0
+        self.work = (
+            torch.promote_types(q.dtype, torch.float32) if "bias" in enc.points else None
+        )  # the bias's precision
+        self.temperature = 1.0
         self.turns: list[tuple[Tensor, Tensor]] = []
-        if isinstance(enc, RoPE):
+        if type(enc) is RoPE:  # exactly: a subclass may turn otherwise, and goes through its own hooks
+            self.temperature, self.frequencies = enc.spectrum.temperature, enc.inv_freq.clone()
             pos = torch.arange(first, self.stop, device=q.device)
             cos, sin = cos_sin(pos, enc.inv_freq, q.dtype)
             self.turns = list(zip(torch.cat([cos, cos], -1).unbind(), torch.cat([-sin, sin], -1).unbind(), strict=True))
@@ -38,18 +42,31 @@ class Lane:
     @staticmethod
     def lacks(enc: Encoding | None, q: Tensor, k: Tensor, v: Tensor, first: int) -> bool:
         """Whether this is none of a lane's business: `attend` does it then."""
-        if enc is None or q.shape[2] != 1 or first < FEWEST or enc.content_dependent or not enc.toeplitz or q.shape[-1] != v.shape[-1]:
+        if (
+            enc is None
+            or q.shape[2] != 1
+            or first < FEWEST
+            or enc.content_dependent
+            or not enc.toeplitz
+            or q.shape[-1] != v.shape[-1]
+        ):
             return True
-        if isinstance(enc, RoPE):
-            return enc.pairing != "half" or 2 * enc.live != enc.head_dim or q.dtype not in (torch.float32, torch.float64)
+        if type(enc) is RoPE:
+            return (
+                enc.pairing != "half" or 2 * enc.live != enc.head_dim or q.dtype not in (torch.float32, torch.float64)
+            )
         return bool({"query", "key"} & set(enc.points)) or ("bias" in enc.points and q.device.type != "cpu")
 
     def fits(self, q: Tensor, k: Tensor, v: Tensor, first: int, scale: float) -> bool:
         """Whether these are the next token's."""
         if not (self.first <= first < self.stop and (q.shape, k.shape, v.shape) == self.shapes and scale == self.scale):
             return False
+        if type(self.enc) is RoPE and not torch.equal(self.enc.inv_freq, self.frequencies):
+            return False
         same = (q.dtype, q.device) == (k.dtype, k.device) == (v.dtype, v.device) == self.kind
-        return same and not (torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad or self._learning()))
+        return same and not (
+            torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad or self._learning())
+        )
 
     def _learning(self) -> bool:
         return any(p.requires_grad for p in self.enc.parameters())
@@ -67,8 +84,8 @@ class Lane:
         keys, values = keys[:, :, : n + 1], values[:, :, : n + 1]
         mask: Tensor | None = None
         if self.work is not None:
-            table = remembered(self.enc, n + 1, self.heads, 0, self.work, self.kind[1])
-            mask = table[:, table.shape[1] - 1 - n :].reshape(1, -1, self.group, n + 1)
-        if self.group == 1:
-            return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, scale=self.scale)
-        return F.scaled_dot_product_attention(fold(q, keys), keys, values, attn_mask=mask, scale=self.scale).reshape(q.shape)
+            row = falling(
+                self.enc, self.heads, 0, n, n + 1, causal=True, window=0, dtype=self.work, device=self.kind[1]
+            )
+            mask = row.reshape(1, -1, self.group, n + 1)
+        return fused(fold(q, keys), keys, values, mask=mask, scale=self.scale).reshape(q.shape)

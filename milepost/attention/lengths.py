@@ -34,16 +34,25 @@ class Keys:
 
 def waits(enc: Encoding) -> bool:
     """Whether q and k are to be turned here, once the length is known."""
-    return enc.length_dependent and any(part.length_dependent and {"query", "key"} & set(part.points) for part in _parts(enc))
+    return enc.length_dependent and any(
+        part.length_dependent and {"query", "key"} & set(part.points) for part in _parts(enc)
+    )
 
 
 def check_keys(enc: Encoding, to: Layout) -> None:
     """Refuse keys from a cache that was made for another encoding."""
-    if to.keys is None or to.keys.rule is enc or repr(to.keys.rule) == repr(enc) or (waits(enc) and _staged(to.keys.rule)):
+    if (
+        to.keys is None
+        or to.keys.rule is enc
+        or repr(to.keys.rule) == repr(enc)
+        or (waits(enc) and _staged(to.keys.rule))
+    ):
         return
     if to.keys.by is not None and repr(to.keys.by) == repr(enc):
         return
-    raise ValueError(f"these keys come from a cache made for {to.keys.rule!r}, not for {enc!r}; make a KVCache for the encoding that attends")
+    raise ValueError(
+        f"these keys come from a cache made for {to.keys.rule!r}, not for {enc!r}; make a KVCache for the encoding that attends"
+    )
 
 
 def staged(enc: Encoding) -> Encoding:
@@ -76,7 +85,18 @@ def _parts(enc: Encoding) -> list[Encoding]:
     return list(enc.parts) if isinstance(enc, Sum) else [enc]  # type: ignore[arg-type]
 
 
-def attend_by_length(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, *, attend: Callable[..., Any], causal: bool, **how: Any) -> Tensor:
+def attend_by_length(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    enc: Encoding,
+    at: Layout,
+    to: Layout,
+    *,
+    attend: Callable[..., Any],
+    causal: bool,
+    **how: Any,
+) -> Tensor:
     """Attention of raw q (B H I D) to raw or cached k, v; ``attend`` does each part with a plain encoding."""
     kept: Keys | None = to.keys
     enc = kept.rule if kept is not None else enc
@@ -85,13 +105,17 @@ def attend_by_length(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout,
         raise ValueError(f"{enc!r} needs to know each text's length, but {found}; attend with enc.at(length) instead")
     rule = kept.stages if kept is not None else rule_of(enc)
     if kept is not None and kept.by is not None and len(found) == 1 and _all_in(rule, kept, found[0], to, q):
-        out: Tensor = attend(kept.by.query(q, at.pos), k, v, kept.by, at=at, to=replace(to, keys=None), causal=causal, **how)
+        out: Tensor = attend(
+            kept.by.query(q, at.pos), k, v, kept.by, at=at, to=replace(to, keys=None), causal=causal, **how
+        )
         return out
     pieces: list[tuple[Block, Tensor]] = []
     for block in found:
         first = _first_key(to, block)
         if rule is None:
-            plain = kept.by if kept is not None and kept.by is not None else enc.at(first + block.shape[1])  # for the text's length
+            plain = (
+                kept.by if kept is not None and kept.by is not None else enc.at(first + block.shape[1])
+            )  # for the text's length
             pieces.append((block, _one(q, k, v, plain, at, to, block, kept, attend, causal, how)))
             continue
         for part in _by_stage(rule, block, first, causal, at.window):
@@ -140,5 +164,7 @@ def _one(
     elif kept.by is not plain and repr(kept.by) != repr(plain):
         some = plain.rekey(some, there.pos, kept.by, there.pos)
     turned = plain.query(block.queries(q), here.pos)
-    done: Tensor = attend(turned, some, block.keys(v), plain, at=here, to=replace(there, keys=None), causal=causal, **how)
+    done: Tensor = attend(
+        turned, some, block.keys(v), plain, at=here, to=replace(there, keys=None), causal=causal, **how
+    )
     return done

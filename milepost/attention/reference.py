@@ -27,7 +27,18 @@ class Attended(NamedTuple):
     weights: Tensor
 
 
-def reference(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, *, causal: bool, scale: float, first_head: int = 0) -> Attended:
+def reference(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    enc: Encoding,
+    at: Layout,
+    to: Layout,
+    *,
+    causal: bool,
+    scale: float,
+    first_head: int = 0,
+) -> Attended:
     """Attention of q (B H I D) to k (B G J D), v (B G J Dv), where G divides H; see `milepost.attend` for the checks."""
     kept = q.dtype
     work = torch.promote_types(kept, torch.float32)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from milepost.attention.blocks import blocks
-from milepost.attention.toeplitz import FEWEST, fused, toeplitz
+from milepost.attention.kernel import fused
+from milepost.attention.toeplitz import FEWEST, toeplitz
 from milepost.encoding import Encoding
 from milepost.layout import Layout
 
@@ -26,17 +27,34 @@ def lacks(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout
     return None
 
 
-def sdpa(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, *, causal: bool, scale: float, first_head: int = 0) -> Tensor:
+def sdpa(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    enc: Encoding,
+    at: Layout,
+    to: Layout,
+    *,
+    causal: bool,
+    scale: float,
+    first_head: int = 0,
+) -> Tensor:
     """Attention of q (B H I D) to k, v (B G J Dv); see `milepost.attend`."""
     if _plain(q, k, at, to, causal):
-        return fused(q, k, v, causal, scale)
+        return fused(q, k, v, causal=causal, scale=scale)
     return toeplitz(q, k, v, enc, at, to, causal=causal, scale=scale, first_head=first_head)
 
 
 def _plain(q: Tensor, k: Tensor, at: Layout, to: Layout, causal: bool) -> bool:
     """One text in each row, all of it seen: torch's own causal flag is exact."""
     found = blocks(at, to, causal)
-    if isinstance(found, str) or len(found) != 1 or at.window is not None or found[0].row is not None or k.shape[2] < FEWEST:
+    if (
+        isinstance(found, str)
+        or len(found) != 1
+        or at.window is not None
+        or found[0].row is not None
+        or k.shape[2] < FEWEST
+    ):
         return False
     queries, keys = found[0].shape
     if queries != q.shape[2] or keys != k.shape[2] or (queries == 1 and q.shape[1] != k.shape[1]):

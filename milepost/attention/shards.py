@@ -27,12 +27,16 @@ def places(length: int, rank: int, world: int, how: Literal["contiguous", "zigza
     if how not in ("contiguous", "zigzag"):
         raise ValueError(f'how must be "contiguous" or "zigzag", got {how!r}')
     if not 0 <= rank < world or length % pieces:
-        raise ValueError(f"{length} tokens can't be cut into {pieces} equal pieces for rank {rank} of {world}; pad the text to a multiple of {pieces}")
+        raise ValueError(
+            f"{length} tokens can't be cut into {pieces} equal pieces for rank {rank} of {world}; pad the text to a multiple of {pieces}"
+        )
     chunks = torch.arange(length).reshape(pieces, -1)
     return chunks[rank] if how == "contiguous" else torch.cat([chunks[rank], chunks[pieces - 1 - rank]])
 
 
-def attend_shards(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, *, at: Layout, group: Any = None, causal: bool = True, **how: Any) -> Tensor:
+def attend_shards(
+    q: Tensor, k: Tensor, v: Tensor, enc: Encoding, *, at: Layout, group: Any = None, causal: bool = True, **how: Any
+) -> Tensor:
     """Attention of this process's queries to everybody's keys: q (B H n D), k and v (B G n D*) of n tokens at ``at``.
 
     Every process of ``group`` must call it, with the same number of tokens. ``how`` goes to `attend`.
@@ -67,7 +71,9 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, mine: Tensor, group: Any) -> Tensor:
         ctx.group, ctx.count = group, mine.shape[2]
-        parts = [torch.empty_like(mine, memory_format=torch.contiguous_format) for _ in range(dist.get_world_size(group))]
+        parts = [
+            torch.empty_like(mine, memory_format=torch.contiguous_format) for _ in range(dist.get_world_size(group))
+        ]
         dist.all_gather(parts, mine.contiguous(), group=group)
         return torch.cat(parts, dim=2)
 

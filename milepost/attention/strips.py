@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from milepost.attention.kernel import flash, flash_backward, rows
+
 STRIP = 1024
 """Rows in a strip: the kernel uses its large block only for many rows."""
 CHUNK = 128
@@ -25,16 +27,19 @@ CHUNK = 128
 HELD = 1 << 23
 """Numbers that such a chunk may hold, all heads together: over many keys it has fewer rows."""
 
-_flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-_flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-
 
 def hankel(table: Tensor, rows: int, keys: int, offset: int) -> Tensor:
     """The bias of ``rows`` reversed queries and ``keys`` keys as a view: 1 H rows keys, ``[i', j] = table[offset + i' + j]``."""
-    return table.as_strided((1, table.shape[0], rows, keys), (0, table.stride(0), table.stride(1), table.stride(1)), table.storage_offset() + offset)
+    return table.as_strided(
+        (1, table.shape[0], rows, keys),
+        (0, table.stride(0), table.stride(1), table.stride(1)),
+        table.storage_offset() + offset,
+    )
 
 
-def _strips(queries: int, keys: int, ahead: int, causal: bool, window: int) -> Iterator[tuple[int, int, list[tuple[int, int, int, int]]]]:
+def _strips(
+    queries: int, keys: int, ahead: int, causal: bool, window: int
+) -> Iterator[tuple[int, int, list[tuple[int, int, int, int]]]]:
     """Strips of rows (a, e), each with its calls (first row, end row, first key, end key); a row's calls never overlap."""
     if not causal and not window:
         yield 0, queries, [(0, queries, 0, keys)]
@@ -54,8 +59,11 @@ def _strips(queries: int, keys: int, ahead: int, causal: bool, window: int) -> I
 
 
 @torch.library.custom_op("milepost::strips", mutates_args=())
-def strips(q: Tensor, k: Tensor, v: Tensor, table: Tensor, scale: float, ahead: int, causal: bool, window: int) -> tuple[Tensor, Tensor]:
+def strips(
+    q: Tensor, k: Tensor, v: Tensor, table: Tensor, scale: float, ahead: int, causal: bool, window: int
+) -> tuple[Tensor, Tensor]:
     """Output (B H I D) and log-sum-exp (B H I) for q (B H I D), k and v (B H J D), and a table (H, I+J-1)."""
+    k, v, table = rows(k), rows(v), table.contiguous()  # once, not once a strip
     B, H, I, D = q.shape
     J = k.shape[2]
     out = torch.empty(B, H, I, D, dtype=q.dtype, device=q.device)
@@ -64,23 +72,27 @@ def strips(q: Tensor, k: Tensor, v: Tensor, table: Tensor, scale: float, ahead: 
         back = q[:, :, a:e].flip(2)
         o: Tensor | None = None
         for first, end, low, high in calls:
-            rows = end - first  # reversed: the last rows of the strip come first
-            mask = hankel(table, rows, high - low, I - end + low)
-            part, weight = _flash(back[:, :, :rows], k[:, :, low:high], v[:, :, low:high], 0.0, False, attn_mask=mask, scale=scale)
+            count = end - first  # reversed: the last rows of the strip come first
+            mask = hankel(table, count, high - low, I - end + low)
+            part, weight = flash(back[:, :, :count], k[:, :, low:high], v[:, :, low:high], mask=mask, scale=scale)
             if o is None:
                 o, total = part, weight.to(lse.dtype)
             else:  # the second call sees the strip's last rows again, with the keys that the first left out
-                share = torch.sigmoid(weight - total[:, :, :rows])[..., None]
-                o[:, :, :rows] = torch.lerp(o[:, :, :rows].to(share.dtype), part.to(share.dtype), share)
-                total[:, :, :rows] = torch.logaddexp(total[:, :, :rows], weight)
+                share = torch.sigmoid(weight - total[:, :, :count])[..., None]
+                o[:, :, :count] = torch.lerp(o[:, :, :count].to(share.dtype), part.to(share.dtype), share)
+                total[:, :, :count] = torch.logaddexp(total[:, :, :count], weight)
         out[:, :, a:e] = 0 if o is None else o.flip(2)
         lse[:, :, a:e] = 0 if o is None else total.flip(2)
     return out, lse
 
 
 @strips.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, table: Tensor, scale: float, ahead: int, causal: bool, window: int) -> tuple[Tensor, Tensor]:
-    return torch.empty(q.shape, dtype=q.dtype, device=q.device), torch.empty(q.shape[:3], dtype=table.dtype, device=q.device)
+def _(
+    q: Tensor, k: Tensor, v: Tensor, table: Tensor, scale: float, ahead: int, causal: bool, window: int
+) -> tuple[Tensor, Tensor]:
+    return torch.empty(q.shape, dtype=q.dtype, device=q.device), torch.empty(
+        q.shape[:3], dtype=table.dtype, device=q.device
+    )
 
 
 @torch.library.custom_op("milepost::strips_backward", mutates_args=())
@@ -91,17 +103,18 @@ def strips_backward(
     """Gradients to q, k, v and, where it is ``learned``, to the table (else an empty tensor)."""
     if learned:
         return _backward_learned(grad, q, k, v, table, out, lse, scale, ahead, causal, window)
+    k, v, table = rows(k), rows(v), table.contiguous()
     I, J = q.shape[2], k.shape[2]
     dq, dk, dv = (torch.zeros(t.shape, dtype=lse.dtype, device=t.device) for t in (q, k, v))
     for a, e, calls in _strips(I, J, ahead, causal, window):
         back, back_out, back_grad, back_lse = (t[:, :, a:e].flip(2) for t in (q, out, grad, lse))
         for first, end, low, high in calls:
-            rows, seen = end - first, slice(low, high)
-            mask = hankel(table, rows, high - low, I - end + low)
-            parts = _flash_backward(
-                back_grad[:, :, :rows], back[:, :, :rows], k[:, :, seen], v[:, :, seen], back_out[:, :, :rows], back_lse[:, :, :rows],
-                0.0, False, attn_mask=mask, scale=scale,
-            )  # fmt: skip
+            count, seen = end - first, slice(low, high)
+            mask = hankel(table, count, high - low, I - end + low)
+            some_grad, some_q, some_out, some_lse = (t[:, :, :count] for t in (back_grad, back, back_out, back_lse))
+            parts = flash_backward(
+                some_grad, some_q, k[:, :, seen], v[:, :, seen], some_out, some_lse, mask=mask, scale=scale
+            )
             dq[:, :, first:end] += parts[0].flip(2)
             dk[:, :, seen] += parts[1]
             dv[:, :, seen] += parts[2]
@@ -109,7 +122,17 @@ def strips_backward(
 
 
 def _backward_learned(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, table: Tensor, out: Tensor, lse: Tensor, scale: float, ahead: int, causal: bool, window: int
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    table: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    scale: float,
+    ahead: int,
+    causal: bool,
+    window: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """As above with the bias's gradient: the sum of dS over each anti-diagonal.
 
@@ -131,20 +154,20 @@ def _backward_learned(
         high = min(J, ahead + e) if causal else min(J, ahead + e - 1 + window) if window else J
         if high <= low:
             continue
-        rows, keys = e - a, high - low
+        count, keys = e - a, high - low
         back, back_grad, back_lse, back_delta = (t[:, :, a:e].flip(2) for t in (q, grad, lse, delta))
         kk, vv = k[:, :, low:high], v[:, :, low:high]
-        p = scores[: B * H * rows * keys].view(B, H, rows, keys)
+        p = scores[: B * H * count * keys].view(B, H, count, keys)
         torch.matmul(back, kk.transpose(-1, -2), out=p)
-        p.mul_(scale).add_(hankel(table, rows, keys, I - e + low)).sub_(back_lse[..., None]).exp_()
+        p.mul_(scale).add_(hankel(table, count, keys, I - e + low)).sub_(back_lse[..., None]).exp_()
         dv[:, :, low:high] += p.transpose(-1, -2) @ back_grad
-        wide = buffer[: B * H * rows * (keys + rows)].view(B, H, rows, keys + rows)
+        wide = buffer[: B * H * count * (keys + count)].view(B, H, count, keys + count)
         wide[..., keys:] = 0
         ds = wide[..., :keys]
         torch.matmul(back_grad, vv.transpose(-1, -2), out=ds)
         ds.sub_(back_delta[..., None]).mul_(p)
-        skewed = wide.as_strided((B, H, rows, keys + rows - 1), (wide.stride(0), wide.stride(1), keys + rows - 1, 1))
-        dt[:, I - e + low : I - e + low + keys + rows - 1] += skewed.sum(dim=(0, 2))
+        skewed = wide.as_strided((B, H, count, keys + count - 1), (wide.stride(0), wide.stride(1), keys + count - 1, 1))
+        dt[:, I - e + low : I - e + low + keys + count - 1] += skewed.sum(dim=(0, 2))
         dq[:, :, a:e] = (ds @ kk).mul_(scale).flip(2)
         dk[:, :, low:high] += (ds.transpose(-1, -2) @ back).mul_(scale)
     return dq, dk, dv, dt
@@ -173,8 +196,24 @@ def _backward(ctx: Any, grad: Tensor | None, grad_lse: Tensor | None) -> tuple[T
     if grad is None:
         return (None,) * 8
     q, k, v, table, out, lse = ctx.saved_tensors
-    dq, dk, dv, dt = torch.ops.milepost.strips_backward(grad.contiguous(), q, k, v, table, out, lse, *ctx.how, ctx.learned)
+    if torch.is_grad_enabled():  # a gradient of the gradient is asked for
+        given = [t for t, wanted in zip((q, k, v, table), ctx.needs_input_grad, strict=False) if wanted]
+        grads = iter(torch.autograd.grad(dense(q, k, v, table, ctx.how[0]), given, grad, create_graph=True))
+        return *(next(grads) if wanted else None for wanted in ctx.needs_input_grad[:4]), None, None, None, None
+    dq, dk, dv, dt = torch.ops.milepost.strips_backward(
+        grad.contiguous(), q, k, v, table, out, lse, *ctx.how, ctx.learned
+    )
     return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), dt if ctx.learned else None, None, None, None, None
+
+
+def dense(q: Tensor, k: Tensor, v: Tensor, table: Tensor, scale: float) -> Tensor:
+    """What `strips` computes, by its definition (O(I J) memory): for gradients of gradients, which no kernel has."""
+    (I, J), work = (q.shape[2], k.shape[2]), table.dtype
+    place = torch.arange(I - 1, -1, -1, device=q.device)[:, None] + torch.arange(J, device=q.device)
+    logits = (q.to(work) @ k.to(work).transpose(-1, -2)) * scale + table[:, place]
+    blind = logits.isneginf().all(dim=-1, keepdim=True)
+    weights = torch.softmax(logits.masked_fill(blind, 0.0), dim=-1).masked_fill(blind, 0.0)
+    return (weights @ v.to(work)).to(q.dtype)
 
 
 strips.register_autograd(_backward, setup_context=_save)

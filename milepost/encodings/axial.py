@@ -85,11 +85,10 @@ class Axial(Encoding):
             mine = geometric(size, one).tensor() if spectra == "each" else whole[axis::axes]
             self.frequencies[axis, first : first + size // 2] = mine
             first += size // 2
-        self.table = f"axial {self.frequencies.tolist()}"  # what names its table of angles
 
     def turn(self, x: Tensor, pos: Tensor) -> Tensor:
         """Pure rotation of ``x`` (B H L D) by ``pos`` (axes B L)."""
-        cos, sin = cos_sin_axes(pos, self.frequencies, x.dtype, key=self.table)
+        cos, sin = cos_sin_axes(pos, self.frequencies, x.dtype)
         return rotate(x, cos.unsqueeze(-3), sin.unsqueeze(-3), self.size, self.pairing)
 
     def query(self, q: Tensor, pos: Tensor) -> Tensor:

@@ -89,12 +89,11 @@ class MRoPE(Encoding):
         self.frequencies = torch.zeros(self.axes, size // 2, dtype=torch.float64, device="cpu")
         for pair, axis in enumerate(self.axis_of_pair):
             self.frequencies[axis, pair] = self.spectrum.frequencies[pair]
-        self.table = f"mrope {self.spectrum.frequencies} {self.axis_of_pair}"  # what names its table of angles
         self.rotation = self.spectrum.temperature == 1.0
 
     def turn(self, x: Tensor, pos: Tensor) -> Tensor:
         """Pure rotation of ``x`` (B H L D) by ``pos`` (axes B L; L or B L for text)."""
-        cos, sin = cos_sin_axes(pos, self.frequencies, x.dtype, key=self.table)
+        cos, sin = cos_sin_axes(pos, self.frequencies, x.dtype)
         return rotate(x, cos.unsqueeze(-3), sin.unsqueeze(-3), self.size, self.pairing)
 
     def query(self, q: Tensor, pos: Tensor) -> Tensor:

@@ -73,7 +73,6 @@ class RoPE(Encoding):
         self.spectrum = plain if scaling is None or self.length_dependent else scaling(plain)
         self.inv_freq = self.spectrum.tensor()
         self.live = turned // 2  # the pairs that turn at all
-        self.table = f"rope {self.spectrum.frequencies[: self.live]}"  # what names their table of angles
         self.rotation = self.spectrum.temperature == 1.0
 
     def turn(self, x: Tensor, pos: Tensor) -> Tensor:
@@ -82,7 +81,7 @@ class RoPE(Encoding):
             raise ValueError(
                 f"{self!r} depends on the length of the text: give q and k to attend() as they are, and it will turn them, or use enc.at(length) for one length"
             )
-        cos, sin = cos_sin(pos, self.inv_freq[: self.live], x.dtype, key=self.table)
+        cos, sin = cos_sin(pos, self.inv_freq[: self.live], x.dtype)
         return rotate(x, cos.unsqueeze(-3), sin.unsqueeze(-3), self.size, self.pairing)
 
     def query(self, q: Tensor, pos: Tensor) -> Tensor:

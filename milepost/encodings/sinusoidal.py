@@ -55,7 +55,7 @@ class Sinusoidal(Encoding):
 
     def code(self, pos: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
         """The codes of positions: shape ``(*pos.shape, width)``."""
-        cos, sin = cos_sin(pos, self.frequencies, dtype, key=self.spectrum)
+        cos, sin = cos_sin(pos, self.frequencies, dtype)
         both = (
             torch.stack([sin, cos], dim=-1).flatten(-2)
             if self.order == "interleaved"

@@ -59,7 +59,7 @@ class XPos(Encoding):
             raise ValueError(
                 f"position {extent(pos)[1]:.12g} makes {self!r} overflow float16, which ends at {self._end(x.dtype)}; use bfloat16 or float32"
             )
-        cos, sin = (t[..., None, :, :] for t in cos_sin(pos, self.inv_freq, x.dtype, key=self.spectrum))
+        cos, sin = (t[..., None, :, :] for t in cos_sin(pos, self.inv_freq, x.dtype))
         turned = rotate(x.to(cos.dtype), cos, sin, x.shape[-1], self.pairing)
         scale = (sign * pos.double()[..., None] * self.rate.to(pos.device)).exp().to(cos.dtype)[..., None, :, :]
         a, b = pairs_of(turned, scale.shape[-1], x.shape[-1], self.pairing)

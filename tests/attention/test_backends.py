@@ -22,7 +22,11 @@ def attention(enc, at, to, batch, dtype, backend, groups=4, causal=True):
     weight = torch.randn(out.shape, generator=generator).to(out.dtype)
     learn = [q, k, v, *enc.parameters()]
     grads = torch.autograd.grad((out.float() * weight.float()).sum(), learn, allow_unused=True)
-    return [out.detach(), *(torch.zeros_like(x) if g is None else g for x, g in zip(learn, grads, strict=True))], (q, k, v)
+    return [out.detach(), *(torch.zeros_like(x) if g is None else g for x, g in zip(learn, grads, strict=True))], (
+        q,
+        k,
+        v,
+    )
 
 
 def exact(enc, at, to, batch, dtype, groups=4, causal=True):
@@ -59,12 +63,17 @@ def test_every_backend_and_layout_stays_within_the_budget_of_its_dtype(name, dty
                     continue
                 for n, (a, b) in enumerate(zip(wanted, found, strict=True)):
                     worst = (a - b.double()).abs().max().item()
-                    assert worst <= permitted(a, dtype, 24 * batch), f"{backend}, {what}, {groups} key heads, gradient {n}: {worst:.1e}"
+                    assert worst <= permitted(a, dtype, 24 * batch), (
+                        f"{backend}, {what}, {groups} key heads, gradient {n}: {worst:.1e}"
+                    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["alibi", "t5", "kerple(kind='power')", "sandwich", "rope + alibi", "nope"])
-@pytest.mark.parametrize(("queries", "keys", "window"), [(1500, 1500, None), (1100, 2300, None), (1500, 1500, 100), (600, 600, None), (2100, 2100, 2000)])
+@pytest.mark.parametrize(
+    ("queries", "keys", "window"),
+    [(1500, 1500, None), (1100, 2300, None), (1500, 1500, 100), (600, 600, None), (2100, 2100, 2000)],
+)
 def test_strips_beyond_one_thousand_rows_equal_the_reference(name, queries, keys, window):
     enc = randomised_copy(build(name, heads=2, head_dim=16))
     at, to = Layout.dense(queries, start=keys - queries, window=window), Layout.dense(keys)
@@ -82,7 +91,12 @@ def test_strips_beyond_one_thousand_rows_equal_the_reference(name, queries, keys
 
 @pytest.mark.parametrize("name", ["alibi", "t5", "kerple", "sandwich"])
 def test_both_ways_over_a_long_text(name):
-    enc = randomised_copy(build(name + ("(mode='symmetric')" if name == "alibi" else "(mode='bidirectional')" if name == "t5" else ""), heads=2))
+    enc = randomised_copy(
+        build(
+            name + ("(mode='symmetric')" if name == "alibi" else "(mode='bidirectional')" if name == "t5" else ""),
+            heads=2,
+        )
+    )
     q, k, v = (torch.randn(2, 2, 1200, 16, dtype=torch.float64) for _ in range(3))
     one, two = (attend(q, k, v, enc, causal=False, backend=b) for b in ("reference", "toeplitz"))
     assert (one - two).abs().max() < 2.0**-52 * 64 * 1200
@@ -91,7 +105,11 @@ def test_both_ways_over_a_long_text(name):
 def test_gradcheck_through_the_strips_of_a_learned_and_of_a_fixed_bias():
     for name in ("t5", "kerple", "alibi", "sandwich(size=8)"):
         enc = randomised_copy(build(name, heads=2))
-        names, values = zip(*[(n, p.detach().requires_grad_()) for n, p in enc.named_parameters()], strict=True) if list(enc.parameters()) else ((), ())
+        names, values = (
+            zip(*[(n, p.detach().requires_grad_()) for n, p in enc.named_parameters()], strict=True)
+            if list(enc.parameters())
+            else ((), ())
+        )
         q, k, v = (torch.randn(1, 2, 6, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
 
         class Run(torch.nn.Module):
@@ -105,7 +123,9 @@ def test_gradcheck_through_the_strips_of_a_learned_and_of_a_fixed_bias():
         run = Run(enc)
 
         def function(q, k, v, *values, run=run, names=names):
-            return torch.func.functional_call(run, {f"enc.{n}": p for n, p in zip(names, values, strict=True)}, (q, k, v))
+            return torch.func.functional_call(
+                run, {f"enc.{n}": p for n, p in zip(names, values, strict=True)}, (q, k, v)
+            )
 
         assert torch.autograd.gradcheck(function, (q, k, v, *values))
 
@@ -113,7 +133,10 @@ def test_gradcheck_through_the_strips_of_a_learned_and_of_a_fixed_bias():
 def test_a_learned_bias_gets_its_gradient_when_nothing_else_does():
     enc = build("t5", heads=2)
     q, k, v = (torch.randn(1, 2, 40, 8) for _ in range(3))
-    grads = [torch.autograd.grad(attend(q, k, v, enc, backend=b).square().sum(), enc.table)[0] for b in ("reference", "toeplitz", "chunked")]
+    grads = [
+        torch.autograd.grad(attend(q, k, v, enc, backend=b).square().sum(), enc.table)[0]
+        for b in ("reference", "toeplitz", "chunked")
+    ]
     assert grads[0].abs().max() > 0
     for g in grads[1:]:
         assert torch.allclose(g, grads[0], rtol=1e-4, atol=1e-5 * grads[0].abs().max().item())
@@ -122,7 +145,9 @@ def test_a_learned_bias_gets_its_gradient_when_nothing_else_does():
 def test_the_gradient_of_a_learned_bias_is_deterministic():
     enc = build("t5", heads=2)
     q, k, v = (torch.randn(1, 2, 1300, 8) for _ in range(3))
-    first, second = (torch.autograd.grad(attend(q, k, v, enc, backend="toeplitz").square().sum(), enc.table)[0] for _ in range(2))
+    first, second = (
+        torch.autograd.grad(attend(q, k, v, enc, backend="toeplitz").square().sum(), enc.table)[0] for _ in range(2)
+    )
     assert torch.equal(first, second)
 
 

@@ -60,7 +60,13 @@ def test_staged_scaling_is_exact_at_stage_boundaries_in_any_steps(spec, trained)
     n = 4 * trained + 3
     q, k, v = text(n, batch=2)
     whole = attend(q, k, v, enc)
-    ways = [[1] * n, [trained - 1, 1, 1, 1, n - trained - 2], [trained, trained, 1, n - 2 * trained - 1], [n], [2 * trained + 1, n - 2 * trained - 1]]
+    ways = [
+        [1] * n,
+        [trained - 1, 1, 1, 1, n - trained - 2],
+        [trained, trained, 1, n - 2 * trained - 1],
+        [n],
+        [2 * trained + 1, n - 2 * trained - 1],
+    ]
     for steps in ways:
         assert (through(KVCache(enc, capacity=3), enc, q, k, v, steps) - whole).abs().max() < 2.0**-52 * 64 * n, steps
 
@@ -102,7 +108,9 @@ def test_recompute_gives_each_newest_token_what_a_pass_at_its_length_gives():
     q, k, v = text(60)
     found = through(KVCache(enc, policy="recompute"), enc, q, k, v, [1] * 60)
     for n in (10, 16, 17, 40, 60):
-        assert (found[:, :, n - 1] - attend(q[:, :, :n], k[:, :, :n], v[:, :, :n], enc)[:, :, n - 1]).abs().max() < 1e-12
+        assert (
+            found[:, :, n - 1] - attend(q[:, :, :n], k[:, :, :n], v[:, :, :n], enc)[:, :, n - 1]
+        ).abs().max() < 1e-12
 
 
 def test_frozen_is_the_plain_encoding_of_the_declared_length():
@@ -286,12 +294,16 @@ def test_a_table_of_biases_kept_for_decoding_follows_changed_parameters():
     with torch.no_grad():
         attend(q, k, v, enc, at=at, to=to)
         enc.table.add_(torch.randn_like(enc.table))
-        assert torch.allclose(attend(q, k, v, enc, at=at, to=to), attend(q, k, v, enc, at=at, to=to, backend="reference"), atol=1e-6)
+        assert torch.allclose(
+            attend(q, k, v, enc, at=at, to=to), attend(q, k, v, enc, at=at, to=to, backend="reference"), atol=1e-6
+        )
     slopes = build("alibi", heads=2)
     with torch.no_grad():
         attend(q, k, v, slopes, at=at, to=to)
         slopes.past_slopes.mul_(3)
-        assert torch.allclose(attend(q, k, v, slopes, at=at, to=to), attend(q, k, v, slopes, at=at, to=to, backend="reference"), atol=1e-6)
+        assert torch.allclose(
+            attend(q, k, v, slopes, at=at, to=to), attend(q, k, v, slopes, at=at, to=to, backend="reference"), atol=1e-6
+        )
 
 
 def test_a_refused_append_at_a_new_stage_leaves_the_old_stage():

@@ -11,7 +11,20 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    "spec", ["rope", "alibi", "t5", "kerple", "sandwich(size=8)", "rope + alibi", "fire", "shaw", "transformer_xl", "cope", "deberta(buckets=8, span=16)"]
+    "spec",
+    [
+        "rope",
+        "alibi",
+        "t5",
+        "kerple",
+        "sandwich(size=8)",
+        "rope + alibi",
+        "fire",
+        "shaw",
+        "transformer_xl",
+        "cope",
+        "deberta(buckets=8, span=16)",
+    ],
 )
 def test_attend_compiles_with_at_most_two_graphs_over_three_lengths(spec):
     torch._dynamo.reset()
@@ -29,7 +42,9 @@ def test_attend_compiles_with_at_most_two_graphs_over_three_lengths(spec):
         assert torch.allclose(one, two, atol=2e-6)
         learn = [q, k, v, *enc.parameters()]
         weight = torch.randn_like(one)
-        for a, b in zip(*(torch.autograd.grad((y * weight).sum(), learn, allow_unused=True) for y in (one, two)), strict=True):
+        for a, b in zip(
+            *(torch.autograd.grad((y * weight).sum(), learn, allow_unused=True) for y in (one, two)), strict=True
+        ):
             if a is not None:
                 assert torch.allclose(a, b, atol=1e-5 * max(1.0, a.abs().max().item()))
     assert counter.frame_count <= 2

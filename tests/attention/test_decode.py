@@ -13,7 +13,9 @@ SIZES = {"heads": 4, "head_dim": 8, "width": 16, "length": 4096}
 
 def text(n, batch=1, heads=4, groups=4, dtype=torch.float64):
     generator = torch.Generator().manual_seed(n)
-    return [torch.randn(batch, h, n, 8, generator=generator, dtype=torch.float64).to(dtype) for h in (heads, groups, groups)]
+    return [
+        torch.randn(batch, h, n, 8, generator=generator, dtype=torch.float64).to(dtype) for h in (heads, groups, groups)
+    ]
 
 
 def read(cache, q, k, v, first):
@@ -47,7 +49,9 @@ def test_decode_equals_one_pass_for_every_encoding(name, groups):
     assert (found - full(enc, q, k, v)).abs().max() < 2.0**-52 * 64 * 600
 
 
-@pytest.mark.parametrize("name", ["rope", "alibi", "t5", "kerple", "sandwich", "nope", "learned", "rope(scaling=staged(trained=100))"])
+@pytest.mark.parametrize(
+    "name", ["rope", "alibi", "t5", "kerple", "sandwich", "nope", "learned", "rope(scaling=staged(trained=100))"]
+)
 @torch.no_grad()
 def test_most_tokens_go_the_short_way(name, short_ways):
     q, k, v = text(600)

@@ -41,7 +41,9 @@ def made(heads: tuple[int, int], lengths: tuple[int, int], dtype: torch.dtype, w
 
 
 @pytest.mark.parametrize("dtype", BUDGET, ids=str)
-@pytest.mark.parametrize(("lengths", "causal"), [((21, 21), True), ((1, 21), True), ((16, 21), True), ((9, 21), False), ((21, 9), False)])
+@pytest.mark.parametrize(
+    ("lengths", "causal"), [((21, 21), True), ((1, 21), True), ((16, 21), True), ((9, 21), False), ((21, 9), False)]
+)
 @pytest.mark.parametrize("heads", [(6, 6), (6, 1), (6, 2)])
 def test_equals_a_softmax_written_out(dtype, lengths, causal, heads):
     q, k, v, row = made(heads, lengths, dtype)

@@ -53,7 +53,10 @@ def test_two_processes_equal_one(tmp_path):
     (tmp_path / "worker.py").write_text(WORKER)
     workers = [
         subprocess.Popen(
-            [sys.executable, str(tmp_path / "worker.py"), str(rank), str(tmp_path / "meeting")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [sys.executable, str(tmp_path / "worker.py"), str(rank), str(tmp_path / "meeting")],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for rank in range(2)
     ]
@@ -71,7 +74,9 @@ def test_the_places_of_all_processes_are_the_text(how):
         assert parts[0].tolist() == [0, 1, 2, 3, 20, 21, 22, 23]
 
 
-@pytest.mark.parametrize(("length", "rank", "how"), [(25, 0, "contiguous"), (24, 3, "contiguous"), (27, 0, "zigzag"), (24, 0, "spiral")])
+@pytest.mark.parametrize(
+    ("length", "rank", "how"), [(25, 0, "contiguous"), (24, 3, "contiguous"), (27, 0, "zigzag"), (24, 0, "spiral")]
+)
 def test_a_text_that_can_not_be_cut_evenly_is_refused(length, rank, how):
     with pytest.raises(ValueError, match=r"can't be cut|how must be"):
         places(length, rank, 3, how)

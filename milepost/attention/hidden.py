@@ -1,0 +1,88 @@
+"""hidden: what the mask hides never reaches a row, not even a NaN.
+
+A hidden pair has weight 0, but 0 times NaN is NaN, and a fused kernel multiplies whole blocks. So a token with a number that is not finite
+is taken out (its q, k and v become zeros) before anything is computed, and the rows that see it are made NaN afterwards:
+exactly those rows, in every backend. The other rows, and the gradients of a loss over them, are what they are without that token.
+
+Uncompiled, one sum over q, k and v decides whether there is such a token at all. In a compiled graph and under torch.func,
+where no number can be looked at, the two steps are always taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from milepost.attention.blocks import Block, blocks
+from milepost.layout import Layout
+
+ROWS = 512
+"""Rows of a mask that are looked at together where the layout is not made of blocks."""
+
+
+def transformed() -> bool:
+    """Whether torch.func (grad, jvp, vmap, ...) or forward-mode differentiation is at work: opaque operators do not serve there."""
+    return torch._C._functorch.peek_interpreter_stack() is not None or torch.autograd.forward_ad._current_level >= 0
+
+
+def finite(*tensors: Tensor) -> bool:
+    """Whether every number is finite. (A sum is finite only if all its terms are; if it overflows, the slower path is taken.)"""
+    return all(math.isfinite(t.detach().sum(dtype=torch.promote_types(t.dtype, torch.float32)).item()) for t in tensors)
+
+
+def repaired(
+    q: Tensor, k: Tensor, v: Tensor, touched: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """q, k and v with zeros for tokens that are not finite, and what to add to each row (B H I 1): NaN where it sees one, else 0.
+
+    Added, not multiplied: a loss that leaves such rows out has a gradient of 0 there, and 0 it must stay.
+
+    ``touched`` says which rows (B H I) see one of the given keys (B H J, true where a key or a value is not finite).
+    """
+    broken_q, broken_k, broken_v = (~t.isfinite().all(dim=-1) for t in (q, k, v))  # B H I, B G J, B G J
+    broken = broken_k | broken_v
+    group = q.shape[1] // k.shape[1]
+    nan_rows = broken_q | touched(broken.repeat_interleave(group, dim=1) if group > 1 else broken)
+    spoilt = torch.zeros_like(nan_rows, dtype=q.dtype).masked_fill(nan_rows, float("nan"))[..., None]
+    q, k, v = (t.masked_fill(b[..., None], 0.0) for t, b in ((q, broken_q), (k, broken), (v, broken)))
+    return q, k, v, spoilt
+
+
+def all_seen(q: Tensor, k: Tensor, at: Layout, to: Layout, causal: bool) -> bool:
+    """Whether every query sees every key: then nothing is hidden."""
+    found = blocks(at, to, causal)
+    if (
+        isinstance(found, str)
+        or len(found) != 1
+        or found[0].row is not None
+        or found[0].shape != (q.shape[2], k.shape[2])
+    ):
+        return False
+    return q.shape[2] == 1 or (not causal and at.window is None)
+
+
+def rows_that_see(broken: Tensor, at: Layout, to: Layout, causal: bool) -> Tensor:
+    """Which queries (B H I) see at least one of the ``broken`` keys (B H J)."""
+    found = blocks(at, to, causal)
+    if isinstance(found, str):
+        parts = [at[a : a + ROWS].mask(to, causal=causal) for a in range(0, at.length, ROWS)]
+        return torch.cat([(part & broken[:, :, None]).any(dim=-1) for part in parts] or [broken[..., :0]], dim=-1)
+    touched = broken.new_zeros(*broken.shape[:2], at.length)
+    for block in found:
+        mine = broken[:, :, block.key_first : block.key_stop]
+        batch = slice(None) if block.row is None else slice(block.row, block.row + 1)
+        touched[batch, :, block.first : block.stop] |= in_block(mine[batch], block, causal, at.window or 0)
+    return touched
+
+
+def in_block(broken: Tensor, block: Block, causal: bool, window: int) -> Tensor:
+    """`rows_that_see` inside of one block, where a query sees a stretch of keys: by running counts, without a mask."""
+    (I, J), ahead = block.shape, block.ahead
+    counts = torch.nn.functional.pad(broken.long().cumsum(-1), (1, 0))  # how many are broken before each key
+    place = torch.arange(ahead, ahead + I, device=broken.device)
+    end = place + 1 if causal else place + window if window else torch.full_like(place, J)
+    first = place - window + 1 if window else torch.zeros_like(place)
+    return counts[..., end.clamp(0, J)] > counts[..., first.clamp(0, J)]
