@@ -3,7 +3,6 @@
     from milepost import Layout, RoPE, attend
     enc = RoPE(head_dim=64)
     at = Layout.dense(1024)
-    q, k = enc.query(q, at.pos), enc.key(k, at.pos)
     y = attend(q, k, v, enc, at=at)
 
 The public names are imported when they are first used, so that `import milepost` needs no torch.
@@ -16,11 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from milepost.encodings import NAMES as _PAGES
 from milepost.encodings import SPACE as _SPACE
+from milepost.renamed import install as _install
+
+_install()
 
 __version__ = "0.1.0"
 
 _HOME = {
     "Attended": "attention",
+    "Attention": "attention",
     "KVCache": "attention",
     "DualChunk": "maps.dual_chunk",
     "Encoding": "encoding",
@@ -41,6 +44,7 @@ __all__ = sorted(_HOME)  # noqa: PLE0605
 
 if TYPE_CHECKING:
     from milepost.attention import Attended as Attended
+    from milepost.attention import Attention as Attention
     from milepost.attention import KVCache as KVCache
     from milepost.attention import attend as attend
     from milepost.encoding import Encoding as Encoding

@@ -16,11 +16,14 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from torch.utils.weak import WeakIdKeyDictionary
 
 from milepost.layout import Layout
 from milepost.positions import check_dtype, check_finite, extent, extents
@@ -261,9 +264,34 @@ def _checked(hook: Callable[[Any, Tensor, Tensor], Tensor]) -> Callable[[Any, Te
             )
         if not torch.compiler.is_compiling():
             self.check(pos)
-        return hook(self, x, pos)
+        out = hook(self, x, pos)
+        return out if rank == 3 or hook.__name__ not in self.points else _marked(out, x, self, pos)
 
     return run
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What `query` and `key` leave on the tensors that they return: who turned them, and for which positions."""
+
+    encoding: Encoding
+    positions: Tensor
+
+
+_marks: MutableMapping[Tensor, Mark] = WeakIdKeyDictionary()
+
+
+def mark_of(x: Tensor) -> Mark | None:
+    """The mark of a tensor that `query` or `key` returned; None for any other, and in a compiled graph."""
+    return None if torch.compiler.is_compiling() or type(x) is not Tensor else _marks.get(x)
+
+
+def _marked(out: Tensor, given: Tensor, enc: Encoding, pos: Tensor) -> Tensor:
+    if torch.compiler.is_compiling() or type(out) is not Tensor:
+        return out
+    out = out.view_as(out) if out is given else out  # what was given stays without a mark
+    _marks[out] = Mark(enc, pos)
+    return out
 
 
 class Sum(Encoding):

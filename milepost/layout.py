@@ -185,14 +185,19 @@ class Layout:
 
     # -- others made from it ------------------------------------------------------------------------------------
 
-    def told(self, pos: Tensor) -> Layout:
-        """The same tokens in the same order, with the encoding told ``pos``: shape L, B L or axes B L."""
+    def with_positions(self, pos: Tensor) -> Layout:
+        """The same tokens in the same order, at positions ``pos`` for the encoding: shape L, B L or axes B L."""
         check_dtype(pos)
         if pos.dim() == 0:
             raise ValueError(
                 f"positions are one number a token, shape (L,), (B, L) or (axes, B, L) with L = {self.length}; got shape ()"
             )
         return replace(self, pos=pos[None] if pos.dim() == 1 else pos)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "told":
+            raise AttributeError("Layout.told was renamed: use Layout.with_positions(pos)")
+        raise AttributeError(f"a Layout has no attribute {name!r}")
 
     def windowed(self, window: int | None) -> Layout:
         """The same tokens under another sliding window."""

@@ -4,7 +4,7 @@ A remap is a plain function from positions to positions. It changes what an enco
 of tokens (that is ``Layout.index``), so a mask can't leak through it:
 
     at = Layout.dense(4096)
-    at = at.told(interpolate(at.index, factor=4))
+    at = at.with_positions(interpolate(at.index, factor=4))
 
     interpolate   p / factor                                        Chen et al., arXiv:2306.15595
     randomised    a sorted random subset of 0 .. limit-1            Ruoss et al., arXiv:2305.16843
@@ -22,7 +22,7 @@ Positions of several axes have the shape (axes, batch, tokens), in the order in 
     multimodal(5, (4, 6), 3)      text, an image of 4 rows and 6 columns, text               Qwen2-VL
 
 The first axis is always the rows (frames, for a video): a model that wants columns first (rope-vit, Llama 4, MAE's codes) takes pos.flip(0).
-Give them to a layout: ``Layout.dense(196).told(grid(14, 14))``.
+Give them to a layout: ``Layout.dense(196).with_positions(grid(14, 14))``.
 """
 
 from __future__ import annotations

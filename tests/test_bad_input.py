@@ -57,7 +57,7 @@ def hooks(enc: Encoding, pos: torch.Tensor, dtype: torch.dtype = torch.float32) 
 
 def attention(enc: Encoding, pos: torch.Tensor) -> Callable[[], torch.Tensor]:
     q = q_for(enc, pos.shape[-1])
-    return lambda: attend(q, q, q, enc, at=Layout.dense(pos.shape[-1]).told(pos))
+    return lambda: attend(q, q, q, enc, at=Layout.dense(pos.shape[-1]).with_positions(pos))
 
 
 # -- sizes --------------------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def test_positions_that_are_not_finite_are_refused(name):
         for attempt in [lambda pos=pos: enc.check(pos), *hooks(enc, pos)]:
             text = said(attempt)
             assert ("finite" in text and str(bad) in text) or "whole positions" in text
-        said(lambda pos=pos: Layout.dense(3).told(pos), "finite", bad)
+        said(lambda pos=pos: Layout.dense(3).with_positions(pos), "finite", bad)
 
 
 @every
@@ -204,7 +204,7 @@ def test_positions_in_a_dtype_that_can_not_count_are_refused(name, dtype):
     enc, pos = ALL[name], torch.arange(3).to(dtype)
     for attempt in [lambda: enc.check(pos), *hooks(enc, pos)]:
         said(attempt, "positions", str(dtype)[6:])
-    text = said(lambda: Layout.dense(3).told(pos), str(dtype)[6:])
+    text = said(lambda: Layout.dense(3).with_positions(pos), str(dtype)[6:])
     assert dtype.is_complex or dtype == torch.bool or "int64" in text
 
 
@@ -246,7 +246,7 @@ def test_a_position_past_the_end_is_refused_with_its_number(name, end):
         pos = torch.tensor([0, p])
         for attempt in [
             lambda: enc.check(pos),
-            lambda: enc.check(Layout.dense(2).told(pos)),
+            lambda: enc.check(Layout.dense(2).with_positions(pos)),
             attention(enc, pos),
             *hooks(enc, pos)[:1],
         ]:
@@ -376,7 +376,7 @@ def test_layouts_of_another_length_or_batch_are_refused():
 @every
 def test_positions_of_several_axes_are_refused_by_an_encoding_of_one(name):
     enc = ALL[name]
-    at = Layout.dense(4).told(torch.zeros(2, 1, 4, dtype=torch.long))
+    at = Layout.dense(4).with_positions(torch.zeros(2, 1, 4, dtype=torch.long))
     q = q_for(enc, 4)
     for hook in set(enc.points) & {"embed", "query", "key"}:
         x = x_for(enc, 4) if hook == "embed" else q
@@ -462,7 +462,7 @@ def test_any_past_makes_a_decoding_layout_or_is_refused(past, dims):
 @settings(QUICK, max_examples=80)
 @given(small_shape, st.sampled_from([torch.int64, torch.float32]))
 def test_any_shape_of_told_positions_fits_or_is_refused(shape, dtype):
-    held(lambda: Layout.dense(3).told(torch.zeros(shape, dtype=dtype)))
+    held(lambda: Layout.dense(3).with_positions(torch.zeros(shape, dtype=dtype)))
 
 
 @settings(QUICK, max_examples=80)
@@ -490,11 +490,11 @@ BAD_LAYOUTS: dict[str, tuple[Callable[[], Layout], tuple[str, ...]]] = {
         lambda: Layout.padded(torch.tensor([[0.0, -float("inf")]])),
         ("1 (a token) and 0 (padding)", "additive"),
     ),
-    "too many positions": (lambda: Layout.dense(3).told(torch.arange(4)), ("L = 3", "(1, 4)")),
-    "a position without a dimension": (lambda: Layout.dense(3).told(torch.tensor(1)), ("pos", "()")),
-    "positions in a list": (lambda: Layout.dense(3).told([0, 1, 2]), ("tensor", "list")),
+    "too many positions": (lambda: Layout.dense(3).with_positions(torch.arange(4)), ("L = 3", "(1, 4)")),
+    "a position without a dimension": (lambda: Layout.dense(3).with_positions(torch.tensor(1)), ("pos", "()")),
+    "positions in a list": (lambda: Layout.dense(3).with_positions([0, 1, 2]), ("tensor", "list")),
     "positions of another batch": (
-        lambda: Layout.padded(torch.ones(3, 4)).told(torch.zeros(2, 4)),
+        lambda: Layout.padded(torch.ones(3, 4)).with_positions(torch.zeros(2, 4)),
         ("batch of 2", "3"),
     ),
     "a token by its number": (lambda: Layout.dense(3)[1], ("slice", "take", "1")),
@@ -506,7 +506,7 @@ BAD_LAYOUTS: dict[str, tuple[Callable[[], Layout], tuple[str, ...]]] = {
         ("3", "2"),
     ),
     "appending other axes": (
-        lambda: Layout.dense(3).told(torch.zeros(2, 1, 3, dtype=torch.long)).then(Layout.dense(1)),
+        lambda: Layout.dense(3).with_positions(torch.zeros(2, 1, 3, dtype=torch.long)).then(Layout.dense(1)),
         ("ax",),
     ),
     "a negative window": (lambda: Layout.dense(3).windowed(-1), ("window of -1", "at least 1")),

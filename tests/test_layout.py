@@ -186,7 +186,7 @@ def test_what_an_encoding_is_told_never_changes_the_mask(causal):
         at.index[0] * 1000,
     ]
     for pos in remaps:
-        told = at.told(pos)
+        told = at.with_positions(pos)
         assert told.remapped and torch.equal(told.mask(causal=causal), before)
         assert torch.equal(told.pos, pos if pos.dim() > 1 else pos[None])
         assert told.index is at.index and told.rows == at.rows
@@ -194,17 +194,17 @@ def test_what_an_encoding_is_told_never_changes_the_mask(causal):
 
 def test_grouped_positions_do_not_let_a_query_see_the_future():
     at = Layout.dense(6)
-    told = at.told(grouped(at.index, 3))
+    told = at.with_positions(grouped(at.index, 3))
     q, v = torch.zeros(1, 1, 6, 2), torch.arange(6.0).view(1, 1, 6, 1).expand(1, 1, 6, 2)
     weights = attend(q, q, v, ALiBi(1, slopes=(0.0,)), at=told, backend="reference", details=True).weights
     assert torch.equal(weights[0, 0] > 0, torch.ones(6, 6).tril().bool())
 
 
 def test_told_positions_may_differ_from_row_to_row():
-    at = Layout.dense(4).told(randomised(4, 50, batch=3))
+    at = Layout.dense(4).with_positions(randomised(4, 50, batch=3))
     assert at.batch == 3 and at.index.shape == (1, 4) and at.pos.shape == (3, 4)
-    assert Layout.dense(4).told(grid(2, 2)).batch == 1
-    assert not Layout.dense(4).told(torch.arange(4)).pos.is_floating_point()
+    assert Layout.dense(4).with_positions(grid(2, 2)).batch == 1
+    assert not Layout.dense(4).with_positions(torch.arange(4)).pos.is_floating_point()
 
 
 # -- slices and shards ------------------------------------------------------------------------------------------------
@@ -243,9 +243,9 @@ def test_a_slice_cuts_tensors_and_runs_alike(at, start, stop):
 
 
 def test_a_slice_keeps_what_was_told_and_the_window():
-    at = Layout.dense(6, window=2).told(torch.arange(6) * 10)
+    at = Layout.dense(6, window=2).with_positions(torch.arange(6) * 10)
     assert at[2:4].pos.tolist() == [[20, 30]] and at[2:4].index.tolist() == [[2, 3]] and at[2:4].window == 2
-    axes = Layout.dense(6).told(grid(2, 3))[1:4]
+    axes = Layout.dense(6).with_positions(grid(2, 3))[1:4]
     assert axes.pos.tolist() == [[[0, 0, 1]], [[1, 2, 0]]]
     assert at[::2].pos.tolist() == [[0, 20, 40]] and at[::2].rows is None
 
@@ -264,7 +264,7 @@ def test_a_part_is_some_tokens_of_one_row_or_of_all(at, data):
 
 
 def test_a_part_of_rows_that_differ_only_in_what_is_told_keeps_their_own():
-    part = Layout.dense(9, window=3).told(torch.arange(27).view(3, 9)).part(1, 2, 4)
+    part = Layout.dense(9, window=3).with_positions(torch.arange(27).view(3, 9)).part(1, 2, 4)
     assert part.index.tolist() == [[2, 3]] and part.pos.tolist() == [[11, 12]]
     assert part.rows == ((Run(0, 2, 0, 2),),) and part.window == 3
 
@@ -281,11 +281,11 @@ def test_a_shard_in_any_order_is_those_tokens_and_claims_no_runs(at, data):
 
 
 def test_a_permuted_layout_keeps_every_pair_of_tokens():
-    at, order = Layout.packed([3, 3]).told(torch.arange(6) * 7), torch.tensor([5, 0, 3, 2, 4, 1])
+    at, order = Layout.packed([3, 3]).with_positions(torch.arange(6) * 7), torch.tensor([5, 0, 3, 2, 4, 1])
     mixed = at.take(order)
     assert torch.equal(mixed.mask(), at.mask()[..., order, :][..., order])
     assert mixed.pos.tolist() == [[35, 0, 21, 14, 28, 7]]
-    assert at.told(grid(2, 3)).take(order).pos.tolist() == [[[1, 0, 1, 0, 1, 0]], [[2, 0, 0, 2, 1, 1]]]
+    assert at.with_positions(grid(2, 3)).take(order).pos.tolist() == [[[1, 0, 1, 0, 1, 0]], [[2, 0, 0, 2, 1, 1]]]
 
 
 # -- appending --------------------------------------------------------------------------------------------------------
@@ -333,16 +333,16 @@ def test_runs_join_only_where_text_and_index_go_on():
 
 
 def test_appending_keeps_what_each_was_told_and_the_first_window():
-    both = Layout.dense(2, window=5).told(torch.tensor([10, 20])).then(Layout.decode(2))
+    both = Layout.dense(2, window=5).with_positions(torch.tensor([10, 20])).then(Layout.decode(2))
     assert (
         both.pos.tolist() == [[10, 20, 2]] and both.index.tolist() == [[0, 1, 2]] and both.remapped and both.window == 5
     )
-    both = Layout.dense(2).then(Layout.decode(2).told(torch.tensor([99])))
+    both = Layout.dense(2).then(Layout.decode(2).with_positions(torch.tensor([99])))
     assert both.pos.tolist() == [[0, 1, 99]]
 
 
 def test_positions_told_row_by_row_can_be_appended():
-    both = Layout.dense(2).told(torch.tensor([[0, 5], [1, 7]])).then(Layout.decode(2).told(torch.tensor([[8], [9]])))
+    both = Layout.dense(2).with_positions(torch.tensor([[0, 5], [1, 7]])).then(Layout.decode(2).with_positions(torch.tensor([[8], [9]])))
     assert both.pos.tolist() == [[0, 5, 8], [1, 7, 9]]
 
 
@@ -351,14 +351,14 @@ def test_positions_told_row_by_row_can_be_appended():
 def test_every_way_to_make_a_layout_keeps_runs_and_tensors_together(at):
     unfold(at)
     check(at)
-    unfold(at.told(at.index * 2))
+    unfold(at.with_positions(at.index * 2))
     unfold(at.to("cpu"))
 
 
 def test_moving_to_a_device_keeps_index_and_position_one_tensor():
     assert not Layout.dense(3).to("meta").remapped
     assert Layout.dense(3).to("meta").segment.device.type == "meta"
-    assert Layout.dense(3).told(torch.arange(3) * 2).to("cpu").pos.tolist() == [[0, 2, 4]]
+    assert Layout.dense(3).with_positions(torch.arange(3) * 2).to("cpu").pos.tolist() == [[0, 2, 4]]
 
 
 # -- bad input --------------------------------------------------------------------------------------------------------
@@ -388,12 +388,12 @@ def test_moving_to_a_device_keeps_index_and_position_one_tensor():
         (lambda: Layout.padded(torch.tensor([[0.0, -float("inf")]])), "an additive mask"),
         (lambda: Layout.padded(torch.tensor([[2, 1]])), "1 .a token. and 0 .padding. only"),
         (lambda: Layout.padded(torch.ones(1, 2), window=0), "a window of 0"),
-        (lambda: Layout.dense(3).told(torch.arange(3).bfloat16()), "256 from 257"),
-        (lambda: Layout.dense(3).told(torch.arange(3).half()), "float16"),
-        (lambda: Layout.dense(3).told(torch.tensor([0.0, float("nan"), 1.0])), "must be finite"),
-        (lambda: Layout.dense(3).told(torch.arange(4)), r"L = 3, got \(1, 4\)"),
+        (lambda: Layout.dense(3).with_positions(torch.arange(3).bfloat16()), "256 from 257"),
+        (lambda: Layout.dense(3).with_positions(torch.arange(3).half()), "float16"),
+        (lambda: Layout.dense(3).with_positions(torch.tensor([0.0, float("nan"), 1.0])), "must be finite"),
+        (lambda: Layout.dense(3).with_positions(torch.arange(4)), r"L = 3, got \(1, 4\)"),
         (
-            lambda: Layout.decode(torch.tensor([1, 2])).told(torch.zeros(3, 1)),
+            lambda: Layout.decode(torch.tensor([1, 2])).with_positions(torch.zeros(3, 1)),
             "pos is for a batch of 3, index for one of 2",
         ),
         (lambda: Layout.dense(3)[1], r"cut with a slice, such as at\[:128\]"),

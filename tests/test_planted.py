@@ -433,7 +433,7 @@ def grouped_positions_do_not_leak_the_future() -> None:
         torch.randn(1, 2, 12, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(s)) for s in range(3)
     )
     at = Layout.dense(12)
-    at = at.told(grouped(at.index, 4))
+    at = at.with_positions(grouped(at.index, 4))
     other = v.clone()
     other[:, :, -1] += 1
     before, after = (attend(q, k, x, build("alibi", heads=2), at=at, backend="reference") for x in (v, other))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from milepost.attention.attend import BACKENDS, Choice, attend, explain
 from milepost.attention.cache import KVCache
+from milepost.attention.layer import Attention
 from milepost.attention.reference import Attended
 from milepost.attention.shards import attend_shards, places
 
-__all__ = ["BACKENDS", "Attended", "Choice", "KVCache", "attend", "attend_shards", "explain", "places"]
+__all__ = ["BACKENDS", "Attended", "Attention", "Choice", "KVCache", "attend", "attend_shards", "explain", "places"]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from milepost.attention import chunked, flex, hidden, lengths, sdpa, toeplitz
 from milepost.attention.reference import Attended, reference
+from milepost.attention.turning import Turned, turn, turns_by_length
 from milepost.encoding import Encoding
 from milepost.layout import Layout
 
@@ -34,6 +35,7 @@ def attend(
     *,
     at: Layout | None = ...,
     to: Layout | None = ...,
+    turned: Turned = ...,
     causal: bool = ...,
     scale: float | None = ...,
     backend: str = ...,
@@ -49,6 +51,7 @@ def attend(
     *,
     at: Layout | None = ...,
     to: Layout | None = ...,
+    turned: Turned = ...,
     causal: bool = ...,
     scale: float | None = ...,
     backend: str = ...,
@@ -65,6 +68,7 @@ def attend(
     *,
     at: Layout | None = None,
     to: Layout | None = None,
+    turned: Turned = False,
     causal: bool = True,
     scale: float | None = None,
     backend: str = "auto",
@@ -73,10 +77,11 @@ def attend(
 ) -> Tensor | Attended:
     """Attention of q (B H I D) to k (B G J D) and v (B G J Dv), G dividing H, with the position of ``enc``: B H I Dv.
 
-    q and k come transformed, ``enc.query(q, at.pos)`` and ``enc.key(k, to.pos)``; as they are where ``enc`` depends on the length.
-    ``at`` says where the queries are (by default dense: the last I of J tokens), ``to`` where the keys are (by default the same
-    as ``at``, or dense). ``scale`` is 1/sqrt(D) unless told. ``first_head`` is the global number of head 0 where q holds a shard
-    of the heads. With ``details`` the answer is ``Attended(output, logits, weights)``.
+    q and k come as they are, and are turned here: ``enc.query(q, at.pos)``, ``enc.key(k, to.pos)``. ``turned=True`` says that
+    both were turned before, ``turned="keys"`` that the keys were. ``at`` says where the queries are (by default dense: the last
+    I of J tokens), ``to`` where the keys are (by default the same as ``at``, or dense). ``scale`` is 1/sqrt(D) unless given.
+    ``first_head`` is the global number of head 0 where q holds a shard of the heads. With ``details`` the answer is
+    ``Attended(output, logits, weights)``.
     """
     enc = Encoding() if enc is None else enc
     at, to = _layouts(q, k, at, to)
@@ -86,7 +91,8 @@ def attend(
         raise ValueError(f"backend {backend!r} never holds all logits; details=True wants backend='reference'")
     check(q, k, v, enc, at, to, causal, first_head)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    if lengths.waits(enc):
+    q, k = turn(q, k, enc, at, to, turned)
+    if turns_by_length(enc):
         if details:
             raise ValueError(f"{enc!r} is several encodings in one pass; ask for details with enc.at(length)")
         return lengths.attend_by_length(
@@ -95,7 +101,7 @@ def attend(
     if backend == "auto" and not details:
         backend = _choose(q, k, v, enc, at, to, causal)[0]
     elif backend not in ("auto", "reference"):
-        reason = _FAST[backend].lacks(q, k, v, enc, at, to, causal)
+        reason = _FAST[backend].obstacle(q, k, v, enc, at, to, causal)
         if reason is not None:
             raise ValueError(
                 f"backend {backend!r} can't do this for {enc!r}: {reason}; backend='auto' finds one that can"
@@ -131,7 +137,7 @@ def explain(
     enc = Encoding() if enc is None else enc
     at, to = _layouts(q, k, at, to)
     check(q, k, v, enc, at, to, causal, None if enc.heads is None or q.shape[1] == enc.heads else 0)
-    if lengths.waits(enc):
+    if turns_by_length(enc):
         return Choice(
             "by length",
             f"{enc!r} depends on the length: one attention for each text or stage, each with the backend that fits",
@@ -154,7 +160,7 @@ def _choose(
     """The fastest exact backend, and what the faster ones lack."""
     passed: list[tuple[str, str]] = []
     for name in ("sdpa", "toeplitz", "chunked") if q.device.type == "cpu" else ("sdpa", "flex", "chunked"):
-        reason = _FAST[name].lacks(q, k, v, enc, at, to, causal)
+        reason = _FAST[name].obstacle(q, k, v, enc, at, to, causal)
         if reason is None:
             return name, passed
         passed.append((name, reason))

@@ -4,11 +4,11 @@
     y = cache.decode(q, k, v)                           # the next tokens, q and k as they are: one call, or in its steps:
 
     at = cache.next(L)                                  # where the next L tokens are
-    k, v, to = cache.append(enc.key(k, at.pos), v, at)  # all keys and values so far, and where they are
-    y = attend(enc.query(q, at.pos), k, v, enc, at=at, to=to)
+    k, v, to = cache.append(k, v, at)                   # all keys and values so far, and where they are
+    y = attend(q, k, v, enc, at=at, to=to)              # `to` knows that the keys are turned
 
-Keys are kept transformed. What would make them stale turns them again, exactly, or is refused. An encoding that depends on
-the length is given raw keys (`append(k, v, at)`) and run by a policy:
+Keys come as they are and are kept turned. What would make them stale turns them again, exactly, or is refused. An encoding that
+depends on the length is run by a policy:
 
     staged     (default) by the stage of each query: exact, cached = full; keys turn again log2(N / trained) times in all
     recompute  keys are kept raw and turned at every step for the length so far: never stale, O(N) rotations a step
@@ -28,7 +28,8 @@ from torch import Tensor
 
 from milepost.attention.attend import attend, check
 from milepost.attention.lane import Lane
-from milepost.attention.lengths import Keys, rule_of, staged, waits
+from milepost.attention.lengths import Keys, rule_of, staged
+from milepost.attention.turning import check_mark, refuse_marked, turns_by_length
 from milepost.encoding import Encoding
 from milepost.layout import Layout, Run, trusted
 
@@ -59,18 +60,18 @@ class KVCache:
             raise ValueError(
                 f'policy "frozen" wants length=, the declared length, and no other policy does; got policy={policy!r}, length={length}'
             )
-        self.waits = waits(enc)
+        self.by_length = turns_by_length(enc)
         if rule_of(enc) is not None and policy != "staged":
             raise ValueError(f"{enc!r} is staged; policy {policy!r} is for dynamic scalings")
-        self.rule = staged(enc) if self.waits and policy == "staged" else enc
-        if self.waits and policy == "staged" and rule_of(self.rule) is None:
+        self.rule = staged(enc) if self.by_length and policy == "staged" else enc
+        if self.by_length and policy == "staged" and rule_of(self.rule) is None:
             raise ValueError(
                 f'{enc!r} has a scaling that can not be run by stages; choose policy="recompute", "frozen" or "hf"'
             )
         self.policy, self.capacity, self.limit, self.declared = policy, capacity, limit, length
-        self.by: Encoding | None = None if self.waits else enc
+        self.by: Encoding | None = None if self.by_length else enc
         self.stage: int | None = None
-        self.stages = rule_of(self.rule) if self.waits else None
+        self.stages = rule_of(self.rule) if self.by_length else None
         self._layout: Layout | None = None
         self._more = 0  # tokens that the lane has written past the layout
         self._lane: Lane | None = None
@@ -134,6 +135,8 @@ class KVCache:
     def decode(self, q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None) -> Tensor:
         """Take in the next tokens and attend to all so far: B H L Dv, from q (B H L D), k (B G L D), v (B G L Dv) as they are."""
         scale = q.shape[-1] ** -0.5 if scale is None else scale
+        refuse_marked("q", q)
+        refuse_marked("k", k)
         if self._lane is not None and self._lane.fits(q, k, v, len(self), scale):
             assert self._k is not None and self._v is not None
             out = self._lane.token(q, k, v, self._k, self._v, len(self))
@@ -143,12 +146,9 @@ class KVCache:
             raise ValueError(f"q must have shape (B, H, L, D), got {tuple(q.shape)}")
         at = self.next(q.shape[2])
         check(q, k, v, self.rule, at, at, True, None)
-        given = q, k, v
-        if not self.waits:
-            q, k = self.rule.query(q, at.pos), self.rule.key(k, at.pos)
         keys, values, to = self.append(k, v, at)
         out = attend(q, keys, values, self.rule, at=at, to=to, scale=scale)
-        self._open_lane(*given, scale)
+        self._open_lane(q, k, v, scale)
         return out
 
     def _open_lane(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> None:
@@ -160,19 +160,33 @@ class KVCache:
             and self.layout.rows is not None
             and all(row == (Run(0, n, 0, 0),) for row in self.layout.rows)
         )
-        if not one_text or (self.policy == "hf" and self.waits) or Lane.lacks(self.by, q, k, v, n):
+        if not one_text or (self.policy == "hf" and self.by_length):
             return
-        assert self.by is not None
+        if self.by is None or not Lane.serves(self.by, q, k, v, n):
+            return
         next_stage = None if self.stages is None or self.stage is None else self.stages.start(self.stage + 1)
         ends = (self._k.shape[2], self.rule.end, next_stage)
         self._lane = Lane(self.by, q, k, v, n, min(end for end in ends if end is not None), scale)
 
-    def append(self, k: Tensor, v: Tensor, at: Layout | None = None) -> tuple[Tensor, Tensor, Layout]:
-        """Take in keys (B G L D) and values (B G L Dv) at ``at`` (by default `next`); all keys and values so far, and where they are."""
+    def append(
+        self, k: Tensor, v: Tensor, at: Layout | None = None, *, turned: bool = False
+    ) -> tuple[Tensor, Tensor, Layout]:
+        """Take in keys (B G L D) and values (B G L Dv) at ``at`` (by default `next`); all keys and values so far, and where they are.
+
+        Keys come as they are and are turned here, unless ``turned`` says that the encoding's `key` did so before.
+        """
         at = self.next(k.shape[2]) if at is None else at
         self._check(k, v, at)
+        if turned and self.by_length:
+            raise ValueError(
+                f"{self.rule!r} depends on the length of the text: the cache turns its keys; give them as they are"
+            )
+        if turned:
+            check_mark("k", k, self.rule, at)
+        else:
+            refuse_marked("k", k)
         with torch.no_grad():
-            by, stage, k = self._turned(k, at)
+            by, stage, k = (self.by, None, k) if turned else self._turned(k, at)
             keys = (
                 self.layout.keys
                 if self.layout is not None and by is self.by
@@ -298,8 +312,8 @@ class KVCache:
 
     def _turned(self, k: Tensor, at: Layout) -> tuple[Encoding | None, int | None, Tensor]:
         """For what (and for which stage) the keys will have been turned after this append, and the new keys turned for it."""
-        if not self.waits:
-            return self.by, None, k
+        if not self.by_length:
+            return self.by, None, self.rule.key(k, at.pos) if "key" in self.rule.points else k
         if self.policy == "recompute":
             return None, None, k
         ends = (
@@ -383,7 +397,7 @@ class KVCache:
         was = self.layout.pos[..., kept]
         k, v = self._k[:, :, kept], self._v[:, :, kept]
         by, old, stage = self.by, self.by, self.stage
-        if self.waits and self.policy == "staged":
+        if self.by_length and self.policy == "staged":
             by, stage = self._stage(int(index.max()))
         if by is not None and old is not None:
             k = by.rekey(k, index, old, was)

@@ -23,7 +23,7 @@ NUMBERS = 1 << 22
 """Logits in a chunk, over all heads and rows of the batch."""
 
 
-def lacks(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, causal: bool) -> str | None:
+def obstacle(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, causal: bool) -> str | None:
     """Why this backend can't do it: never."""
     return None
 

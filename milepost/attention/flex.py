@@ -17,7 +17,7 @@ from milepost.layout import Layout
 from milepost.positions import extent
 
 
-def lacks(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, causal: bool) -> str | None:
+def obstacle(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, causal: bool) -> str | None:
     """Why this backend can't do it, or None."""
     if enc.content_dependent:
         return "the encoding depends on content, and a score_mod sees positions and the score alone"

@@ -25,7 +25,10 @@ ROWS = 512
 
 def transformed() -> bool:
     """Whether torch.func (grad, jvp, vmap, ...) or forward-mode differentiation is at work: opaque operators do not serve there."""
-    return torch._C._functorch.peek_interpreter_stack() is not None or torch.autograd.forward_ad._current_level >= 0
+    if torch.autograd.forward_ad._current_level >= 0:
+        return True
+    # a compiler takes any stack for one; what it can't map, it refuses itself
+    return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def finite(*tensors: Tensor) -> bool:

@@ -40,22 +40,15 @@ class Lane:
             self.turns = list(zip(torch.cat([cos, cos], -1).unbind(), torch.cat([-sin, sin], -1).unbind(), strict=True))
 
     @staticmethod
-    def lacks(enc: Encoding | None, q: Tensor, k: Tensor, v: Tensor, first: int) -> bool:
-        """Whether this is none of a lane's business: `attend` does it then."""
-        if (
-            enc is None
-            or q.shape[2] != 1
-            or first < FEWEST
-            or enc.content_dependent
-            or not enc.toeplitz
-            or q.shape[-1] != v.shape[-1]
-        ):
-            return True
+    def serves(enc: Encoding, q: Tensor, k: Tensor, v: Tensor, first: int) -> bool:
+        """Whether a lane gives what `attend` gives, for tokens like these from index ``first`` on."""
+        if q.shape[2] != 1 or first < FEWEST or q.shape[-1] != v.shape[-1]:
+            return False
+        if enc.content_dependent or not enc.toeplitz:
+            return False
         if type(enc) is RoPE:
-            return (
-                enc.pairing != "half" or 2 * enc.live != enc.head_dim or q.dtype not in (torch.float32, torch.float64)
-            )
-        return bool({"query", "key"} & set(enc.points)) or ("bias" in enc.points and q.device.type != "cpu")
+            return enc.pairing == "half" and 2 * enc.live == enc.head_dim and q.dtype in (torch.float32, torch.float64)
+        return not {"query", "key"} & set(enc.points) and ("bias" not in enc.points or q.device.type == "cpu")
 
     def fits(self, q: Tensor, k: Tensor, v: Tensor, first: int, scale: float) -> bool:
         """Whether these are the next token's."""

@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from milepost.attention.blocks import Block, assemble, blocks
+from milepost.attention.turning import turns_by_length
 from milepost.encoding import Encoding, Sum
 from milepost.layout import Layout
 from milepost.scaling.staged import Staged
@@ -32,20 +33,13 @@ class Keys:
     stages: Staged | None = None
 
 
-def waits(enc: Encoding) -> bool:
-    """Whether q and k are to be turned here, once the length is known."""
-    return enc.length_dependent and any(
-        part.length_dependent and {"query", "key"} & set(part.points) for part in _parts(enc)
-    )
-
-
 def check_keys(enc: Encoding, to: Layout) -> None:
     """Refuse keys from a cache that was made for another encoding."""
     if (
         to.keys is None
         or to.keys.rule is enc
         or repr(to.keys.rule) == repr(enc)
-        or (waits(enc) and _staged(to.keys.rule))
+        or (turns_by_length(enc) and _staged(to.keys.rule))
     ):
         return
     if to.keys.by is not None and repr(to.keys.by) == repr(enc):
@@ -105,9 +99,8 @@ def attend_by_length(
         raise ValueError(f"{enc!r} needs to know each text's length, but {found}; attend with enc.at(length) instead")
     rule = kept.stages if kept is not None else rule_of(enc)
     if kept is not None and kept.by is not None and len(found) == 1 and _all_in(rule, kept, found[0], to, q):
-        out: Tensor = attend(
-            kept.by.query(q, at.pos), k, v, kept.by, at=at, to=replace(to, keys=None), causal=causal, **how
-        )
+        to = replace(to, keys=None)
+        out: Tensor = attend(q, k, v, kept.by, at=at, to=to, turned="keys", causal=causal, **how)
         return out
     pieces: list[tuple[Block, Tensor]] = []
     for block in found:
@@ -158,13 +151,10 @@ def _one(
 ) -> Tensor:  # fmt: skip
     """One block with one plain encoding: turn the queries, and those keys that are not turned for it already."""
     here, there = block.layouts(at, to)
-    some = block.keys(k)
-    if kept is None or kept.by is None:
-        some = plain.key(some, there.pos)
-    elif kept.by is not plain and repr(kept.by) != repr(plain):
+    some, ready = block.keys(k), kept is not None and kept.by is not None
+    if kept is not None and kept.by is not None and kept.by is not plain and repr(kept.by) != repr(plain):
         some = plain.rekey(some, there.pos, kept.by, there.pos)
-    turned = plain.query(block.queries(q), here.pos)
-    done: Tensor = attend(
-        turned, some, block.keys(v), plain, at=here, to=replace(there, keys=None), causal=causal, **how
-    )
+    there, turned = replace(there, keys=None), "keys" if ready else False
+    given = block.queries(q), some, block.keys(v)
+    done: Tensor = attend(*given, plain, at=here, to=there, turned=turned, causal=causal, **how)
     return done

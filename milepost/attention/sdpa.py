@@ -11,7 +11,7 @@ from milepost.encoding import Encoding
 from milepost.layout import Layout
 
 
-def lacks(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, causal: bool) -> str | None:
+def obstacle(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, causal: bool) -> str | None:
     """Why this backend can't do it, or None."""
     if "bias" in enc.points or enc.content_dependent:
         return "the encoding changes logits, and the fused kernel alone does not"

@@ -2,7 +2,7 @@
 
     mine = places(N, rank, world, "zigzag")             # which tokens this process holds
     at = Layout.dense(N).take(mine)
-    y = attend_shards(q, k, v, enc, at=at)              # q, k, v: this process's tokens, transformed; y: their outputs
+    y = attend_shards(q, k, v, enc, at=at)              # q, k, v: this process's tokens, as they are; y: their outputs
 
 Keys and values are gathered, put in the order of the text, and attended to by the local queries; gradients are summed back.
 Zig-zag gives each process a chunk from the front and its mirror from the back, so that causal work is even.
@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from milepost.attention.attend import attend
+from milepost.attention.turning import Turned, turn, turns_by_length
 from milepost.encoding import Encoding
 from milepost.layout import Layout
 
@@ -35,12 +36,24 @@ def places(length: int, rank: int, world: int, how: Literal["contiguous", "zigza
 
 
 def attend_shards(
-    q: Tensor, k: Tensor, v: Tensor, enc: Encoding, *, at: Layout, group: Any = None, causal: bool = True, **how: Any
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    enc: Encoding,
+    *,
+    at: Layout,
+    group: Any = None,
+    turned: Turned = False,
+    causal: bool = True,
+    **how: Any,
 ) -> Tensor:
     """Attention of this process's queries to everybody's keys: q (B H n D), k and v (B G n D*) of n tokens at ``at``.
 
     Every process of ``group`` must call it, with the same number of tokens. ``how`` goes to `attend`.
     """
+    if not turns_by_length(enc):
+        q, k = turn(q, k, enc, at, at, turned)  # each process turns its own keys, before they travel
+        turned = True
     world = dist.get_world_size(group)
     counts = [torch.zeros(1, dtype=torch.long) for _ in range(world)]
     dist.all_gather(counts, torch.tensor([k.shape[2]]), group=group)
@@ -55,7 +68,7 @@ def attend_shards(
         keys, values = keys[:, :, whole], values[:, :, whole]
     else:  # rows of different texts stay as they came
         to = Layout(index, segment, pos if at.remapped else index)
-    out: Tensor = attend(q, keys, values, enc, at=at.discovered(), to=to, causal=causal, **how)
+    out: Tensor = attend(q, keys, values, enc, at=at.discovered(), to=to, turned=turned, causal=causal, **how)
     return out
 
 

@@ -20,7 +20,7 @@ FEWEST = 8
 """Over fewer keys than this, torch's kernel without a mask turns a NaN in a query into zeros; with a mask it passes it on."""
 
 
-def lacks(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, causal: bool) -> str | None:
+def obstacle(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, causal: bool) -> str | None:
     """Why this backend can't do it, or None."""
     if q.device.type != "cpu":
         return f"it drives the CPU's flash kernel, and q is on {q.device.type}"

@@ -42,7 +42,7 @@ def milepost(enc: Encoding, length: int, device: str) -> Run:
     at = Layout.dense(length, device=device)
 
     def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return attend(enc.query(q, at.pos), enc.key(k, at.pos), v, enc, at=at)
+        return attend(q, k, v, enc, at=at)
 
     return run
 

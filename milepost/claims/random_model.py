@@ -58,7 +58,7 @@ class Stack:
         states = [self.enc.embed(x, at.pos)]
         for layer, weights in enumerate(self.weights):
             x = states[-1]
-            y = attend(*self.project(x, layer, at), self.enc, at=at, causal=causal, backend="reference")
+            y = attend(*self.project(x, layer, at), self.enc, at=at, turned=True, causal=causal, backend="reference")
             x = x + y.transpose(1, 2).flatten(-2) @ weights["out"]
             states.append(x + F.gelu(F.layer_norm(x, (WIDTH,)) @ weights["up"]) @ weights["down"])
         return states

@@ -15,47 +15,29 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from milepost.attention import KVCache, attend
-from milepost.attention.lengths import waits
+from milepost.attention import Attention, KVCache
 from milepost.encoding import Encoding, Sum
 from milepost.layout import Layout
 
 
-class Block(nn.Module):
+class Block(Attention):
     """One layer of ``width`` channels: attention, then a feed-forward part four times as wide."""
 
     def __init__(self, width: int, heads: int, enc: Encoding, *, causal: bool = True):
-        super().__init__()
-        self.heads, self.enc, self.causal = heads, enc, causal
+        super().__init__(width, heads, enc, causal=causal)
         self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv = nn.Linear(width, 3 * width, bias=False)
-        self.out = nn.Linear(width, width, bias=False)
         self.up = nn.Linear(width, 4 * width)
         self.down = nn.Linear(4 * width, width)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k and v as they are, each B H L D."""
-        q, k, v = self.qkv(self.norm_1(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        return q, k, v
+        """q, k and v of x (B L C) as they are, each B H L D."""
+        return super().project(self.norm_1(x))
 
-    def forward(self, x: Tensor, at: Layout, cache: KVCache | None = None, backend: str = "auto") -> Tensor:
+    def forward(
+        self, x: Tensor, at: Layout | None = None, *, cache: KVCache | None = None, backend: str = "auto"
+    ) -> Tensor:
         """x (B L C) after this layer."""
-        q, k, v = self.project(x)
-        if cache is not None:
-            y = cache.decode(q, k, v)
-        elif waits(self.enc):  # turned by attend, once the length is known
-            y = attend(q, k, v, self.enc, at=at, causal=self.causal, backend=backend)
-        else:
-            y = attend(
-                self.enc.query(q, at.pos),
-                self.enc.key(k, at.pos),
-                v,
-                self.enc,
-                at=at,
-                causal=self.causal,
-                backend=backend,
-            )
-        x = x + self.out(y.transpose(1, 2).flatten(-2))
+        x = x + super().forward(x, at, cache=cache, backend=backend)
         out: Tensor = x + self.down(F.gelu(self.up(self.norm_2(x))))
         return out
 

@@ -95,7 +95,7 @@ class Decoder(Stacked):
         at = Layout.dense(ids.shape[1], device=ids.device) if at is None else at
         x = self._embedded(ids, at, cached=caches is not None)
         for number, block in enumerate(self.blocks):
-            x = block(x, at, None if caches is None else caches[number], backend)
+            x = block(x, at, backend=backend) if caches is None else block(x, cache=caches[number])
         logits: Tensor = self.head(self.norm(x))
         return logits
 

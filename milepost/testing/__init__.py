@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from milepost.encoding import Encoding
 from milepost.testing.declarations import every_axis_is_seen, order_is_seen, rotation, shift, toeplitz
-from milepost.testing.engine import backends_agree, cache_agrees
+from milepost.testing.engine import backends_agree, cache_agrees, decode_agrees
 from milepost.testing.layer import Broken, Excused, Layer, randomised_copy
 from milepost.testing.layouts import cached, causal, chunked_prefill, packed, padded, sharded
 from milepost.testing.precision import gradients, half_precision, refuses_half_positions
@@ -92,6 +92,7 @@ LAWS: tuple[Callable[[Encoding], None], ...] = (
     sharded,
     backends_agree,
     cache_agrees,
+    decode_agrees,
     causal,
     shift,
     toeplitz,

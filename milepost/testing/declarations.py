@@ -51,7 +51,7 @@ def _shift_by_axis(enc: Encoding) -> None:
     sides = tuple(max(1, side // 2) for side in enc.sides or (6,) * enc.axes)
     pos = grid(*sides)[..., :TEXT]
     n, x = pos.shape[-1], layer.text(pos.shape[-1])
-    still = layer(x, Layout.dense(n).told(pos), causal=enc.causal_only)
+    still = layer(x, Layout.dense(n).with_positions(pos), causal=enc.causal_only)
     for axis in range(enc.axes + 1):
         for by in (
             (1, 1000, 1048575 - n)
@@ -63,7 +63,7 @@ def _shift_by_axis(enc: Encoding) -> None:
                 half - 1 + s >= side for half, s, side in zip(sides, step, enc.sides, strict=True)
             ):
                 continue
-            moved = layer(x, Layout.dense(n).told(pos + torch.tensor(step)[:, None, None]), causal=enc.causal_only)
+            moved = layer(x, Layout.dense(n).with_positions(pos + torch.tensor(step)[:, None, None]), causal=enc.causal_only)
             if enc.shift_invariant:
                 same(still, moved, enc.axes * by * enc.axes + n, f"moved by {step}")
             elif not (still - moved).abs().max() > 1e-6:
@@ -104,7 +104,7 @@ def order_is_seen(enc: Encoding) -> None:
     start = starts(enc, n)[min(1, len(starts(enc, n)) - 1)]
     at, x = dense(enc, n, start), layer.text(n)
     others = at.pos[..., torch.randperm(n, generator=torch.Generator().manual_seed(6))]
-    change = (layer(x, at) - layer(x, at.told(others))).abs().max().item()
+    change = (layer(x, at) - layer(x, at.with_positions(others))).abs().max().item()
     if not change > 1e-6:
         raise Broken(f"shuffled positions change the output by {change:.1e} only")
 
@@ -119,11 +119,11 @@ def every_axis_is_seen(enc: Encoding) -> None:
     sides = [min(4, side) for side in enc.sides or (4,) * enc.axes]
     pos, other = (torch.stack([torch.randint(side, (1, n), generator=generator) for side in sides]) for _ in range(2))
     x, at = layer.text(n), Layout.dense(n)
-    before = layer(x, at.told(pos), causal=enc.causal_only)
+    before = layer(x, at.with_positions(pos), causal=enc.causal_only)
     for axis in range(enc.axes):
         others = pos.clone()
         others[axis] = other[axis]
-        change = (before - layer(x, at.told(others), causal=enc.causal_only)).abs().max().item()
+        change = (before - layer(x, at.with_positions(others), causal=enc.causal_only)).abs().max().item()
         if not change > 1e-6:
             raise Broken(f"other positions on axis {axis} change the output by {change:.1e} only")
 

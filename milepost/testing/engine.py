@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import torch
@@ -81,22 +82,38 @@ def _pass(layer: Layer, at: Layout, to: Layout, batch: int, causal: bool, backen
 
 def cache_agrees(enc: Encoding) -> None:
     """A text read through a KVCache, in steps of any size, gives what one pass over it gives."""
-    n = tokens_of(enc)
-    layer = Layer(enc)
-    if enc.length_dependent and "embed" in enc.points:
-        raise Excused("the embedding itself depends on the length")
-    waits = enc.length_dependent
-    x, at = layer.text(n), dense(enc, n)
-    if waits:
-        q, k, v = ((x @ w).unflatten(-1, (layer.heads, layer.head_dim)).transpose(1, 2) for w in layer.weights)
-    else:
-        q, k, v = layer.project(x, at)
-    cache, parts, t = KVCache(enc, capacity=2), [], 0
-    rule = cache.rule if waits else enc
-    whole = attend(q, k, v, rule, at=at)
+    q, k, v, at = _raw(enc)
+    cache, parts, t, n = KVCache(enc, capacity=2), [], 0, at.length
+    whole = attend(q, k, v, cache.rule, at=at)
     for step in (1, n // 2, 1, n - n // 2 - 2):
         here = placed(enc, cache.next(step))
         keys, values, to = cache.append(k[:, :, t : t + step].detach(), v[:, :, t : t + step].detach(), here)
         parts.append(attend(q[:, :, t : t + step], keys, values, enc, at=here, to=to))
         t += step
     same(torch.cat(parts, dim=2), whole, n, "through a cache")
+
+
+@torch.no_grad()
+def decode_agrees(enc: Encoding) -> None:
+    """Decoding one token after another, past the start of every shortcut, gives what one pass over the text gives."""
+    if enc.axes > 1 and not enc.flat:
+        raise Excused("a decode numbers its tokens along one axis")
+    q, k, v, at = _raw(enc)
+    for first in (1, 10):
+        cache = KVCache(enc, capacity=2)
+        whole = attend(q, k, v, cache.rule, at=at)
+        ends = [min(first, at.length), *range(first + 1, at.length + 1)]
+        for a, b in itertools.pairwise([0, *ends]):
+            row = cache.decode(q[:, :, a:b], k[:, :, a:b], v[:, :, a:b])
+            same(row, whole[:, :, a:b], at.length, f"tokens {a} to {b - 1}, decoded after {first}")
+
+
+def _raw(enc: Encoding) -> tuple[Tensor, Tensor, Tensor, Layout]:
+    """q, k and v of a text as they are, and where its tokens stand."""
+    if enc.length_dependent and "embed" in enc.points:
+        raise Excused("the embedding itself depends on the length")
+    n, layer = tokens_of(enc), Layer(enc)
+    at = dense(enc, n)
+    x = layer.text(n) if enc.length_dependent else enc.embed(layer.text(n), at.pos)
+    q, k, v = ((x @ w).unflatten(-1, (layer.heads, layer.head_dim)).transpose(1, 2) for w in layer.weights)
+    return q, k, v, at

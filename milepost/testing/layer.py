@@ -62,7 +62,7 @@ class Layer:
 
     def __call__(self, x: Tensor, at: Layout, *, causal: bool = True) -> Tensor:
         q, k, v = self.project(x, at)
-        return attend(q, k, v, self.enc, at=at, causal=causal, backend="reference")
+        return attend(q, k, v, self.enc, at=at, turned=True, causal=causal, backend="reference")
 
 
 def starts(enc: Encoding, tokens: int = TEXT) -> list[int]:
@@ -89,7 +89,7 @@ def places(enc: Encoding, index: Tensor, start: int = 0) -> Tensor:
 
 def placed(enc: Encoding, at: Layout, start: int = 0) -> Layout:
     """A layout that tells ``enc`` positions of as many axes as it has."""
-    return at if enc.axes == 1 else at.told(places(enc, at.index, start))
+    return at if enc.axes == 1 else at.with_positions(places(enc, at.index, start))
 
 
 def dense(enc: Encoding, tokens: int, start: int = 0) -> Layout:

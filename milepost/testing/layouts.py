@@ -32,7 +32,7 @@ def cached(enc: Encoding) -> None:
         parts = [layer.project(x[:, t : t + 1], at[t : t + 1]) for t in range(n)]
         for t in range(n):
             k, v = (torch.cat([p[which] for p in parts[: t + 1]], dim=2) for which in (1, 2))
-            row = attend(parts[t][0], k, v, enc, at=at[t : t + 1], to=at[: t + 1], backend="reference")
+            row = attend(parts[t][0], k, v, enc, at=at[t : t + 1], to=at[: t + 1], turned=True, backend="reference")
             same(row, whole[:, :, t : t + 1], start + n, f"token {start + t}")
 
 
@@ -46,7 +46,7 @@ def chunked_prefill(enc: Encoding) -> None:
         _, k, v = layer.project(x, at)
         for a, b in itertools.pairwise(edges):
             q, _, _ = layer.project(x[:, a:b], at[a:b])
-            rows = attend(q, k[:, :, :b], v[:, :, :b], enc, at=at[a:b], to=at[:b], backend="reference")
+            rows = attend(q, k[:, :, :b], v[:, :, :b], enc, at=at[a:b], to=at[:b], turned=True, backend="reference")
             same(rows, whole[:, :, a:b], start + n, f"tokens {start + a} to {start + b - 1}")
 
 
@@ -97,7 +97,7 @@ def sharded(enc: Encoding) -> None:
         mine = order[: n // 2]
         q, _, _ = layer.project(x[:, mine], at.take(mine))
         _, k, v = layer.project(x[:, order], at.take(order))
-        half = attend(q, k, v, enc, at=at.take(mine), to=at.take(order), backend="reference")
+        half = attend(q, k, v, enc, at=at.take(mine), to=at.take(order), turned=True, backend="reference")
         same(half, whole[:, :, mine], start + n, "a shard of the queries")
 
 

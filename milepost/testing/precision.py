@@ -64,7 +64,7 @@ def refuses_half_positions(enc: Encoding) -> None:
     """Positions in half precision are refused, never used: bfloat16 can't tell 256 from 257."""
     enc = plain_at(enc, TEXT)
     x, q = torch.zeros(1, 4, enc.width or 16), torch.zeros(1, enc.heads or 2, 4, enc.head_dim or 8)
-    tries: list[Callable[[Tensor], Any]] = [Layout.dense(4).told]
+    tries: list[Callable[[Tensor], Any]] = [Layout.dense(4).with_positions]
     tries += [lambda pos: enc.embed(x, pos)] * ("embed" in enc.points)
     tries += [lambda pos: enc.query(q, pos)] * ("query" in enc.points)
     tries += [lambda pos: enc.key(q, pos)] * ("key" in enc.points)

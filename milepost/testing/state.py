@@ -111,7 +111,7 @@ def _past_every_side(enc: Encoding, layer: Layer) -> None:
         pos = torch.zeros(enc.axes, 1, 1, dtype=torch.long)
         for place in (side - 1, side, side + 131071):
             pos[axis] = place
-            at = Layout.dense(1).told(pos.clone())
+            at = Layout.dense(1).with_positions(pos.clone())
             try:
                 layer(layer.text(1), at)
             except ValueError as error:

@@ -164,7 +164,7 @@ def test_auto_takes_the_fast_path_and_says_why():
     q = torch.randn(1, 4, 8, 16)
     at = Layout.dense(8)
     scattered = at.take(torch.randperm(8))
-    told = at.told(at.index // 2)
+    told = at.with_positions(at.index // 2)
     cases = [
         ("nope", at, "sdpa"), ("rope", at, "sdpa"), ("learned(length=8, width=4)", at, "sdpa"), ("rope", told, "sdpa"),
         ("alibi", at, "toeplitz"), ("t5", at, "toeplitz"), ("rope + alibi", at, "toeplitz"), ("alibi", told, "chunked"),

@@ -32,7 +32,7 @@ def text(n, batch=1, groups=2):
 
 def full(enc, q, k, v):
     at = Layout.dense(q.shape[2])
-    return attend(enc.query(q, at.pos), enc.key(k, at.pos), v, enc, at=at)
+    return attend(q, k, v, enc, at=at)
 
 
 @pytest.mark.slow

@@ -33,7 +33,7 @@ def test_attend_compiles_with_at_most_two_graphs_over_three_lengths(spec):
 
     def run(q, k, v):
         at = Layout.dense(q.shape[2])
-        return attend(enc.query(q, at.pos), enc.key(k, at.pos), v, enc, at=at)
+        return attend(q, k, v, enc, at=at)
 
     compiled = torch.compile(run, fullgraph=True, dynamic=True, backend=counter)
     for n in (40, 56, 72):

@@ -28,7 +28,7 @@ def full(enc, q, k, v):
     if enc.length_dependent:
         return attend(q, k, v, enc)
     at = Layout.dense(q.shape[2])
-    return attend(enc.query(q, at.pos), enc.key(k, at.pos), v, enc, at=at)
+    return attend(q, k, v, enc, at=at)
 
 
 @pytest.fixture

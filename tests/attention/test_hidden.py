@@ -66,7 +66,11 @@ def rows_that_see(which: str, token: int, at: Layout, causal: bool = True) -> Te
 def test_exactly_the_rows_that_see_a_broken_token_are_nan(spec, layout, value):
     enc, at = made(spec), LAYOUTS[layout]
     clean = [drawn(s) for s in range(3)]
-    backends = ["auto", "reference", *(name for name in _FAST if _FAST[name].lacks(*clean, enc, at, at, True) is None)]
+    backends = [
+        "auto",
+        "reference",
+        *(name for name in _FAST if _FAST[name].obstacle(*clean, enc, at, at, True) is None),
+    ]
     for which, token in (("k", 30), ("v", 30), ("q", 30), ("k", 4), ("v", 1)):
         given = broken_at(which, token, BROKEN[value])
         rows = rows_that_see(which, token, at)

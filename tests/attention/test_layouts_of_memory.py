@@ -101,8 +101,8 @@ def differences(spec: str, store, at: Layout, to: Layout, backend: str, dtype: t
     given = [t.detach().requires_grad_() for t in stored]
     same = [t.detach().clone(memory_format=torch.contiguous_format).requires_grad_() for t in stored]
     weight = drawn(B, H, at.length, D, dtype=dtype)
-    got = attend(enc.query(given[0], at.pos), enc.key(given[1], to.pos), given[2], enc, at=at, to=to, backend=backend)
-    want = attend(enc.query(same[0], at.pos), enc.key(same[1], to.pos), same[2], enc, at=at, to=to, backend="reference")
+    got = attend(given[0], given[1], given[2], enc, at=at, to=to, backend=backend)
+    want = attend(same[0], same[1], same[2], enc, at=at, to=to, backend="reference")
     got_grads = torch.autograd.grad((got * store(weight)).sum(), given)
     want_grads = torch.autograd.grad((want * store(weight).contiguous()).sum(), same)
     size = max(1.0, *(float(w.abs().max()) for w in want_grads))
@@ -124,13 +124,13 @@ def test_every_backend_takes_any_storage(backend, store):
         enc = made(spec)
         for name, (at, to) in CASES.items():
             q, k, v = (store(drawn(B, H, n, D)) for n in (at.length, to.length, to.length))
-            if _FAST[backend].lacks(q, k, v, enc, at, to, True) is not None:
+            if _FAST[backend].obstacle(q, k, v, enc, at, to, True) is not None:
                 continue
             with torch.no_grad():
-                got = attend(enc.query(q, at.pos), enc.key(k, to.pos), v, enc, at=at, to=to, backend=backend)
+                got = attend(q, k, v, enc, at=at, to=to, backend=backend)
                 want = attend(
-                    enc.query(q.contiguous(), at.pos),
-                    enc.key(k.contiguous(), to.pos),
+                    q.contiguous(),
+                    k.contiguous(),
                     v.contiguous(),
                     enc,
                     at=at,
@@ -192,7 +192,7 @@ def test_no_rows_give_no_rows(spec, shape):
     enc = made(spec)
     q, k, v = torch.randn(batch, H, queries, D), torch.randn(batch, H, keys, D), torch.randn(batch, H, keys, D)
     at, to = Layout.dense(keys)[keys - queries :], Layout.dense(keys)
-    assert attend(enc.query(q, at.pos), enc.key(k, to.pos), v, enc, at=at, to=to).shape == (batch, H, queries, D)
+    assert attend(q, k, v, enc, at=at, to=to).shape == (batch, H, queries, D)
 
 
 def test_the_raw_operators_are_called_in_one_place_alone():

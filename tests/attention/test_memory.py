@@ -29,7 +29,7 @@ def largest(enc, n, training):
     q, k, v = (torch.randn(1, 2, n, 16, requires_grad=training) for _ in range(3))
     at = Layout.dense(n)
     with Largest() as watch:
-        out = attend(enc.query(q, at.pos), enc.key(k, at.pos), v, enc, at=at)
+        out = attend(q, k, v, enc, at=at)
         if training:
             torch.autograd.grad(out.sum(), [q, k, v, *enc.parameters()])
     return watch.numbers, watch.where

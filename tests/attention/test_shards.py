@@ -29,8 +29,8 @@ WORKER = textwrap.dedent(
         q, k, v, weight = (torch.randn(2, 2, n, 8, dtype=torch.float64) for _ in range(4))
         for t in (q, k, v):
             t.requires_grad_()
-        everywhere = Layout.dense(n) if enc.axes == 1 else Layout.dense(n).told(grid(28, 38))
-        whole = attend(enc.query(q, everywhere.pos), enc.key(k, everywhere.pos), v, enc, at=everywhere)
+        everywhere = Layout.dense(n) if enc.axes == 1 else Layout.dense(n).with_positions(grid(28, 38))
+        whole = attend(q, k, v, enc, at=everywhere)
         wanted = torch.autograd.grad((whole * weight).sum(), [q, k, v])
         for how in ("contiguous", "zigzag"):
             mine = places(n, rank, 2, how)

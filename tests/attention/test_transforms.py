@@ -41,7 +41,7 @@ def made(spec: str) -> Encoding:
 
 def run(enc: Encoding, at: Layout, backend: str = "auto"):
     def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return attend(enc.query(q, at.pos), enc.key(k, at.pos), v, enc, at=at, backend=backend)
+        return attend(q, k, v, enc, at=at, backend=backend)
 
     return attention
 
@@ -166,7 +166,7 @@ def test_an_exported_program_gives_the_same(spec):
 
         def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             at = Layout.dense(q.shape[2])
-            return attend(self.enc.query(q, at.pos), self.enc.key(k, at.pos), v, self.enc, at=at)
+            return attend(q, k, v, self.enc, at=at)
 
     model, given = Attention(), tuple(drawn(s) for s in range(3))
     program = torch.export.export(model, given)

@@ -75,7 +75,7 @@ def test_the_bias_falls_with_distance_and_the_diagonal_is_zero():
 
 def test_logits_in_attention_are_scores_minus_slope_times_distance():
     q, k, v = (torch.randn(2, 6, 12, 4, dtype=torch.float64) for _ in range(3))
-    to = Layout.dense(12).told(torch.tensor(POSITIONS))
+    to = Layout.dense(12).with_positions(torch.tensor(POSITIONS))
     rows = [11, 3, 8]
     at, q = to.take(torch.tensor(rows)), q[:, :, rows]
     logits, m = attend(q, k, v, ALiBi(6), at=at, to=to, backend="reference", details=True).logits, published(6)
@@ -198,7 +198,7 @@ def test_another_number_of_heads_is_refused():
 def test_positions_of_several_axes_are_refused():
     x = torch.randn(1, 2, 4, 2)
     with pytest.raises(ValueError, match="positions"):
-        attend(x, x, x, ALiBi(2), at=Layout.dense(4).told(grid(2, 2)), backend="reference")
+        attend(x, x, x, ALiBi(2), at=Layout.dense(4).with_positions(grid(2, 2)), backend="reference")
 
 
 def test_its_text_builds_it_again():

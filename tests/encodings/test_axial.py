@@ -98,10 +98,7 @@ def test_rows_turn_the_first_channels_and_columns_the_others():
 def test_an_exchange_of_rows_and_columns_is_seen():
     enc, x = Axial(16), torch.randn(1, 2, 12, 16, dtype=torch.float64)
     pos = grid(3, 4)
-    right, wrong = (
-        attend(enc.query(x, p), enc.key(x, p), x, enc, at=Layout.dense(12).told(p), causal=False)
-        for p in (pos, pos.flip(0))
-    )
+    right, wrong = (attend(x, x, x, enc, at=Layout.dense(12).with_positions(p), causal=False) for p in (pos, pos.flip(0)))
     assert (right - wrong).abs().max() > 1e-2
 
 
@@ -133,7 +130,7 @@ def test_timm_is_rows_first_with_neighbours_as_pairs():
 def test_centred_and_index_places_give_the_same_attention():
     enc, x = Axial(8), torch.randn(1, 2, 35, 8, dtype=torch.float64)
     one, two = (
-        attend(enc.query(x, p), enc.key(x, p), x, enc, at=Layout.dense(35).told(p), causal=False, backend="sdpa")
+        attend(x, x, x, enc, at=Layout.dense(35).with_positions(p), causal=False, backend="sdpa")
         for p in (grid(5, 7), centred(5, 7))
     )
     assert (one - two).abs().max() < 1e-12
@@ -150,17 +147,15 @@ def test_attention_takes_images_of_a_batch_with_places_of_their_own(backend):
     enc = Axial(8)
     x = torch.randn(2, 2, 12, 8, dtype=torch.float64)
     pos = torch.cat([grid(3, 4), grid(4, 3)], dim=1)
-    together = attend(
-        enc.query(x, pos), enc.key(x, pos), x, enc, at=Layout.dense(12).told(pos), causal=False, backend=backend
-    )
+    together = attend(x, x, x, enc, at=Layout.dense(12).with_positions(pos), causal=False, backend=backend)
     for b in range(2):
         mine = pos[:, b : b + 1]
         alone = attend(
-            enc.query(x[b : b + 1], mine),
-            enc.key(x[b : b + 1], mine),
+            x[b : b + 1],
+            x[b : b + 1],
             x[b : b + 1],
             enc,
-            at=Layout.dense(12).told(mine),
+            at=Layout.dense(12).with_positions(mine),
             causal=False,
         )
         assert (together[b] - alone[0]).abs().max() < 1e-12

@@ -81,13 +81,13 @@ def test_far_positions_count_keys_and_not_distance():
 
 
 def test_what_is_told_decides_the_order_of_counting_and_not_who_is_seen():
-    at = Layout.dense(8).told(torch.tensor([3, 1048575, 0, 257, 256, 2, 131071, 5]))
+    at = Layout.dense(8).with_positions(torch.tensor([3, 1048575, 0, 257, 256, 2, 131071, 5]))
     agree(randomised(2, 3, positions=6), at, at)
 
 
 def test_keys_told_one_position_count_alike_in_any_order():
     enc, order = randomised(2, 3, positions=6), torch.tensor([3, 1, 5, 0, 2, 4])
-    at = Layout.dense(6).told(torch.arange(6) // 2)
+    at = Layout.dense(6).with_positions(torch.arange(6) // 2)
     q, k, v = (torch.randn(1, 2, 6, 3, dtype=torch.float64) for _ in range(3))
     straight = attend(q, k, v, enc, at=at, backend="reference")
     shuffled = attend(q, k[:, :, order], v[:, :, order], enc, at=at, to=at.take(order), backend="reference")

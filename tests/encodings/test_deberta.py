@@ -68,7 +68,7 @@ def test_golden_rows_of_the_published_sizes():
 def test_logits_are_the_terms_over_the_root_of_their_number(c2p, p2c, buckets):
     heads, D = 2, 3
     enc = randomised(heads, D, buckets=buckets, span=512, c2p=c2p, p2c=p2c)
-    to = Layout.dense(15).told(torch.tensor(POSITIONS))
+    to = Layout.dense(15).with_positions(torch.tensor(POSITIONS))
     q, k, v = (torch.randn(2, heads, 15, D, dtype=torch.float64) for _ in range(3))
     at, q = to.take(torch.tensor(ROWS)), q[:, :, ROWS]
     logits = attend(q, k, v, enc, at=at, to=to, causal=False, backend="reference", details=True).logits
@@ -138,7 +138,7 @@ def test_bad_use_is_refused():
     with pytest.raises(ValueError, match="is for head_dim=6, q has 4"):
         attend(x, x, x, DeBERTa(2, 6))
     with pytest.raises(ValueError, match="whole positions"):
-        attend(x, x, x, DeBERTa(2, 4), at=Layout.dense(3).told(torch.tensor([0.0, 0.5, 1.0])))
+        attend(x, x, x, DeBERTa(2, 4), at=Layout.dense(3).with_positions(torch.tensor([0.0, 0.5, 1.0])))
 
 
 def test_its_text_builds_it_again():

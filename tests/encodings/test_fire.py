@@ -103,7 +103,7 @@ def test_the_starting_values_are_those_of_released_code():
 def test_logits_in_attention_are_scores_plus_the_networks_output():
     enc, rows = randomised(2), [11, 3, 8]
     q, k, v = (torch.randn(1, 2, 12, 4, dtype=torch.float64) for _ in range(3))
-    to = Layout.dense(12).told(torch.tensor(POSITIONS))
+    to = Layout.dense(12).with_positions(torch.tensor(POSITIONS))
     at, q = to.take(torch.tensor(rows)), q[:, :, rows]
     logits = attend(q, k, v, enc, at=at, to=to, backend="reference", details=True).logits
     for h in range(2):
@@ -158,7 +158,7 @@ def test_bad_use_is_refused():
     with pytest.raises(ValueError, match="is for 3 heads, q has 2"):
         attend(x, x, x, FIRE(3))
     with pytest.raises(ValueError, match="before position 0"):
-        attend(x, x, x, FIRE(2), at=Layout.dense(3).told(torch.tensor([-1, 0, 1])))
+        attend(x, x, x, FIRE(2), at=Layout.dense(3).with_positions(torch.tensor([-1, 0, 1])))
 
 
 def test_its_text_builds_it_again():

@@ -92,7 +92,7 @@ def test_a_place_that_is_not_on_the_grid_is_refused():
         enc.embed(torch.zeros(1, 4, 2, dtype=torch.float64), torch.arange(4))
     q = torch.zeros(1, 1, 4, 8)
     with pytest.raises(ValueError, match="is not on the grid"):
-        attend(q, q, q, enc, at=Layout.dense(4).told(grid(1, 4).flip(0) + 4))
+        attend(q, q, q, enc, at=Layout.dense(4).with_positions(grid(1, 4).flip(0) + 4))
 
 
 @pytest.mark.parametrize(

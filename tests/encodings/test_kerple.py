@@ -49,7 +49,7 @@ def test_golden_values():
 def test_logits_in_attention_are_scores_plus_the_kernel(kind):
     enc, rows = prepared(kind), [11, 3, 8]
     q, k, v = (torch.randn(1, 4, 12, 4, dtype=torch.float64) for _ in range(3))
-    to = Layout.dense(12).told(torch.tensor(POSITIONS))
+    to = Layout.dense(12).with_positions(torch.tensor(POSITIONS))
     at, q = to.take(torch.tensor(rows)), q[:, :, rows]
     logits = attend(q, k, v, enc, at=at, to=to, causal=False, backend="reference", details=True).logits
     for h in range(4):

@@ -52,8 +52,8 @@ def test_keys_are_never_touched():
 def test_in_attention_a_whole_row_of_logits_is_sharpened_by_the_query():
     q, k, v = (torch.randn(1, 2, 6, 4, dtype=torch.float64) for _ in range(3))
     places = [3, 100, 511, 512, 2048, 131071]
-    enc, at = LogN(100), Layout.dense(6).told(torch.tensor(places))
-    logits = attend(enc.query(q, at.pos), enc.key(k, at.pos), v, enc, at=at, backend="reference", details=True).logits
+    enc, at = LogN(100), Layout.dense(6).with_positions(torch.tensor(places))
+    logits = attend(q, k, v, enc, at=at, backend="reference", details=True).logits
     for h in range(2):
         for i in range(6):
             for j in range(i + 1):

@@ -24,7 +24,7 @@ def test_every_hook_hands_back_the_very_tensor_it_got():
 
 def test_logits_are_plain_dot_products_whatever_the_positions_say():
     q, k, v = (torch.randn(2, 3, 8, 4, dtype=torch.float64) for _ in range(3))
-    logits = attend(q, k, v, NoPE(), at=Layout.dense(8).told(FAR), backend="reference", details=True).logits
+    logits = attend(q, k, v, NoPE(), at=Layout.dense(8).with_positions(FAR), backend="reference", details=True).logits
     for b in range(2):
         for h in range(3):
             for i in range(8):

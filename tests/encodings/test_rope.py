@@ -61,12 +61,10 @@ def test_queries_and_keys_turn_like_complex_numbers(pairing, head_dim):
 def test_a_logit_sees_only_the_signed_distance(pairing):
     enc, D = RoPE(8, pairing=pairing, base=500.0), 8
     q, k, v = (torch.randn(2, 2, 12, D, dtype=torch.float64) for _ in range(3))
-    to = Layout.dense(12).told(torch.tensor(POSITIONS))
+    to = Layout.dense(12).with_positions(torch.tensor(POSITIONS))
     at = to.take(torch.tensor([11, 4, 9]))
     q = q[:, :, [11, 4, 9]]
-    logits = attend(
-        enc.query(q, at.pos), enc.key(k, to.pos), v, enc, at=at, to=to, backend="reference", details=True
-    ).logits
+    logits = attend(q, k, v, enc, at=at, to=to, backend="reference", details=True).logits
     for b in range(2):
         for h in range(2):
             for i, row in enumerate([11, 4, 9]):
@@ -357,7 +355,7 @@ def test_what_depends_on_the_length_asks_for_it():
 def test_attention_turns_raw_queries_and_keys_once_it_knows_the_length(length):
     x, pos = torch.randn(1, 1, length, 8, dtype=torch.float64), torch.arange(length)
     plain = RoPE(8) if length <= 512 else RoPE(8, scaling=Warm())
-    turned = attend(plain.query(x, pos), plain.key(x, pos), x, plain, backend="reference")
+    turned = attend(x, x, x, plain, backend="reference")
     assert (attend(x, x, x, RoPE(8, scaling=Growing()), backend="reference") - turned).abs().max() <= room(
         length, 8 * x.abs().max().item() ** 2
     )

@@ -55,7 +55,7 @@ def test_golden_values_at_distance_one():
 
 def test_logits_in_attention_are_scores_plus_the_inner_product():
     q, k, v = (torch.randn(1, 4, 8, 4, dtype=torch.float64) for _ in range(3))
-    to, rows = Layout.dense(8).told(torch.tensor(POSITIONS)), [7, 2, 5]
+    to, rows = Layout.dense(8).with_positions(torch.tensor(POSITIONS)), [7, 2, 5]
     at, q = to.take(torch.tensor(rows)), q[:, :, rows]
     logits = attend(q, k, v, Sandwich(4), at=at, to=to, causal=False, backend="reference", details=True).logits
     for h in range(4):

@@ -21,7 +21,7 @@ def randomised(heads: int, head_dim: int, **more) -> Shaw:
 
 
 def setting(heads: int, head_dim: int):
-    to = Layout.dense(len(POSITIONS)).told(torch.tensor(POSITIONS))
+    to = Layout.dense(len(POSITIONS)).with_positions(torch.tensor(POSITIONS))
     q, k, v = (torch.randn(2, heads, len(POSITIONS), head_dim, dtype=torch.float64) for _ in range(3))
     return q[:, :, ROWS], k, v, to.take(torch.tensor(ROWS)), to
 
@@ -133,7 +133,7 @@ def test_bad_use_is_refused():
     with pytest.raises(ValueError, match="is for head_dim=6, q has 4"):
         attend(x, x, x, Shaw(2, 6))
     with pytest.raises(ValueError, match="whole positions"):
-        attend(x, x, x, Shaw(2, 4), at=Layout.dense(3).told(torch.tensor([0.0, 0.5, 1.0])))
+        attend(x, x, x, Shaw(2, 4), at=Layout.dense(3).with_positions(torch.tensor([0.0, 0.5, 1.0])))
 
 
 def test_its_text_builds_it_again():

@@ -39,8 +39,8 @@ def pos() -> torch.Tensor:
 def test_rope_plus_alibi_turns_and_slopes():
     enc = RoPE(2) + ALiBi(2)
     q, k, v = (torch.randn(1, 2, 8, 2, dtype=torch.float64) for _ in range(3))
-    at = Layout.dense(8).told(pos())
-    logits = attend(enc.query(q, at.pos), enc.key(k, at.pos), v, enc, at=at, backend="reference", details=True).logits
+    at = Layout.dense(8).with_positions(pos())
+    logits = attend(q, k, v, enc, at=at, backend="reference", details=True).logits
     for h in range(2):
         for i, m in enumerate(POSITIONS):
             for j, n in enumerate(POSITIONS[: i + 1]):
@@ -156,7 +156,7 @@ def test_a_positions_limits_are_those_of_every_part():
         (RoPE(4) + LogN(8)).key(torch.zeros(1, 1, 1, 4), torch.tensor([-1]))
     q = torch.randn(1, 2, 3, 4)
     with pytest.raises(ValueError, match="whole positions"):
-        attend(q, q, q, RoPE(4) + T5(2), at=Layout.dense(3).told(torch.tensor([0, 0.5, 1])))
+        attend(q, q, q, RoPE(4) + T5(2), at=Layout.dense(3).with_positions(torch.tensor([0, 0.5, 1])))
 
 
 def test_parts_that_disagree_on_a_size_are_refused():

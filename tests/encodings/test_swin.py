@@ -36,18 +36,18 @@ def test_up_is_not_down_and_rows_are_not_columns():
 def test_windows_of_an_image_are_texts_of_a_layout():
     enc = randomised_copy(Swin(2, sides=(2, 2)))
     x = torch.randn(1, 2, 16, 8, dtype=torch.float64)  # 4 windows of 4, window after window
-    at = Layout.packed([4] * 4).told(grid(2, 2).repeat(1, 1, 4))
+    at = Layout.packed([4] * 4).with_positions(grid(2, 2).repeat(1, 1, 4))
     together = attend(x, x, x, enc, at=at, causal=False)
     for window in range(4):
         part = x[:, :, 4 * window : 4 * window + 4]
-        alone = attend(part, part, part, enc, at=Layout.dense(4).told(grid(2, 2)), causal=False)
+        alone = attend(part, part, part, enc, at=Layout.dense(4).with_positions(grid(2, 2)), causal=False)
         assert (together[:, :, 4 * window : 4 * window + 4] - alone).abs().max() < 1e-12
 
 
 def test_a_place_outside_of_the_window_is_refused():
     enc, x = Swin(1, sides=(3, 4)), torch.zeros(1, 1, 16, 8)
     with pytest.raises(ValueError, match=r"position 3 on axis 0 is not on the grid .* sides 3 x 4"):
-        attend(x, x, x, enc, at=Layout.dense(16).told(grid(4, 4)), causal=False)
+        attend(x, x, x, enc, at=Layout.dense(16).with_positions(grid(4, 4)), causal=False)
 
 
 @pytest.mark.parametrize("sides", [(7,), (0, 7), "77", (7, 7.0), (10**6, 10**6)])

@@ -68,7 +68,7 @@ def test_up_is_not_down_and_rows_are_not_columns():
 
 def test_a_larger_window_than_the_trained_one_is_attended():
     enc, x = randomised_copy(SwinV2(2, trained=(4, 4), hidden=6)), torch.randn(1, 2, 64, 8, dtype=torch.float64)
-    at = Layout.dense(64).told(grid(8, 8))
+    at = Layout.dense(64).with_positions(grid(8, 8))
     chunked, plain = (
         attend(x, x, x, enc, at=at, causal=False, backend=backend) for backend in ("chunked", "reference")
     )

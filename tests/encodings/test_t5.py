@@ -96,7 +96,7 @@ def test_the_bias_is_the_tables_number_for_every_head_and_pair(mode, shared):
 def test_logits_in_attention_are_unscaled_scores_plus_the_tables_number(mode):
     enc = randomised(2, mode=mode)
     q, k, v = (torch.randn(2, 2, 16, 3, dtype=torch.float64) for _ in range(3))
-    to, rows = Layout.dense(16).told(torch.tensor(POSITIONS)), [15, 4, 9]
+    to, rows = Layout.dense(16).with_positions(torch.tensor(POSITIONS)), [15, 4, 9]
     at, q = to.take(torch.tensor(rows)), q[:, :, rows]
     two_sided = mode == "bidirectional"
     logits = attend(
@@ -176,7 +176,7 @@ def test_bad_use_is_refused():
     with pytest.raises(ValueError, match="is for 3 heads, q has 2"):
         attend(x, x, x, T5(3))
     with pytest.raises(ValueError, match="whole positions"):
-        attend(x, x, x, T5(2), at=Layout.dense(3).told(torch.tensor([0.0, 0.5, 1.0])))
+        attend(x, x, x, T5(2), at=Layout.dense(3).with_positions(torch.tensor([0.0, 0.5, 1.0])))
 
 
 def test_its_text_builds_it_again():

@@ -68,8 +68,8 @@ def test_two_sided_scores_are_xlnets_table_after_the_relative_shift():
 
 def test_far_positions_in_any_order_meet_the_sinusoid_of_their_signed_distance():
     enc, rows = randomised(2, 3, 4), [9, 2, 6]
-    to = Layout.dense(10).told(torch.tensor(POSITIONS)).take(torch.tensor([4, 9, 0, 7, 2, 5, 1, 8, 3, 6]))
-    at = Layout.dense(10).told(torch.tensor(POSITIONS)).take(torch.tensor(rows))
+    to = Layout.dense(10).with_positions(torch.tensor(POSITIONS)).take(torch.tensor([4, 9, 0, 7, 2, 5, 1, 8, 3, 6]))
+    at = Layout.dense(10).with_positions(torch.tensor(POSITIONS)).take(torch.tensor(rows))
     q, k, v = (torch.randn(2, 2, n, 3, dtype=torch.float64) for n in (3, 10, 10))
     logits = attend(q, k, v, enc, at=at, to=to, causal=False, backend="reference", details=True).logits
     for b in range(2):

@@ -48,8 +48,8 @@ def test_a_logit_holds_the_decay_of_the_distance():
     D, enc = 6, XPos(6, base=500.0, scale_base=128.0)
     places = [0, 1, 2, 255, 256, 257, 1000, 4096]
     q, k, v = (torch.randn(1, 2, 8, D, dtype=torch.float64) for _ in range(3))
-    at = Layout.dense(8).told(torch.tensor(places))
-    logits = attend(enc.query(q, at.pos), enc.key(k, at.pos), v, enc, at=at, backend="reference", details=True).logits
+    at = Layout.dense(8).with_positions(torch.tensor(places))
+    logits = attend(q, k, v, enc, at=at, backend="reference", details=True).logits
     for h in range(2):
         for i in range(8):
             for j in range(i + 1):

@@ -192,7 +192,7 @@ def test_trained_heads_have_learned_where_to_look_and_depend_on_it():
     ids = torch.tensor([list(text)])
     plain = Layout.dense(len(text))
     losses = []
-    for at in (plain, plain.told(attention.changed(plain.pos[0], "shuffled", 3))):
+    for at in (plain, plain.with_positions(attention.changed(plain.pos[0], "shuffled", 3))):
         with torch.no_grad():
             losses.append(torch.nn.functional.cross_entropy(model(ids, at)[0, :-1], ids[0, 1:]).item())
     assert losses[0] < losses[1] - 0.5

@@ -77,7 +77,7 @@ def test_queries_one_place_off(model, windows):
 
 def test_positions_halved_at_test(model, windows):
     planted = last(
-        lambda ids: model(ids, Layout.dense(ids.shape[1]).told(torch.arange(ids.shape[1])[None] / 2)), windows
+        lambda ids: model(ids, Layout.dense(ids.shape[1]).with_positions(torch.arange(ids.shape[1])[None] / 2)), windows
     )
     assert planted.low > last(model, windows).high + 0.5
 

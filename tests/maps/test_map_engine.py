@@ -164,7 +164,7 @@ LONGEST = (
 def test_a_short_text_is_plain_rope_and_a_longer_one_is_not(enc, longest):
     q, k, v = random(longest + 6)
     pos = Layout.dense(longest + 6).pos
-    want = attend(PLAIN.query(q, pos), PLAIN.key(k, pos), v, PLAIN)
+    want = attend(q, k, v, PLAIN)
     found = attend(q, k, v, enc)
     permitted = off(q, k, v, longest)
     assert (found - want)[:, :, :longest].abs().max() <= permitted

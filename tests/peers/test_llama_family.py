@@ -196,7 +196,7 @@ def test_a_llama_attention_layer_gives_the_same_output_and_weights():
     theirs, weights = layer(x, position_embeddings=rotary(x, at.pos), attention_mask=mask)
     q, k, v = (p(x).view(2, 40, -1, 16).transpose(1, 2) for p in (layer.q_proj, layer.k_proj, layer.v_proj))
     enc = RoPE(head_dim=16)
-    ours = attend(enc.query(q, at.pos), enc.key(k, at.pos), v, enc, at=at, details=True)
+    ours = attend(q, k, v, enc, at=at, details=True)
     # a logit moves by at most |q| |k| / sqrt(D) times twice the angle error (once for q, once for k); a weight by no more than a logit
     allowed = 2 * (q.norm(dim=-1).max() * k.norm(dim=-1).max() / 4).item() * angle_budget(at.pos).max().item()
     assert gap(ours.weights, weights) <= allowed
@@ -263,7 +263,7 @@ def test_a_gpt_neox_attention_layer_gives_the_same_output():
     theirs, weights = layer(x, attention_mask=mask, position_embeddings=rotary(x, at.pos))
     q, k, v = layer.query_key_value(x).view(2, 30, 4, 96).transpose(1, 2).chunk(3, dim=-1)
     enc = RoPE(head_dim=32, rotary=8)
-    ours = attend(enc.query(q, at.pos), enc.key(k, at.pos), v, enc, at=at, details=True)
+    ours = attend(q, k, v, enc, at=at, details=True)
     assert gap(ours.weights, weights) < 1e-5
     assert gap(layer.dense(ours.output.transpose(1, 2).reshape(2, 30, 128)), theirs) < 1e-5
 
@@ -292,12 +292,12 @@ def test_a_gpt_j_attention_layer_gives_the_same_output_at_scattered_positions():
     layer = tiny_gptj(rotary_dim=32)
     x = torch.randn(2, 30, 128)
     pos = torch.stack([torch.randperm(4096)[:30].sort().values, torch.arange(1000, 1030)])
-    at = Layout.dense(30).told(pos)
+    at = Layout.dense(30).with_positions(pos)
     mask = torch.zeros(30, 30).masked_fill(~at.mask()[0, 0], float("-inf"))[None, None]
     theirs, weights = layer(x, attention_mask=mask, position_ids=pos)
     q, k, v = (p(x).view(2, 30, 2, 64).transpose(1, 2) for p in (layer.q_proj, layer.k_proj, layer.v_proj))
     enc = RoPE(head_dim=64, rotary=32, pairing="interleaved")
-    ours = attend(enc.query(q, pos), enc.key(k, pos), v, enc, at=at, details=True)
+    ours = attend(q, k, v, enc, at=at, details=True)
     allowed = 2 * (q.norm(dim=-1).max() * k.norm(dim=-1).max() / 8).item() * angle_budget(pos).max().item()
     assert gap(ours.weights, weights) <= allowed
     assert gap(layer.out_proj(ours.output.transpose(1, 2).reshape(2, 30, 128)), theirs) <= 4 * allowed
@@ -324,7 +324,7 @@ def test_float32_angles_of_llama_drift_at_long_range_and_ours_do_not(position, l
 def test_a_jump_in_positions_cuts_the_text_in_transformers_but_not_in_a_layout():
     model = tiny_llama(std=0.3)
     at = Layout.dense(24)
-    at = at.told(at.index + 100 * (at.index >= 12))
+    at = at.with_positions(at.index + 100 * (at.index >= 12))
     x = torch.randn(1, 24, 64)
     changed = x.clone()
     changed[0, 0] += 1.0

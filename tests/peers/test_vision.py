@@ -137,7 +137,7 @@ def test_the_bias_of_swin(sides):
     n = sides[0] * sides[1]
     q, k, v = torch.randn(3, 2, 3, n, 8).unbind()
     logits = q @ k.transpose(-1, -2) / 8**0.5 + theirs()
-    got = attend(q, k, v, enc, at=Layout.dense(n).told(grid(*sides)), causal=False, details=True)
+    got = attend(q, k, v, enc, at=Layout.dense(n).with_positions(grid(*sides)), causal=False, details=True)
     assert gap(got.logits, logits) <= 2.0**-23 * 16 * logits.abs().max().item()
     assert gap(got.output, torch.softmax(logits, dim=-1) @ v) <= 2.0**-23 * 64 * v.abs().max().item()
 
@@ -161,7 +161,7 @@ def test_the_attention_of_swin_v2(window, trained):
         nn.functional.normalize(k, dim=-1),
         v,
         enc,
-        at=Layout.dense(n).told(grid(*window)),
+        at=Layout.dense(n).with_positions(grid(*window)),
         causal=False,
         scale=1.0,
     )
@@ -305,7 +305,7 @@ def test_pictures_are_attended_the_same_by_every_backend():
     x = torch.randn(1, 2, 16, 8, dtype=torch.float64)
     pos = grid(4, 4)
     q, k = enc.query(x, pos), enc.key(x, pos)
-    at = Layout.dense(16).told(pos)
+    at = Layout.dense(16).with_positions(pos)
     with torch.no_grad():
         want, *others = (
             attend(q, k, x, enc, at=at, causal=False, backend=backend)

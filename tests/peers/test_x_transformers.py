@@ -104,7 +104,7 @@ def test_the_bias_of_alibi_is_the_same_on_both_sides_and_for_the_last_rows(queri
 
 def test_the_bias_of_alibi_is_the_same_at_positions_of_each_row():
     theirs = xt.AlibiPositionalBias(H).forward_custom_pos(PLACES)
-    at = Layout.dense(8).told(PLACES)
+    at = Layout.dense(8).with_positions(PLACES)
     assert gap(bias(ALiBi(heads=H, mode="symmetric"), at, at), theirs) <= 2 * 4095 * 2**-24
 
 
@@ -267,7 +267,7 @@ def test_a_decoder_keeps_its_logits_with_milepost_in_place_of_its_attention(opti
             )
         )
         enc, at = self.milepost, Layout.dense(x.shape[1])
-        y = attend(enc.query(q, at.pos), enc.key(k, at.pos), v, enc, at=at)
+        y = attend(q, k, v, enc, at=at)
         return self.to_out(self.merge_heads(y)), xt.Intermediates()
 
     for layer, enc in zip(attentions(model), encodings(model), strict=True):
@@ -294,7 +294,7 @@ def test_an_attention_layer_with_alibi_gives_the_same_output_at_positions_of_eac
             (layer.split_v_heads, layer.to_v),
         )
     )
-    ours = attend(q, k, v, ALiBi(heads=H), at=Layout.dense(8).told(PLACES))
+    ours = attend(q, k, v, ALiBi(heads=H), at=Layout.dense(8).with_positions(PLACES))
     assert gap(layer.to_out(layer.merge_heads(ours)), theirs) < 1e-4  # float32 slopes times 4095 are off by as much
 
 

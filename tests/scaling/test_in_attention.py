@@ -78,9 +78,9 @@ def test_attention_has_the_temperature_of_its_scaling():
     hot, cold = (RoPE(head_dim=16, scaling=YaRN(8.0, 64, attention_factor=m)) for m in (1.5, 1.0))
     q, k, v = (randn(1, 2, 40, 16, seed=s) for s in (4, 5, 6))
     at = torch.arange(40)
-    sharp = attend(hot.query(q, at), hot.key(k, at), v, hot)
-    assert (sharp - attend(cold.query(q, at), cold.key(k, at), v, cold, scale=1.5**2 / 4)).abs().max() < SAME
-    assert (sharp - attend(cold.query(q, at), cold.key(k, at), v, cold)).abs().max() > 1e-2
+    sharp = attend(q, k, v, hot)
+    assert (sharp - attend(q, k, v, cold, scale=1.5**2 / 4)).abs().max() < SAME
+    assert (sharp - attend(q, k, v, cold)).abs().max() > 1e-2
 
 
 # -- LongRoPE and the cache ------------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ def text(length: int = 80) -> tuple[Tensor, Tensor, Tensor]:
 def fully(enc: RoPE, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """A whole text with a plain encoding, by the definition."""
     at = Layout.dense(q.shape[2])
-    return attend(enc.query(q, at.pos), enc.key(k, at.pos), v, enc, at=at, backend="reference")
+    return attend(q, k, v, enc, at=at, backend="reference")
 
 
 def decoded(cache: KVCache, q: Tensor, k: Tensor, v: Tensor, first: int = 20) -> Tensor:

@@ -87,7 +87,7 @@ def _stack(x: Tensor, enc: Encoding | None, layers: int, causal: bool = True) ->
     for _ in range(layers):
         normed = torch.nn.functional.layer_norm(x, (size,))
         q, k, v = ((normed @ weight()).unflatten(-1, (HEADS, -1)).transpose(1, 2) for _ in range(3))
-        y = attend(enc.query(q, at.pos), enc.key(k, at.pos), v, enc, at=at, causal=causal, backend="reference")
+        y = attend(q, k, v, enc, at=at, causal=causal, backend="reference")
         x = x + y.transpose(1, 2).flatten(2) @ weight()
         x = x + torch.tanh(torch.nn.functional.layer_norm(x, (size,)) @ weight()) @ weight()
     return x

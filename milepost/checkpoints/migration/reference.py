@@ -54,7 +54,7 @@ def logits(body: Body, ids: Tensor, enc: Encoding | None = None, table: Tensor |
     for n in range(body.layers):
         y = norm(f"{n}.norm_1", x)
         q, k, v = (linear(f"{n}.{name}", y).view(*ids.shape, body.heads, -1).transpose(1, 2) for name in "qkv")
-        y = attend(enc.query(q, at.pos), enc.key(k, at.pos), v, enc, at=at)
+        y = attend(q, k, v, enc, at=at)
         x = x + linear(f"{n}.out", y.transpose(1, 2).flatten(-2))
         x = x + linear(f"{n}.down", ACT[body.activation](linear(f"{n}.up", norm(f"{n}.norm_2", x))))
     out: Tensor = norm("norm", x) @ weights["head"].T

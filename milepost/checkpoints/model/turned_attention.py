@@ -23,7 +23,7 @@ from typing import Any
 from torch import Tensor
 
 from milepost.attention import attend
-from milepost.attention.lengths import waits
+from milepost.attention.turning import turns_by_length
 from milepost.checkpoints.model.probe import Case, apart
 from milepost.checkpoints.model.watched_attention import extras, implementation, own_attention
 from milepost.encoding import Encoding
@@ -82,8 +82,6 @@ def _attention(encodings: Mapping[int, Encoding]) -> Any:
             q.shape[2], window=window if window is not None and window < q.shape[2] else None, device=q.device
         )
         enc = encodings.get(module.layer_idx, Encoding())
-        if not waits(enc):
-            q, k = enc.query(q, at.pos), enc.key(k, at.pos)
         besides = extras(module, scale, more)
         return attend(q, k, v, enc if not besides.points else enc + besides, at=at, scale=scale).transpose(1, 2), None
 
@@ -117,7 +115,7 @@ def prove(model: Any, config: dict[str, Any], own: Mapping[int, Encoding]) -> fl
     with turned(
         model,
         {
-            n: enc if waits(enc) else Nudged(enc, (16 + math.log(max(bases, default=1.0))) * 2**-24)
+            n: enc if turns_by_length(enc) else Nudged(enc, (16 + math.log(max(bases, default=1.0))) * 2**-24)
             for n, enc in own.items()
         },
     ):

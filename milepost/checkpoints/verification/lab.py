@@ -52,7 +52,7 @@ class LabCase:
         """What other positions do to the logits."""
         at = Layout.dense(self.length, device=self.model.device)
         mixed = torch.randperm(self.length, generator=torch.Generator().manual_seed(1)).to(self.model.device)
-        return apart(self.logits(self.text, at.told(at.pos[:, mixed])), self.alone)
+        return apart(self.logits(self.text, at.with_positions(at.pos[:, mixed])), self.alone)
 
     def check(self, name: str, found: Tensor, right: str, wrong: str) -> Check:
         """The same text gives the same logits, however it is laid out."""

@@ -54,7 +54,7 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
         model = _model(asked["model"], repr(enc))
     ids = torch.frombuffer(bytearray(read), dtype=torch.uint8).long()[None]
     plain = Layout.dense(len(read))
-    other = plain.told(changed(plain.pos[0], asked["change"], asked["amount"]))
+    other = plain.with_positions(changed(plain.pos[0], asked["change"], asked["amount"]))
     before, after = (weights(model, ids, at, asked["layer"], asked["head"]) for at in (plain, other))
     names = letters([chr(byte) if byte < 128 else f"{byte:02x}" for byte in read])
     moved = float((before - after).abs().sum(-1).mean() / 2)  # the share of each query's attention that goes elsewhere
@@ -82,7 +82,7 @@ def changed(pos: Tensor, change: str, amount: int) -> Tensor:
 def weights(model: Decoder, ids: Tensor, at: Layout, layer: int, head: int) -> Tensor:
     """The attention of one head (L L)."""
     q, k, enc = model.looks(ids, at)[layer]
-    return attend(q, k, torch.zeros_like(k), enc, at=at, details=True).weights[0, head].double()
+    return attend(q, k, torch.zeros_like(k), enc, at=at, turned=True, details=True).weights[0, head].double()
 
 
 @cache

@@ -89,7 +89,7 @@ def _vector(word: str, width: int) -> Tensor:
 def _attended(layer: Layer, x: Tensor, causal: bool) -> Attended:
     at = Layout.dense(x.shape[1])
     q, k, v = layer.project(x, at)
-    return attend(q, k, v, layer.enc, at=at, causal=causal, details=True)
+    return attend(q, k, v, layer.enc, at=at, turned=True, causal=causal, details=True)
 
 
 def _map(found: Attended, said: list[str]) -> dict[str, Any]:

@@ -126,7 +126,7 @@ class Encoder(Stacked):
                 "cut the input as in training"
             )
         dense = Layout.dense(x.shape[1], device=x.device)
-        on_grid = dense.told(places)
+        on_grid = dense.with_positions(places)
         return [on_grid if enc.axes == len(self.sides) else dense for enc in self.encodings]
 
     def embedded(self, x: Tensor, at: Layout) -> Tensor:

@@ -114,7 +114,7 @@ def similarity(model: Encoder, tokens: Tensor) -> Row:
     if not any(enc.points for enc in model.encodings):
         held[NOTHING] = [torch.zeros(rows * columns, rows * columns)]
     held[ATTENTION] = [
-        attend(q, k, k, enc, at=at, causal=False, details=True).weights.double().mean((0, 1)).cpu()
+        attend(q, k, k, enc, at=at, turned=True, causal=False, details=True).weights.double().mean((0, 1)).cpu()
         for some in torch.split(tokens[:LOOKED_AT], SOME)
         for q, k, enc, at in model.looks(some.to(model.device))
     ]

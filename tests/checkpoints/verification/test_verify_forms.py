@@ -97,7 +97,7 @@ def test_planted_faults_of_a_lab_model_are_found(tmp_path, monkeypatch):
 
         def counting(self, x, at, *more):
             return (
-                run(self, x, at.told(torch.arange(at.length).expand(at.pos.shape)), *more)
+                run(self, x, at.with_positions(torch.arange(at.length).expand(at.pos.shape)), *more)
                 if bool((at.segment < 0).any())
                 else run(self, x, at, *more)
             )
@@ -114,7 +114,7 @@ def test_planted_faults_of_a_lab_model_are_found(tmp_path, monkeypatch):
             Decoder,
             "_embedded",
             lambda self, ids, at, *more: embedded(
-                self, ids, at.told(torch.arange(at.length).expand(at.pos.shape)), *more
+                self, ids, at.with_positions(torch.arange(at.length).expand(at.pos.shape)), *more
             ),
         )
         done = verify(table)

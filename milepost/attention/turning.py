@@ -1,0 +1,122 @@
+"""turning: attend turns q and k itself, and never twice.
+
+    attend(q, k, v, enc, at=at)                      q and k as they are: they are turned here, each by its own positions
+    attend(q, k, v, enc, at=at, to=to, turned="keys")    keys that were turned before, such as those of a cache
+    attend(q, k, v, enc, at=at, turned=True)         both were turned before
+
+What `enc.query` and `enc.key` return carries a mark (`milepost.encoding.Mark`: by which encoding, at which positions). A marked tensor
+without ``turned=`` is refused, and so is one whose mark says another encoding or other positions than the call does. Arithmetic, slices,
+copies and compiled graphs give tensors without a mark: there, what ``turned`` says is believed.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+from milepost.encoding import Encoding, Mark, Sum, mark_of
+from milepost.layout import Layout
+
+Turned = Literal["keys"] | bool
+
+
+def turns_by_length(enc: Encoding) -> bool:
+    """Whether q and k are turned by angles that depend on the length of the text."""
+    return enc.length_dependent and any(part.length_dependent and _turns(part) for part in _parts(enc))
+
+
+def turn(q: Tensor, k: Tensor, enc: Encoding, at: Layout, to: Layout, turned: Turned) -> tuple[Tensor, Tensor]:
+    """q and k as ``enc`` turns them, those that ``turned`` does not name; as they are where the length decides."""
+    if not isinstance(turned, bool) and turned != "keys":
+        raise ValueError(
+            'turned must be False (q and k as they are), "keys" (only the keys were turned before) or True (both were), '
+            f"got {turned!r}"
+        )
+    from_cache = to.keys is not None  # such keys are turned already, and `to` says how
+    if turns_by_length(enc):
+        if turned is True:
+            raise ValueError(
+                f"{enc!r} depends on the length of the text, so q and k can't have been turned before attend() knows that "
+                "length; give them as they are, without turned=True, or use enc.at(length) for one length"
+            )
+        if turned == "keys" and not from_cache:
+            raise ValueError(
+                f"{enc!r} depends on the length of the text: keys that were turned before come from a KVCache, with the "
+                "layout that its append() returns; give other keys as they are"
+            )
+        refuse_marked("q", q)
+        if not from_cache:
+            refuse_marked("k", k)
+        return q, k
+    if turned is True:
+        check_mark("q", q, enc, at)
+    else:
+        refuse_marked("q", q)
+        if "query" in enc.points:
+            q = enc.query(q, at.pos)
+    if turned is not False or from_cache:
+        check_mark("k", k, enc, to)
+    else:
+        refuse_marked("k", k)
+        if "key" in enc.points:
+            k = enc.key(k, to.pos)
+    return q, k
+
+
+def refuse_marked(name: str, x: Tensor) -> None:
+    """Raise ValueError if ``x`` was turned before."""
+    mark = mark_of(x)
+    if mark is not None:
+        raise ValueError(
+            f"{name} was turned already, by {mark.encoding!r}, and would be turned twice. attend() turns q and k itself: "
+            "give them as they are, attend(q, k, v, enc, at=at), or say that they come turned, "
+            'attend(..., turned=True), or turned="keys" for the keys alone'
+        )
+
+
+def check_mark(name: str, x: Tensor, enc: Encoding, where: Layout) -> None:
+    """Raise ValueError if ``x`` carries the mark of another encoding or of other positions."""
+    mark = mark_of(x)
+    if mark is None:
+        return
+    if _turning(mark.encoding) != _turning(enc):
+        raise ValueError(
+            f"{name} was turned by {mark.encoding!r}, and attend() was given {enc!r}; use one encoding for both"
+        )
+    layout = "at" if name == "q" else "to"
+    if not _same_positions(mark, where.pos):
+        raise ValueError(
+            f"{name} was turned for positions {_span(mark.positions)}, and `{layout}` says {_span(where.pos)}; "
+            f"turn {name} by {layout}.pos, or give it as it is and let attend() turn it"
+        )
+
+
+def _same_positions(mark: Mark, pos: Tensor) -> bool:
+    was = mark.positions
+    if was is pos:
+        return True
+    if was.device != pos.device or pos.device.type != "cpu":
+        return True  # comparing would wait for the device
+    while was.dim() < pos.dim():
+        was = was[None]
+    if was.dim() != pos.dim() or any(1 not in (a, b) and a != b for a, b in zip(was.shape, pos.shape, strict=True)):
+        return False
+    return bool((was == pos).all())
+
+
+def _span(pos: Tensor) -> str:
+    ends = pos.flatten()[:1].tolist() + pos.flatten()[-1:].tolist()
+    return f"{' to '.join(f'{end:.12g}' for end in ends) or 'of no token'} (shape {tuple(pos.shape)})"
+
+
+def _turning(enc: Encoding) -> list[str]:
+    return [repr(part) for part in _parts(enc) if _turns(part)]
+
+
+def _turns(enc: Encoding) -> bool:
+    return bool({"query", "key"} & set(enc.points))
+
+
+def _parts(enc: Encoding) -> list[Encoding]:
+    return list(enc.parts) if isinstance(enc, Sum) else [enc]  # type: ignore[arg-type]
