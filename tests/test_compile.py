@@ -70,7 +70,7 @@ def test_compiled_attention_trains_rope_as_eager_does():
     enc = build("rope", **SIZES)
 
     def loss(q: Tensor, k: Tensor, v: Tensor, pos: Tensor) -> Tensor:
-        y = attend(q, k, v, enc, at=Layout.dense(q.shape[2]), backend="reference")
+        y = attend(q, k, v, enc, at=Layout.dense(q.shape[2]).with_positions(pos), backend="reference")
         return y.pow(2).sum()
 
     q, k, v = (torch.randn(1, 2, 9, 8, dtype=torch.float64, requires_grad=True) for _ in range(3))

@@ -20,8 +20,6 @@ class Decoder(nn.Module):
         x = self.encodings[0].embed(x, at.pos)
         for n, (enc, qkv) in enumerate(zip(self.encodings, self.qkv, strict=True)):
             q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in qkv(x).chunk(3, dim=-1))
-            if not enc.length_dependent:
-                q, k = enc.query(q, at.pos), enc.key(k, at.pos)
             to = at
             if caches is not None:
                 k, v, to = caches[n].append(k, v, at)

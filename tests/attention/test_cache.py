@@ -12,15 +12,12 @@ SIZES = {"heads": 2, "head_dim": 8, "width": 16, "length": 4096}
 
 
 def through(cache, enc, q, k, v, steps):
-    """The outputs of a text read in these steps; raw q and k where the encoding waits for the length."""
+    """The outputs of a text read in these steps."""
     out, t = [], 0
     for step in steps:
         at = cache.next(step)
-        qs, ks = q[:, :, t : t + step], k[:, :, t : t + step]
-        if not cache.waits:
-            qs, ks = enc.query(qs, at.pos), enc.key(ks, at.pos)
-        keys, values, to = cache.append(ks, v[:, :, t : t + step], at)
-        out.append(attend(qs, keys, values, enc, at=at, to=to))
+        keys, values, to = cache.append(k[:, :, t : t + step], v[:, :, t : t + step], at)
+        out.append(attend(q[:, :, t : t + step], keys, values, enc, at=at, to=to))
         t += step
     return torch.cat(out, dim=2)
 
@@ -157,11 +154,11 @@ def test_left_padded_rows_go_on_from_their_own_ends():
     mask[0, :6] = False
     at = Layout.padded(mask)
     cache = KVCache(enc)
-    keys, values, to = cache.append(enc.key(k[:, :, :20], at.pos), v[:, :, :20], at)
+    keys, values, to = cache.append(k[:, :, :20], v[:, :, :20], at)
     for t in range(20, 24):
         here = cache.next()
-        keys, values, to = cache.append(enc.key(k[:, :, t : t + 1], here.pos), v[:, :, t : t + 1], here)
-        row = attend(enc.query(q[:, :, t : t + 1], here.pos), keys, values, enc, at=here, to=to)
+        keys, values, to = cache.append(k[:, :, t : t + 1], v[:, :, t : t + 1], here)
+        row = attend(q[:, :, t : t + 1], keys, values, enc, at=here, to=to)
         for b, start in ((0, 6), (1, 0)):
             alone = full(enc, *(x[b : b + 1, :, start : t + 1] for x in (q, k, v)))
             assert (row[b : b + 1] - alone[:, :, -1:]).abs().max() < 1e-12
@@ -201,9 +198,8 @@ def test_eviction_leaves_what_a_text_without_the_evicted_tokens_would_hold(spec)
     at = cache.next()
     assert at.index.tolist() == [[20]]
     new = torch.randn(1, 2, 1, 8, dtype=torch.float64)
-    qs, ks = (new, new) if cache.waits else (enc.query(new, at.pos), enc.key(new, at.pos))
-    keys, values, to = cache.append(ks, new, at)
-    found = attend(qs, keys, values, enc, at=at, to=to)
+    keys, values, to = cache.append(new, new, at)
+    found = attend(new, keys, values, enc, at=at, to=to)
     again = KVCache(enc)
     joined = [torch.cat([x[:, :, kept], new], dim=2) for x in (q, k, v)]
     wanted = through(again, enc, *joined, [21])[:, :, -1:]

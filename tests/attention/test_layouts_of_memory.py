@@ -74,7 +74,7 @@ def drawn(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 
 def made(spec: str) -> Encoding:
     torch.manual_seed(5)
-    enc = build(spec, heads=H, head_dim=D, width=32)
+    enc = build(spec, heads=H, head_dim=D, width=32, length=64)
     for p in enc.parameters():
         torch.nn.init.normal_(p, std=0.5)
     return enc

@@ -36,7 +36,7 @@ WORKER = textwrap.dedent(
             mine = places(n, rank, 2, how)
             at = everywhere.take(mine)
             local = [t.detach()[:, :, mine].requires_grad_() for t in (q, k, v)]
-            out = attend_shards(enc.query(local[0], at.pos), enc.key(local[1], at.pos), local[2], enc, at=at)
+            out = attend_shards(*local, enc, at=at)
             worst = (out - whole[:, :, mine]).abs().max().item()
             grads = torch.autograd.grad((out * weight[:, :, mine]).sum(), local)
             for a, b in zip(wanted, grads):

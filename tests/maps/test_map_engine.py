@@ -126,8 +126,8 @@ def test_a_cache_read_in_any_steps_gives_the_full_pass(enc, steps):
         new = [x[:, :, t : t + step] for x in (q, k, v)]
         parts[0].append(one.decode(*new))
         at = two.next(step)
-        keys, values, to = two.append(enc.key(new[1], at.pos), new[2], at)
-        parts[1].append(attend(enc.query(new[0], at.pos), keys, values, enc, at=at, to=to))
+        keys, values, to = two.append(new[1], new[2], at)
+        parts[1].append(attend(new[0], keys, values, enc, at=at, to=to))
         t += step
     for found in parts:
         assert (torch.cat(found, dim=2) - whole).abs().max() <= off(q, k, v, n)
