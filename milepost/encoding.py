@@ -22,7 +22,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-
 from torch.utils.weak import WeakIdKeyDictionary
 
 from milepost.layout import Layout

@@ -30,7 +30,8 @@ def commands(text):
 
 COMMANDS = commands(README)
 PAGES = {
-    name: (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("checkpoints.md", "migration.md", "space.md")
+    name: (ROOT / "docs" / name).read_text(encoding="utf-8")
+    for name in ("tour.md", "checkpoints.md", "migration.md", "space.md")
 }
 SMALLEST = {
     "milepost bench rope": "--heads 2 --length 64 --head-dim 16 --rounds 1",
@@ -106,5 +107,20 @@ def test_the_figures_in_both_readmes_are_those_of_the_benchmark_that_is_shipped(
 
     result = json.loads((ROOT / "docs" / "bench" / "bench.json").read_text(encoding="utf-8"))
     assert result == json.loads((ROOT / "milepost" / "measured" / "bench.json").read_text(encoding="utf-8"))
+    measured = rows(summary(result))
     for name in ("README.md", "README.zh.md"):
-        assert summary(result) in (ROOT / name).read_text(encoding="utf-8"), name
+        shown = rows((ROOT / name).read_text(encoding="utf-8"))
+        assert {"rope", "alibi", "t5"} <= set(shown)
+        for scheme in ("rope", "alibi", "t5"):
+            assert shown[scheme] == measured[scheme][:4], (name, scheme)
+
+
+def rows(text):
+    """The numbers of each row of a table whose first cell is a scheme."""
+    lines = (re.match(r"\| `(\w+)` \|(.*)\|", line) for line in text.splitlines())
+    return {m[1]: [cell.strip() for cell in m[2].split("|")] for m in lines if m and re.search(r"\d\.\d\d", m[2])}
+
+
+def test_the_first_page_is_short():
+    for name in ("README.md", "README.zh.md"):
+        assert len((ROOT / name).read_text(encoding="utf-8").splitlines()) <= 130

@@ -57,31 +57,23 @@ class MRoPE(Encoding):
             raise ValueError(f"the rotary size must be even, from 2 to head_dim={head_dim}, got {size}")
         if order not in ("chunked", "interleaved") or pairing not in ("half", "interleaved"):
             raise ValueError(
-                f'order is "chunked" or "interleaved" and pairing "half" or "interleaved", got order={order!r}, pairing={pairing!r}'
+                'order is "chunked" or "interleaved" and pairing "half" or "interleaved", '
+                f"got order={order!r}, pairing={pairing!r}"
             )
         if scaling is not None and (not isinstance(scaling, Scaling) or scaling.length_dependent):
             raise ValueError(
-                f"scaling must be one of milepost.scaling that does not depend on the length, such as yarn(...), got {scaling!r}"
+                "scaling must be one of milepost.scaling that does not depend on the length, such as yarn(...), "
+                f"got {scaling!r}"
             )
         given = tuple(sections) if isinstance(sections, list | tuple) else sections
-        if given is not None and (
-            not isinstance(given, tuple)
-            or len(given) < 2
-            or any(type(n) is not int or n < 0 for n in given)
-            or sum(given) != size // 2
-        ):
+        whole = isinstance(given, tuple) and len(given) > 1 and all(type(n) is int and n >= 0 for n in given)
+        if given is not None and not (whole and sum(given) == size // 2):
             raise ValueError(
-                f"sections must be whole numbers of pairs, one for each axis, which add up to {size // 2} (half of {size} channels); got {sections!r}"
+                "sections must be whole numbers of pairs, one for each axis, which add up to "
+                f"{size // 2} (half of {size} channels); got {sections!r}"
             )
-        self.head_dim, self.sections, self.order, self.base, self.pairing, self.rotary, self.scaling = (
-            head_dim,
-            given,
-            order,
-            base,
-            pairing,
-            rotary,
-            scaling,
-        )
+        self.head_dim, self.sections, self.order, self.base = head_dim, given, order, base
+        self.pairing, self.rotary, self.scaling = pairing, rotary, scaling
         self.axis_of_pair = dealt(given or usual(size // 2, order), order)
         self.axes, self.size = len(given or (0, 0, 0)), size
         plain = geometric(size, base)
@@ -98,11 +90,9 @@ class MRoPE(Encoding):
 
     def query(self, q: Tensor, pos: Tensor) -> Tensor:
         turned, temperature = self.turn(q, pos), self.spectrum.temperature
-        return (
-            turned
-            if temperature == 1.0
-            else torch.cat([turned[..., : self.size] * temperature, turned[..., self.size :]], dim=-1)
-        )
+        if temperature == 1.0:
+            return turned
+        return torch.cat([turned[..., : self.size] * temperature, turned[..., self.size :]], dim=-1)
 
     def key(self, k: Tensor, pos: Tensor) -> Tensor:
         return self.turn(k, pos)
@@ -118,12 +108,12 @@ def dealt(sections: tuple[int, ...], order: str) -> tuple[int, ...]:
     """The axis of each pair."""
     if order == "chunked":
         return tuple(axis for axis, count in enumerate(sections) for _ in range(count))
-    found = tuple(
-        i % len(sections) if i < len(sections) * sections[i % len(sections)] else 0 for i in range(sum(sections))
-    )
-    counts = tuple(found.count(axis) for axis in range(len(sections)))
+    axes = len(sections)
+    dealt = tuple(i % axes if i < axes * sections[i % axes] else 0 for i in range(sum(sections)))
+    counts = tuple(dealt.count(axis) for axis in range(axes))
     if counts != sections:
         raise ValueError(
-            f"interleaved sections {sections} can't be dealt in turn: {sum(sections)} pairs would be {counts}; axis 0 must have no fewer than the others"
+            f"interleaved sections {sections} can't be dealt in turn: {sum(sections)} pairs would be {counts}; "
+            "axis 0 must have no fewer than the others"
         )
-    return found
+    return dealt

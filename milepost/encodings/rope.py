@@ -59,14 +59,8 @@ class RoPE(Encoding):
             raise ValueError(f'partial must be "prefix" or "proportional", got {partial!r}')
         if scaling is not None and not isinstance(scaling, Scaling):
             raise ValueError(f"scaling must be one of milepost.scaling, such as dynamic(trained=4096), got {scaling!r}")
-        self.head_dim, self.base, self.pairing, self.rotary, self.partial, self.scaling = (
-            head_dim,
-            base,
-            pairing,
-            rotary,
-            partial,
-            scaling,
-        )
+        self.head_dim, self.base, self.pairing = head_dim, base, pairing
+        self.rotary, self.partial, self.scaling = rotary, partial, scaling
         self.size = turned if partial == "prefix" else head_dim  # the channels among which pairs are formed
         plain = geometric(self.size, base, pairs=turned // 2)
         self.length_dependent = scaling is not None and scaling.length_dependent
@@ -79,7 +73,8 @@ class RoPE(Encoding):
         """Pure rotation of ``x`` (B H L D) by ``pos`` (L or B L)."""
         if self.length_dependent:
             raise ValueError(
-                f"{self!r} depends on the length of the text: give q and k to attend() as they are, and it will turn them, or use enc.at(length) for one length"
+                f"{self!r} depends on the length of the text: give q and k to attend() as they are, and it will turn "
+                "them, or use enc.at(length) for one length"
             )
         cos, sin = cos_sin(pos, self.inv_freq[: self.live], x.dtype)
         return rotate(x, cos.unsqueeze(-3), sin.unsqueeze(-3), self.size, self.pairing)
@@ -97,29 +92,23 @@ class RoPE(Encoding):
 
     def rekey(self, k: Tensor, pos: Tensor, was: Encoding, was_pos: Tensor) -> Tensor:
         """One more turn, by the difference of the angles; temperature is the query's business."""
-        if not isinstance(was, RoPE) or (was.size, was.pairing, was.head_dim) != (
-            self.size,
-            self.pairing,
-            self.head_dim,
-        ):
+        if not isinstance(was, RoPE) or was.size != self.size or was.pairing != self.pairing:
             raise ValueError(f"{self!r} can't turn a key of {was!r} into one of its own; cache the keys again")
-        angle = pos.double()[..., None] * self.inv_freq.to(pos.device) - was_pos.double()[..., None] * was.inv_freq.to(
-            pos.device
-        )
+        now, before = self.inv_freq.to(pos.device), was.inv_freq.to(pos.device)
+        angle = (pos.double()[..., None] * now - was_pos.double()[..., None] * before).unsqueeze(-3)
         work = torch.promote_types(k.dtype, torch.float32)
-        return rotate(
-            k, angle.cos().to(work)[..., None, :, :], angle.sin().to(work)[..., None, :, :], self.size, self.pairing
-        )
+        return rotate(k, angle.cos().to(work), angle.sin().to(work), self.size, self.pairing)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *more: Any) -> None:
         """Checkpoints of old hold their frequencies as a buffer: one that agrees is passed over, another is an error."""
         stored = state_dict.pop(prefix + "inv_freq", None)
-        if stored is not None and (
-            stored.shape != self.inv_freq.shape
-            or not torch.allclose(stored.double().cpu(), self.inv_freq, rtol=2**-8, atol=0)
+        own = self.inv_freq
+        if stored is not None and not (
+            stored.shape == own.shape and torch.allclose(stored.double().cpu(), own, rtol=2**-8, atol=0)
         ):
             raise ValueError(
-                f"the checkpoint's {prefix}inv_freq is not the spectrum of {self!r}: build the encoding with the model's own base and scaling"
+                f"the checkpoint's {prefix}inv_freq is not the spectrum of {self!r}: build the encoding with the model's "
+                "own base and scaling"
             )
         super()._load_from_state_dict(state_dict, prefix, *more)
 

@@ -190,5 +190,6 @@ def test_frequencies_that_are_written_to_are_seen_by_the_next_token():
         torch.cat([cache.k[:, :, :12], enc.key(token, at.pos)], 2),
         torch.cat([cache.v[:, :, :12], token], 2),
         enc,
+        turned=True,
     )
     assert torch.allclose(got, want, atol=1e-12)

@@ -98,7 +98,9 @@ def test_rows_turn_the_first_channels_and_columns_the_others():
 def test_an_exchange_of_rows_and_columns_is_seen():
     enc, x = Axial(16), torch.randn(1, 2, 12, 16, dtype=torch.float64)
     pos = grid(3, 4)
-    right, wrong = (attend(x, x, x, enc, at=Layout.dense(12).with_positions(p), causal=False) for p in (pos, pos.flip(0)))
+    right, wrong = (
+        attend(x, x, x, enc, at=Layout.dense(12).with_positions(p), causal=False) for p in (pos, pos.flip(0))
+    )
     assert (right - wrong).abs().max() > 1e-2
 
 

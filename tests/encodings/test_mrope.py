@@ -78,7 +78,8 @@ def test_a_picture_is_moved_by_the_text_before_it_and_looks_the_same():
     enc = MRoPE(16)
     x = torch.randn(1, 2, 12, 16, dtype=torch.float64)
     one, two = (
-        attend(x, x, x, enc, at=Layout.dense(12).with_positions(p)) for p in (multimodal((3, 4)), multimodal((3, 4), start=1000))
+        attend(x, x, x, enc, at=Layout.dense(12).with_positions(p))
+        for p in (multimodal((3, 4)), multimodal((3, 4), start=1000))
     )
     assert (one - two).abs().max() < 64 * 2.0**-52 * 1000
 

@@ -353,7 +353,7 @@ def test_what_depends_on_the_length_asks_for_it():
 
 @pytest.mark.parametrize("length", [512, 513])
 def test_attention_turns_raw_queries_and_keys_once_it_knows_the_length(length):
-    x, pos = torch.randn(1, 1, length, 8, dtype=torch.float64), torch.arange(length)
+    x, _pos = torch.randn(1, 1, length, 8, dtype=torch.float64), torch.arange(length)
     plain = RoPE(8) if length <= 512 else RoPE(8, scaling=Warm())
     turned = attend(x, x, x, plain, backend="reference")
     assert (attend(x, x, x, RoPE(8, scaling=Growing()), backend="reference") - turned).abs().max() <= room(

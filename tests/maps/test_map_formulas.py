@@ -107,7 +107,7 @@ def test_log_n_sharpens_mapped_queries():
     enc, n = ReRoPE(PLAIN, window=3), 12
     q, k, v = (torch.randn(1, 2, n, 4, dtype=torch.float64) for _ in range(3))
     at, both = Layout.dense(n), enc + LogN(length=5)
-    sharp = attend(both.query(q, at.pos), k, v, both, at=at, details=True).logits
+    sharp = attend(q, k, v, both, at=at, details=True).logits
     plain = attend(q, k, v, enc, at=at, details=True).logits
     factor = torch.tensor([max(1.0, math.log(p + 1) / math.log(5)) for p in range(n)], dtype=torch.float64)
     seen = plain.isfinite()

@@ -77,7 +77,7 @@ def test_attention_has_the_temperature_of_its_scaling():
     """A temperature is a sharper softmax: the same as a larger scale, where the whole head turns."""
     hot, cold = (RoPE(head_dim=16, scaling=YaRN(8.0, 64, attention_factor=m)) for m in (1.5, 1.0))
     q, k, v = (randn(1, 2, 40, 16, seed=s) for s in (4, 5, 6))
-    at = torch.arange(40)
+    torch.arange(40)
     sharp = attend(q, k, v, hot)
     assert (sharp - attend(q, k, v, cold, scale=1.5**2 / 4)).abs().max() < SAME
     assert (sharp - attend(q, k, v, cold)).abs().max() > 1e-2
