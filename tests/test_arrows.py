@@ -140,6 +140,7 @@ PACKAGES: dict[str, set[str]] = {
     "notebook": set(),
     "explore": {"torch"},
     "cli": {"typer", "rich"},
+    "renamed": set(),
     "milepost": set(),
 }
 """Which packages each part may import, besides Python's own."""

@@ -163,7 +163,6 @@ LONGEST = (
 @pytest.mark.parametrize(("enc", "longest"), LONGEST, ids=str)
 def test_a_short_text_is_plain_rope_and_a_longer_one_is_not(enc, longest):
     q, k, v = random(longest + 6)
-    Layout.dense(longest + 6).pos
     want = attend(q, k, v, PLAIN)
     found = attend(q, k, v, enc)
     permitted = off(q, k, v, longest)
