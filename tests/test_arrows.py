@@ -108,7 +108,8 @@ ARROWS: dict[str, set[str]] = {
         "maps",
     }
     | {"choose", "claims", "explore", "milepost"},
-    "milepost": LIBRARY | {"attention", "maps", "resize_table", "rope"},
+    "renamed": set(),
+    "milepost": LIBRARY | {"attention", "maps", "resize_table", "rope", "renamed"},
 }
 """Which part of milepost may import which others, by folder or file ("pages": the files of encodings/; APART). A new folder needs a line here."""
 
