@@ -1,6 +1,6 @@
 """Choose: which encoding for which lengths, ranked by what was measured. Plain data in and out, no torch.
 
-    text     loss at target / trained times the trained length, over the lowest loss that any encoding has at the trained length
+    text     loss at target / trained times the trained length, over the lowest loss of any encoding at that
     recall   where far recall matters: loss of the recall task there, over chance
     index    where absolute place matters: loss of the index task there, over chance
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, stdev
@@ -59,16 +58,16 @@ def choose(wish: Wish, results: dict[str, Any], bench: dict[str, Any] | None = N
     base = trained if trained in plan["lengths"] else min(plan["lengths"])
     groups = _groups(results["runs"])
     short = [loss for runs in groups.values() if (loss := _loss(runs, base)) is not None]
-    found = {name: _evidence(runs, length, base, min(short)) for name, runs in groups.items()} if short else {}
-    usable = {name: one for name, one in found.items() if one["text"] is not None}
+    evidence = {name: _evidence(runs, length, base, min(short)) for name, runs in groups.items()} if short else {}
+    usable = {name: measured for name, measured in evidence.items() if measured["text"] is not None}
     if not usable:
         raise ValueError(f"{source or 'the results given'} hold no loss at {length} tokens, so nothing can be ranked")
     counted = ["text"]
     for task, wanted in (("recall", wish.far_recall), ("index", wish.absolute)):
         if wanted:
-            said = _task_says(task, usable)
-            notes += [said] if said else []
-            counted += [] if said else [task]
+            reason = _why_not_counted(task, usable)
+            notes += [reason] if reason else []
+            counted += [] if reason else [task]
     ranked = _ranked(usable, counted)
     if wish.modality != "text":
         notes.insert(
@@ -81,11 +80,12 @@ def choose(wish: Wish, results: dict[str, Any], bench: dict[str, Any] | None = N
         "ranked_by": counted,
         "ranked": [
             {
-                "place": place, "name": name, "encoding": groups[name][0]["encoding"], "strategy": groups[name][0]["strategy"], **usable[name],
-                "behind_first": _behind(groups[ranked[0]], groups[name], length), "cost": _cost(groups[name][0], bench, results, wish.target),
-                "remarks": _remarks(groups[name][0]["encoding"], wish),
+                "place": place, "name": name, "encoding": run["encoding"], "strategy": run["strategy"], **usable[name],
+                "behind_first": _behind(groups[ranked[0]], groups[name], length),
+                "cost": _cost(run, bench, results, wish.target), "remarks": _remarks(run["encoding"], wish),
             }
             for place, name in enumerate(ranked, start=1)
+            for run in groups[name][:1]
         ],
         "not_ranked": _not_ranked(results, groups, usable, length),
         "notes": notes,
@@ -93,47 +93,41 @@ def choose(wish: Wish, results: dict[str, Any], bench: dict[str, Any] | None = N
     return Results("choice", answer)
 
 
-# -- evidence -----------------------------------------------------------------------------------------------------------------
+# -- evidence ------------------------------------------------------------------------------------------------------
 
 
 def _stands_for(times: float, trained: int, lengths: list[int]) -> tuple[int, list[str]]:
     """The measured length that answers for a ratio: that ratio, or the next longer one, or the longest."""
     known = sorted(lengths)
     length = next((n for n in known if n / trained >= max(times, 1.0) - 1e-9), known[-1])
-    measured = length / trained
+    measured, missing = length / trained, f"{times:.3g} times the trained length was not measured"
     if times > measured:
-        return length, [
-            f"{times:.3g} times the trained length was not measured. The longest is {measured:.3g} times: what holds there may fail beyond."
-        ]
+        return length, [f"{missing}. The longest is {measured:.3g} times: what holds there may fail beyond."]
     if measured > max(times, 1.0) + 1e-9:
-        return length, [
-            f"{times:.3g} times the trained length was not measured; {measured:.3g} times stands in for it."
-        ]
+        return length, [f"{missing}; {measured:.3g} times stands in for it."]
     return length, []
 
 
 def _groups(runs: list[Run]) -> dict[str, list[Run]]:
     """Runs by choice: an encoding and a strategy, all seeds, on text and on tasks."""
-    found: dict[str, list[Run]] = {}
+    groups: dict[str, list[Run]] = {}
     for run in runs:
         if run.get("loss_by_length") or run.get("tasks"):
             name = f"{run['encoding']} ({run['from']})" if run.get("from") else run["encoding"]
-            found.setdefault(name if run["strategy"] == "none" else f"{name}, {run['strategy']}", []).append(run)
-    return found
+            groups.setdefault(name if run["strategy"] == "none" else f"{name}, {run['strategy']}", []).append(run)
+    return groups
 
 
 def _evidence(runs: list[Run], length: int, base: int, best: float) -> dict[str, Any]:
     loss, before = _loss(runs, length), _loss(runs, base)
     text = None
     if loss is not None:
-        seeds = len([run for run in runs if run.get("loss_by_length")])
-        change = loss / before - 1 if before else None
         text = {
             "loss": loss,
             "at_trained": before,
-            "change": change,
+            "change": loss / before - 1 if before else None,
             "over_best_short": loss / best - 1,
-            "seeds": seeds,
+            "seeds": len([run for run in runs if run.get("loss_by_length")]),
         }
     return {"text": text, "recall": _task(runs, "recall", length), "index": _task(runs, "index", length)}
 
@@ -147,40 +141,37 @@ def _task(runs: list[Run], task: str, length: int) -> dict[str, Any] | None:
     rows = [row for run in runs for row in (run.get("tasks") or {}).get(task, []) if row["length"] == length]
     if not rows or any(row["loss"] is None for row in rows):
         return None
-    beats = fmean(row["loss"] if row.get("high") is None else row["high"] for row in rows) < rows[0]["chance"]
-    over = fmean(row["loss"] / row["chance"] for row in rows)
+    highest = fmean(row["loss"] if row.get("high") is None else row["high"] for row in rows)
     return {
-        "over_chance": over,
+        "over_chance": fmean(row["loss"] / row["chance"] for row in rows),
         "accuracy": fmean(row["accuracy"] for row in rows),
-        "beats_chance": beats,
+        "beats_chance": highest < rows[0]["chance"],
         "seeds": len(rows),
     }
 
 
-def _task_says(task: str, usable: dict[str, dict[str, Any]]) -> str:
+def _why_not_counted(task: str, usable: dict[str, dict[str, Any]]) -> str:
     """Why a task can't be counted; "" where it can."""
-    known = [one[task] for one in usable.values() if one[task] is not None]
+    known = [measured[task] for measured in usable.values() if measured[task] is not None]
     if not known:
         return f"{TASKS[task]}: not measured, so it is not counted. `milepost lab --tasks {task}` measures it."
-    if not any(one["beats_chance"] for one in known):
-        return f"{TASKS[task]}: in these runs nobody beats chance at it, so it is not counted."
+    if not any(scores["beats_chance"] for scores in known):
+        return f"{TASKS[task]}: in these runs no model beats chance at it, so it is not counted."
     return ""
 
 
 def _ranked(usable: dict[str, dict[str, Any]], counted: list[str]) -> list[str]:
-    values: dict[str, Callable[[dict[str, Any]], float]] = {
-        "text": lambda one: one["text"]["over_best_short"],
-        "recall": lambda one: one["recall"]["over_chance"],
-        "index": lambda one: one["index"]["over_chance"],
-    }
+    fields = {"text": "over_best_short", "recall": "over_chance", "index": "over_chance"}
     places: dict[str, list[int]] = {name: [] for name in usable}
     for what in counted:
-        known = {name: values[what](one) for name, one in usable.items() if one[what] is not None}
+        known = {name: run[what][fields[what]] for name, run in usable.items() if run[what] is not None}
         for name, value in known.items():
             places[name].append(1 + sum(other < value for other in known.values()))
-    return sorted(
-        usable, key=lambda name: (len(counted) - len(places[name]), fmean(places[name]), values["text"](usable[name]))
-    )
+
+    def order(name: str) -> tuple[float, ...]:
+        return len(counted) - len(places[name]), fmean(places[name]), usable[name]["text"]["over_best_short"]
+
+    return sorted(usable, key=order)
 
 
 def _behind(first: list[Run], other: list[Run], length: int) -> dict[str, float] | None:
@@ -188,10 +179,10 @@ def _behind(first: list[Run], other: list[Run], length: int) -> dict[str, float]
     by_seed = {run["seed"]: run for run in first if run.get("loss_by_window")}
     by_file: dict[int, list[float]] = {}
     for run in other:
-        best = by_seed.get(run["seed"])
-        held = [(one or {}).get("loss_by_window", {}).get(str(length)) for one in (best, run)]
-        if held[0] and held[1]:
-            for file, a, b in zip(run["window_files"], *held, strict=True):
+        both = (by_seed.get(run["seed"], {}), run)
+        best, mine = (one.get("loss_by_window", {}).get(str(length)) for one in both)
+        if best and mine:
+            for file, a, b in zip(run["window_files"], best, mine, strict=True):
                 by_file.setdefault(file, []).append(b - a)
     means = [fmean(values) for values in by_file.values()]
     if len(means) < 2:
@@ -203,24 +194,17 @@ def _behind(first: list[Run], other: list[Run], length: int) -> dict[str, float]
 def _not_ranked(
     results: dict[str, Any], groups: dict[str, list[Run]], usable: dict[str, Any], length: int
 ) -> list[dict[str, str]]:
-    found = []
+    reasons = []
     for name, runs in groups.items():
         if name not in usable:
-            ended = any(
-                row["length"] == length and row["loss"] is None
-                for run in runs
-                for row in run.get("loss_by_length") or []
-            )
-            found.append(
-                {
-                    "name": name,
-                    "why": f"its table ends before {length} tokens" if ended else f"not measured at {length} tokens",
-                }
-            )
-    for one in (*results["failed"], *results["missing"], *(run for run in results["runs"] if run.get("failed"))):
-        why = one.get("why") or one.get("failed") or "not run yet"
-        found.append({"name": f"{one['encoding']}, seed {one['seed']}, {one.get('data', 'text')}", "why": str(why)})
-    return found
+            rows = [row for run in runs for row in run.get("loss_by_length") or [] if row["length"] == length]
+            ended = any(row["loss"] is None for row in rows)
+            reasons.append((name, f"{'its table ends before' if ended else 'not measured at'} {length} tokens"))
+    failed = [run for run in results["runs"] if run.get("failed")]
+    for trial in (*results["failed"], *results["missing"], *failed):
+        name = f"{trial['encoding']}, seed {trial['seed']}, {trial.get('data', 'text')}"
+        reasons.append((name, str(trial.get("why") or trial.get("failed") or "not run yet")))
+    return [{"name": name, "why": why} for name, why in reasons]
 
 
 def _size(results: dict[str, Any]) -> dict[str, Any]:
@@ -229,40 +213,40 @@ def _size(results: dict[str, Any]) -> dict[str, Any]:
     return {"parameters": max(sizes) if sizes else None, "seeds": len({run["seed"] for run in runs})}
 
 
-# -- cost and remarks ---------------------------------------------------------------------------------------------------------
+# -- cost and remarks ----------------------------------------------------------------------------------------------
 
 
 def _cost(run: Run, bench: dict[str, Any] | None, results: dict[str, Any], target: int) -> dict[str, Any]:
-    """Time over that of attention with no position, for each pass, at the benchmark's length nearest to the target; None: not measured."""
-    found: dict[str, Any] = dict.fromkeys(("forward", "training", "decode"))
-    for kind in found:
+    """Time over that of attention with no position, for each pass; None where it was not measured.
+
+    At the benchmark's length that is nearest to the target.
+    """
+    cost: dict[str, Any] = dict.fromkeys(("forward", "training", "decode"))
+    for kind in cost:
         scheme = _scheme(run, kind)
         ours = ("milepost", "torch sdpa") if scheme == "nope" else ("milepost",)
         rows = [
-            row for row in (bench or {}).get("rows", [])
-            if row["scheme"] == scheme and row["pass"] == kind and row["implementation"] in ours and row["ratio"] is not None
-        ]  # fmt: skip
+            row
+            for row in (bench or {}).get("rows", [])
+            if (row["scheme"], row["pass"]) == (scheme, kind)
+            and row["implementation"] in ours
+            and row["ratio"] is not None
+        ]
         if rows:
             nearest = min(rows, key=lambda row: abs(row["length"] - target))
-            found[kind] = {"ratio": nearest["ratio"], "length": nearest["length"]}
-    found["lab_speed"] = _speed(run, results)
-    return found
+            cost[kind] = {"ratio": nearest["ratio"], "length": nearest["length"]}
+    return cost | {"lab_speed": _speed(run, results)}
 
 
 def _speed(run: Run, results: dict[str, Any]) -> float | None:
     """Training speed in the lab over that of no position, mean over seeds; trials ran side by side, so it is rough."""
-    known = [
-        one
-        for one in results["runs"]
-        if one["strategy"] == "none" and one.get("train_tokens_per_s") and one.get("loss_by_length")
-    ]
-    speeds = {(one["encoding"], one.get("run"), one["seed"]): one["train_tokens_per_s"] for one in known}
-    mine = (run["encoding"], run.get("run"))
-    ratios = [
-        v / speeds["nope", mine[1], seed]
-        for (*key, seed), v in speeds.items()
-        if tuple(key) == mine and ("nope", mine[1], seed) in speeds
-    ]
+    speeds = {
+        (other["encoding"], other["seed"]): other.get("train_tokens_per_s")
+        for other in results["runs"]
+        if other["strategy"] == "none" and other.get("loss_by_length") and other.get("run") == run.get("run")
+    }
+    mine = {seed: speed for (encoding, seed), speed in speeds.items() if encoding == run["encoding"] and speed}
+    ratios = [speed / speeds["nope", seed] for seed, speed in mine.items() if speeds.get(("nope", seed))]
     return fmean(ratios) if ratios else None
 
 

@@ -72,11 +72,11 @@ class Corpus:
 def standard_library() -> list[Path]:
     """The sources of Python's standard library."""
     home = Path(sysconfig.get_paths()["stdlib"])
-    found = []
+    paths = []
     for folder, inner, files in os.walk(home):
         inner[:] = [name for name in inner if name not in SKIPPED and not (Path(folder) == home and "test" in name)]
-        found += [Path(folder) / name for name in files if name.endswith(".py")]
-    return sorted(path for path in found if path.stat().st_size > SMALLEST)
+        paths += [Path(folder) / name for name in files if name.endswith(".py")]
+    return sorted(path for path in paths if path.stat().st_size > SMALLEST)
 
 
 def read(text: str | Path | None = None, tokenizer: str = "bytes", *, longest: int, trained: int = 1) -> Corpus:
@@ -133,8 +133,8 @@ def _files(text: str | Path | None) -> tuple[dict[str, bytes], str, int]:
             "the sources of Python's standard library",
             0,
         )
-    found, left_out = text_files(Path(text))
-    return found, Path(text).name, left_out
+    files, left_out = text_files(Path(text))
+    return files, Path(text).name, left_out
 
 
 def text_files(path: Path) -> tuple[dict[str, bytes], int]:
@@ -142,21 +142,18 @@ def text_files(path: Path) -> tuple[dict[str, bytes], int]:
     try:
         if not path.exists():
             raise ValueError(f"there is no text at {path}")
-        paths = (
-            [path]
-            if path.is_file()
-            else sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
-        )
-        found = {p.relative_to(path).as_posix() if p != path else p.name: p.read_bytes() for p in paths}
+        inside = [p for p in path.rglob("*") if p.is_file() and not p.name.startswith(".")]
+        paths = [path] if path.is_file() else sorted(inside)
+        files = {p.relative_to(path).as_posix() if p != path else p.name: p.read_bytes() for p in paths}
     except OSError as error:
         raise ValueError(f"can't read {error.filename or path}: {error.strerror or error}") from None
-    found = {name: content for name, content in found.items() if content}
-    if not found:
+    files = {name: content for name, content in files.items() if content}
+    if not files:
         raise ValueError(f"{path} holds no text: it is empty")
-    whole = {name: content for name, content in found.items() if b"\0" not in content[:8192]}
-    if not whole:
-        raise ValueError(f"{path} holds binary data, not text: {next(iter(found))} has NUL bytes")
-    return whole, len(found) - len(whole)
+    texts = {name: content for name, content in files.items() if b"\0" not in content[:8192]}
+    if not texts:
+        raise ValueError(f"{path} holds binary data, not text: {next(iter(files))} has NUL bytes")
+    return texts, len(files) - len(texts)
 
 
 def _tokenizer(name: str) -> tuple[Callable[[bytes], Numbers], int, bytes]:
@@ -191,16 +188,7 @@ def batch(row: Numbers, length: int, rows: int, seed: int, step: int) -> Numbers
 
 def windows(test: Sequence[Numbers], length: int, most: int) -> list[tuple[int, Numbers]]:
     """Stretches of ``length`` + 1 tokens of the test files, (file, tokens), spread over the files, at most ``most``."""
-    found: list[tuple[int, Numbers]] = []
-    depth = 0
-    while len(found) < most:
-        more = [
-            (n, tokens[depth * (length + 1) : (depth + 1) * (length + 1)])
-            for n, tokens in enumerate(test)
-            if len(tokens) >= (depth + 1) * (length + 1)
-        ]
-        if not more:
-            break
-        found += more[: most - len(found)]
-        depth += 1
-    return found
+    size = length + 1
+    starts = range(0, max(map(len, test), default=0) - length, size)
+    cut = [(n, row[at : at + size]) for at in starts for n, row in enumerate(test) if len(row) >= at + size]
+    return cut[:most]

@@ -105,7 +105,7 @@ def test_a_task_in_which_nobody_beats_chance_is_not_counted_and_said(made):
     found = choose(
         Wish(4096, 16384, absolute=True), made(tasks={"index": {"nope": 1.97, "rope": 2.3}})
     )  # 1.97 + 0.05 is above chance
-    assert found["ranked_by"] == ["text"] and "nobody beats chance" in found["notes"][0]
+    assert found["ranked_by"] == ["text"] and "no model beats chance" in found["notes"][0]
 
 
 # -- lengths ------------------------------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ class Images:
 def read(folder: str | Path | None = None) -> Images:
     """The images of a folder (by default scikit-learn's digits), split."""
     pixels, labels, classes, source = _digits() if folder is None else _folder(Path(folder))
-    marks = [hashlib.sha256(one.tobytes()).hexdigest() for one in pixels]
+    marks = [hashlib.sha256(image.tobytes()).hexdigest() for image in pixels]
     tested = _split(marks, labels, classes, source)
     digest = hashlib.sha256(
         "\n".join(f"{mark} {classes[label]}" for mark, label in zip(marks, labels, strict=True)).encode()
@@ -96,9 +96,9 @@ def _digits() -> tuple[Numbers, Numbers, tuple[str, ...], str]:
         raise ValueError(
             "the digits come with scikit-learn: pip install 'milepost[images]', or give --images FOLDER"
         ) from None
-    found = load_digits()
-    pixels = np.round(found.images * 255 / 16).astype(np.uint8)[:, None]  # 0 .. 16 there
-    return pixels, found.target.astype(np.int64), tuple(map(str, range(10))), "scikit-learn's digits"
+    digits = load_digits()
+    pixels = np.round(digits.images * 255 / 16).astype(np.uint8)[:, None]  # 0 .. 16 there
+    return pixels, digits.target.astype(np.int64), tuple(map(str, range(10))), "scikit-learn's digits"
 
 
 def _folder(folder: Path) -> tuple[Numbers, Numbers, tuple[str, ...], str]:
@@ -120,31 +120,31 @@ def _folder(folder: Path) -> tuple[Numbers, Numbers, tuple[str, ...], str]:
             f"{folder} has {len(homes)} sub-folders, and at least two are needed: "
             "one for each class, with its images in it"
         )
-    held = [(label, file, _pixels(file)) for label, file in files]
-    if not held:
+    images = [(label, file, _pixels(file)) for label, file in files]
+    if not images:
         raise ValueError(f"the sub-folders of {folder} hold no images ({', '.join(ENDINGS)})")
-    first, shape = held[0][1], held[0][2].shape[:2]
-    for _, file, one in held:
-        if one.shape[:2] != shape:
+    first, shape = images[0][1], images[0][2].shape[:2]
+    for _, file, image in images:
+        if image.shape[:2] != shape:
             sizes = [
                 f"{path.relative_to(folder)} is {height} x {width}"
-                for path, (height, width) in ((first, shape), (file, one.shape[:2]))
+                for path, (height, width) in ((first, shape), (file, image.shape[:2]))
             ]
             raise ValueError(
                 f"images must all have one size, height x width: {' and '.join(sizes)}; "
                 "resize or crop them to one size first"
             )
-    colours = max(one.shape[2] for *_, one in held)
-    needed = len(held) * colours * shape[0] * shape[1] * 5  # bytes, then float32
+    colours = max(image.shape[2] for *_, image in images)
+    needed = len(images) * colours * shape[0] * shape[1] * 5  # bytes, then float32
     if needed > MOST:
-        many = f"{len(held)} images of {shape[0]} x {shape[1]}, which take {needed / 2**30:.1f} GB"
+        many = f"{len(images)} images of {shape[0]} x {shape[1]}, which take {needed / 2**30:.1f} GB"
         raise ValueError(
             f"{folder} has {many}, and at most {MOST / 2**30:.0f} GB are held: give fewer or smaller images"
         )
-    pixels = np.stack([np.broadcast_to(one, (*shape, colours)) for *_, one in held]).transpose(0, 3, 1, 2)
+    pixels = np.stack([np.broadcast_to(image, (*shape, colours)) for *_, image in images]).transpose(0, 3, 1, 2)
     return (
         np.ascontiguousarray(pixels),
-        np.array([label for label, *_ in held]),
+        np.array([label for label, *_ in images]),
         tuple(home.name for home in homes),
         folder.name,
     )
@@ -159,9 +159,9 @@ def _pixels(file: Path) -> Numbers:
     if file.suffix.lower() not in ENDINGS:
         raise ValueError(f"{file} is no image ({', '.join(ENDINGS)}): the folders of classes hold images alone")
     try:
-        with Image.open(file) as found:
-            frames, mode = getattr(found, "n_frames", 1), found.mode
-            image = ImageOps.exif_transpose(found)
+        with Image.open(file) as opened:
+            frames, mode = getattr(opened, "n_frames", 1), opened.mode
+            image = ImageOps.exif_transpose(opened)
             image.load()
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise ValueError(f"{file} can't be read as an image ({type(error).__name__}: {str(error)[:120]})") from None

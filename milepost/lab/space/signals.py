@@ -1,4 +1,4 @@
-"""Signals: made inputs of three and four axes, in which order along every axis decides the label.
+"""Signals: generated inputs of three and four axes, in which order along every axis decides the label.
 
     video   frames x rows x columns                            a bright flash and a dark one, in noise;
                                                                a token is a patch of 3 x 3 pixels
@@ -75,13 +75,13 @@ class Signals:
     def make(self, count: int, seed: tuple[int, ...]) -> tuple[Numbers, Numbers]:
         """Signals (count, tokens, channels) of a seed, and their labels."""
         rng = np.random.default_rng(seed)
-        found = rng.standard_normal((count, *self.sides, self.channels)).astype(np.float32)
+        noisy = rng.standard_normal((count, *self.sides, self.channels)).astype(np.float32)
         places = np.stack([_apart(rng, count, side) for side in self.sides], axis=-1)  # count, mark, axis
         for mark, look in enumerate(self.marks.astype(np.float32)):
-            found[(np.arange(count), *places[:, mark].T)] += look
+            noisy[(np.arange(count), *places[:, mark].T)] += look
         first = places[:, 0] < places[:, 1]
         labels = (first << np.arange(len(self.axes))).sum(1)
-        return found.reshape(count, math.prod(self.sides), -1), labels.astype(np.int64)
+        return noisy.reshape(count, math.prod(self.sides), -1), labels.astype(np.int64)
 
     def mirrored(self, signals: Numbers, axis: int) -> Numbers:
         """The same signals with one axis the other way round."""
@@ -101,6 +101,6 @@ KINDS = {
 
 def _apart(rng: np.random.Generator, count: int, side: int) -> Numbers:
     """Two different places on an axis, count x 2."""
-    one = rng.integers(0, side, count)
-    other = (one + rng.integers(1, side, count)) % side
-    return np.stack([one, other], axis=1)
+    first = rng.integers(0, side, count)
+    second = (first + rng.integers(1, side, count)) % side
+    return np.stack([first, second], axis=1)

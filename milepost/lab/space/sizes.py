@@ -39,7 +39,7 @@ def read_sizes(text: str, trained: Size, patch: int) -> tuple[Size, ...]:
     """``0.5x,1x`` (of the trained size) or pixels of the shorter side, as growing sizes; the usual ones if empty."""
     if not text.strip():
         return tuple(size for times in USUAL if (size := _times(trained, times, patch)) is not None)
-    found = []
+    sizes = []
     for word in text.lower().replace(" ", "").split(","):
         try:
             times = float(word[:-1]) if word.endswith("x") else int(word) / min(trained)
@@ -56,8 +56,8 @@ def read_sizes(text: str, trained: Size, patch: int) -> tuple[Size, ...]:
                 f"size {word!r} of the trained {by(trained)} pixels would be {cells} patches of {patch} pixels, "
                 f"and {whole}; choose another size"
             )
-        found.append(size)
-    return tuple(sorted(set(found)))
+        sizes.append(size)
+    return tuple(sorted(set(sizes)))
 
 
 def _times(trained: Size, times: float, patch: int) -> Size | None:

@@ -19,8 +19,8 @@ CHANCE = math.log(len(LETTERS))
 def row(rng: np.random.Generator, length: int) -> tuple[Numbers, Numbers]:
     """Tokens (length + 1) and which of the next ones are scored (length)."""
     n = length // 2
-    said = rng.choice(LETTERS, n)
-    ids = np.concatenate([said, [ord("|")], said, np.full(length - 2 * n, ord("."))])
+    word = rng.choice(LETTERS, n)
+    ids = np.concatenate([word, [ord("|")], word, np.full(length - 2 * n, ord("."))])
     scored = np.zeros(length, dtype=bool)
     scored[n : 2 * n] = True
     return ids, scored
