@@ -91,6 +91,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "explore": LIBRARY
     | {"attention", "testing", "portrait", "rope", "analysis", "lab", "maps", "catalogue", "results", "report"},
+    "dialects": set(),  # the old name of rope: an error that names the new one
     # the command line and the public names
     "cli": {
         "spec",
@@ -127,6 +128,7 @@ PACKAGES: dict[str, set[str]] = {
     "scaling": {"torch"},
     "encodings": set(),
     "maps": {"torch"},
+    "dialects": set(),
     "rope": {"huggingface_hub"},
     "analysis": set(),
     "measure": {"torch", "numpy", "scipy"},

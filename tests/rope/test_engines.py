@@ -3,6 +3,7 @@
 D10 to D13 are what vLLM and llama.cpp do differently; S1, S3, S4, S9, S12 are known faults of scalings in engines.
 """
 
+import importlib
 import json
 import math
 import shlex
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from milepost.rope import ENGINES, ConfigError, RopeSpec, as_read_by, export, read
+from milepost.rope import ENGINES, ConfigError, RopeSpec, as_read_by, export, open_config, read
 from milepost.rope.engines.written import Refused
 from milepost.scaling.dynamic import Dynamic
 from milepost.scaling.hybrid import Hybrid
@@ -662,3 +663,38 @@ def test_as_read_by_a_path(tmp_path: Any) -> None:
         as_read_by("vllm", ["--rope-scale", "4"])
     flags = as_read_by("llama.cpp", ["--rope-scale", "4"], on=spec_of(None), served=4096)
     assert flags.main.scaling == Linear(4.0) and flags.served == 4096
+
+
+def test_flags_are_for_llama_cpp_and_a_model() -> None:
+    """A config and on= together, or flags for another engine: one of them would be passed over."""
+    for engine, config in (("vllm", yarn()), ("llama.cpp", yarn()), ("vllm", "--rope-scale 4")):
+        with pytest.raises(ValueError, match=r"on= is the model that llama.cpp's flags are for"):
+            as_read_by(engine, config, on=spec_of(None))
+
+
+def test_a_config_is_opened_once_and_passed_on(tmp_path: Any) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(yarn(attention_factor=1.0, wobble=1)), encoding="utf-8")
+    config = open_config(tmp_path)
+    assert (config.format, config.file) == ("config.json", tmp_path / "config.json")
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(ConfigError, match=r"unknown key rope_parameters.wobble"):
+        read(config)
+    relaxed = open_config(config, allow_unknown=True)
+    assert open_config(relaxed) is relaxed and relaxed.parsed is relaxed.parsed
+    assert RopeSpec.from_config(relaxed).main.temperature() == 1.0
+    assert as_read_by("vllm", relaxed).main.temperature() == pytest.approx(M * M, rel=1e-12)
+    assert as_read_by("vllm", config, allow_unknown=True) == as_read_by("vllm", relaxed)
+
+
+def test_engines_that_read_config_json_refuse_other_formats() -> None:
+    params = {"dim": 4096, "n_layers": 32, "n_heads": 32, "rope_theta": 1e6, "max_seq_len": 32768}
+    assert open_config(params).format == "params.json"
+    assert read(params).main.pairing == as_read_by("llama.cpp", params).main.pairing == "interleaved"
+    for engine in ("transformers", "vllm", "sglang", "mlx-lm"):
+        with pytest.raises(ConfigError, match=f"{engine} reads config.json, and this is a params.json file"):
+            as_read_by(engine, params)
+
+
+def test_the_old_name_of_the_package_names_the_new_one() -> None:
+    with pytest.raises(ImportError, match=r"from milepost.rope import export"):
+        importlib.import_module("milepost.dialects")

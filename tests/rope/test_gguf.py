@@ -587,7 +587,7 @@ def test_an_architecture_with_a_sliding_base_of_its_own(model):
 
 def test_heads_listed_by_layer(model):
     assert model("nobody", {**QWEN, "attention.head_count": [28, 0, 28]}).main.head_dim == 128
-    with pytest.raises(ConfigError, match="add attention.key_length"):
+    with pytest.raises(ConfigError, match=r"add attention.key_length"):
         model("nobody", {**QWEN, "attention.head_count": [28, 14]})
     assert model("nobody", {**QWEN, "attention.head_count": [28, 14], "attention.key_length": 64}).main.head_dim == 64
 

@@ -108,6 +108,18 @@ def test_parity_of_two_readings_shows_the_attention_factor_that_vllm_does_not_re
     assert again.exit_code == 1 and "1.29648" in again.stdout and "not read" in again.stdout
 
 
+def test_parity_of_two_engines_reads_the_file_once(model, monkeypatch):
+    from milepost.rope.config import files
+
+    loaded = []
+    load = files.load
+    monkeypatch.setattr(files, "load", lambda file: loaded.append(file) or load(file))
+    folder = model(QWEN)
+    assert run("parity", folder, "--engines", "transformers,vllm").exit_code == 0
+    assert run("parity", folder, "--engines", "vllm").exit_code == 2
+    assert loaded == [folder / "config.json"]
+
+
 def test_parity_shows_pair_by_pair_where_frequencies_differ(model, tmp_path):
     one, other = model(QWEN, "a"), model(with_scaling(beta_fast=16.0), "b")
     done = run("parity", one, other, "--json", "--out", tmp_path / "parity.html")

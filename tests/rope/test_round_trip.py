@@ -1,4 +1,4 @@
-"""Config -> spec -> dialect -> spec: the same table, in every dialect that is read and can say it (fault S15).
+"""Config -> spec -> engine's words -> spec: the same table, in every engine that is read and can express it (fault S15).
 
 Every model below, as it is and with every scaling: an engine either says it, and is read back as the same table, or is in the
 list of those that can't. So a refusal too many is seen as well as one too few.
