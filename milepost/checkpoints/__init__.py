@@ -1,7 +1,7 @@
 """Checkpoints of transformers: the only folder that knows that library, which is imported when it is needed.
 
-The public names are imported when they are first used: torch alone takes two seconds, and a config can be read without it. Each command
-has its folder, named by a noun: `verify` is in verification/verify.py.
+The public names are imported when they are first used: torch alone takes two seconds, and a config can be read without
+it. Each command has its folder, named by a noun: `verify` is in verification/verify.py.
 """
 
 from __future__ import annotations

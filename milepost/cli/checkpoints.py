@@ -33,11 +33,14 @@ def inspect_command(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Where position enters a checkpoint, layer by layer: scheme, base, scaling, slopes, buckets, tables, windows; and its lengths.
+    """Where position enters a checkpoint, layer by layer: scheme, base, scaling, slopes, buckets, tables, windows; and
+    its lengths.
 
-    From the config and the names of tensors alone, unless --weights is given. No code of the checkpoint is run, and no pickle opened.
+    From the config and the names of tensors alone, unless --weights is given. No code of the checkpoint is run, and no
+    pickle opened.
 
-    Example: `milepost inspect path/to/model --target-length 32k` or `milepost inspect model.gguf --weights --out inspected`
+    Example: `milepost inspect path/to/model --target-length 32k` or `milepost inspect model.gguf --weights --out
+    inspected`
     """
     from milepost.checkpoints import inspect
     from milepost.measure.results import provenance
@@ -74,8 +77,9 @@ def verify_command(
 ) -> None:
     """Does a model, loaded and run, do with positions what its config asks for? Exit 1 when a check fails.
 
-    Live frequencies and temperature of every layer, precision, the same logits alone, cached, padded and packed, biases under each attention
-    implementation, lengths, and all of it again after a save and a reload. Every check has a tolerance derived from rounding, and a control.
+    Live frequencies and temperature of every layer, precision, the same logits alone, cached, padded and packed, biases
+    under each attention implementation, lengths, and all of it again after a save and a reload. Every check has a
+    tolerance derived from rounding, and a control.
 
     Example: `milepost verify path/to/model --out verified`
     """

@@ -126,7 +126,10 @@ def _above(place: Path) -> Path:
 
 
 def _lock(draft: Draft) -> TextIO:
-    """The lock of the hidden folder, held until it is closed. The system releases it when the process ends in any way."""
+    """The lock of the hidden folder, held until it is closed.
+
+    The system releases it when the process ends in any way.
+    """
     path = draft.hidden / ".lock"
     while True:
         draft.hidden.mkdir(exist_ok=True)

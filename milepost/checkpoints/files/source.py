@@ -67,7 +67,8 @@ def from_hub(name: str) -> Path:
 
 
 def files_of(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """The names of the weights' files, of the others to be copied, and of those to be left out: other weights, pickles, code."""
+    """The names of the weights' files, of the others to be copied, and of those to be left out: other weights, pickles,
+    code."""
     index = folder / INDEX
     weights = sorted(set(load(index)["weight_map"].values())) if index.is_file() else [ONE]
     keep: list[str] = []

@@ -80,7 +80,8 @@ def in_folder(folder: Path, *, complete: bool = False) -> tuple[dict[str, Stored
         return in_safetensors(others[0]), ""
     if others:
         raise ConfigError(
-            f"{folder} has {len(others)} safetensors files and no {INDEX}, so it is not known which of them are the model"
+            f"{folder} has {len(others)} safetensors files and no {INDEX}, so it is not known which of them are the "
+            "model"
         )
     for path in sorted(folder.iterdir()):
         if path.suffix in PICKLES and not path.name.startswith(NO_WEIGHTS):
@@ -187,5 +188,5 @@ def values(tensor: StoredTensor) -> Tensor:
 
 
 def ending(tensors: Mapping[str, StoredTensor], *suffixes: str) -> list[StoredTensor]:
-    """The tensors whose names end in one of these, whole words only: ``wpe.weight`` is in ``transformer.wpe.weight``."""
+    """The tensors whose names end in one of these, whole words only: ``wpe.weight`` ends ``transformer.wpe.weight``."""
     return [tensor for name, tensor in tensors.items() if f".{name}".endswith(tuple(f".{s}" for s in suffixes))]

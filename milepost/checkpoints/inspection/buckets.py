@@ -1,8 +1,9 @@
 """T5 buckets that are out of line with the rest.
 
-Near buckets hold one distance each, and heads that look at the token before have good reason to lift one of them. The far half holds
-ranges that grow, and goes smoothly in a trained model. A far bucket is out of line when it lies outside of what the other far buckets
-of its head span, by more than `TIMES` that span or that of most heads, and by more than one unit of logit (a factor e in attention).
+Near buckets hold one distance each, and heads that look at the token before have good reason to lift one of them. The
+far half holds ranges that grow, and goes smoothly in a trained model. A far bucket is out of line when it lies outside
+of what the other far buckets of its head span, by more than `TIMES` that span or that of most heads, and by more than
+one unit of logit (a factor e in attention).
 
 The bucket for distance 0 of keys after the query serves nobody, and is near.
 """
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TIMES = 2.0
-"""Seven normal numbers span 2.7 of their deviations: 2 spans beyond their edge are more than 6 deviations off the middle."""
+"""Seven normal numbers span 2.7 of their deviations: 2 spans beyond their edge are more than 6 deviations off the
+middle."""
 LEAST = 1.0
 FEWEST = 4
 """Far buckets on a side, below which there is no rest to be out of line with."""
@@ -24,7 +26,8 @@ FEWEST = 4
 
 @dataclass(frozen=True)
 class Outlier:
-    """A bucket that stands alone: ``first`` is its shortest distance, ``last`` its longest (None: it goes on without end)."""
+    """A bucket that stands alone: ``first`` is its shortest distance, ``last`` its longest (None: it goes on without
+    end)."""
 
     stack: str
     head: int
@@ -47,7 +50,8 @@ class Outlier:
         pull = "attends to all of them at once" if self.value > self.high else "does not see them"
         stack = f"{self.stack}, " if self.stack else ""
         return (
-            f"{stack}head {self.head}: bucket {self.bucket} ({reach}, keys {self.side} the query) stands at {self.value:+.3g}, "
+            f"{stack}head {self.head}: bucket {self.bucket} ({reach}, keys {self.side} the query) stands at "
+            f"{self.value:+.3g}, "
             f"where the other far buckets are {self.low:+.3g} to {self.high:+.3g}: this head {pull}"
         )
 

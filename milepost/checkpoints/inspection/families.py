@@ -1,12 +1,15 @@
-"""Families without rotary positions: learned tables, ALiBi, T5's buckets, DeBERTa, images. Each reader says what a model type's code does.
+"""Families without rotary positions: learned tables, ALiBi, T5's buckets, DeBERTa, images.
 
-    gpt2, bert, opt, roberta, ...    a table added to the embedding; OPT adds 2 rows, RoBERTa counts from its padding id + 1
+Each reader says what a model type's code does.
+
+    gpt2, bert, opt, roberta, ...    a table added to the embedding; OPT adds 2 rows, RoBERTa counts from padding id + 1
     bloom, mpt, falcon               ALiBi: a slope for each head (Falcon only with "alibi": true)
     t5, mt5                          a bias for each bucket of distances, one table a stack
-    deberta, deberta-v2              a relative table for content, and (position_biased_input) one added to the embedding
+    deberta, deberta-v2              a relative table for content; (position_biased_input) one added to the embedding
     vit, dinov2, swin                a table for patches; a table for offsets inside a window
 
-Defaults are those of transformers, for configs that leave a key out. Held to its models by tests/checkpoints/inspection/test_inspect.py.
+Defaults are those of transformers, for configs that leave a key out. Held to its models by
+tests/checkpoints/inspection/test_inspect.py.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ def _plain(count: int, stack: str = "") -> tuple[InspectedLayer, ...]:
     return tuple(InspectedLayer(n, "none", stack) for n in range(count))
 
 
-# -- tables that are added to the embedding ----------------------------------------------------------------------------------------
+# -- tables that are added to the embedding --------------------------------------------------------------------------
 
 
 def _learned(
@@ -59,7 +62,8 @@ def _learned(
     pad: int | None = None,
     tensor: str = "position_embeddings.weight",
 ) -> Positions:
-    """A table with ``extra`` rows before the first position (OPT), or whose positions begin after the padding id (RoBERTa: ``pad``)."""
+    """A table with ``extra`` rows before the first position (OPT), or whose positions begin after the padding id
+    (RoBERTa: ``pad``)."""
     kind = keys.text("position_embedding_type")
     if kind is not None and kind.value != "absolute":
         return _other_bert(keys, kind)
@@ -120,11 +124,13 @@ def _seen(table: Table, held: list[StoredTensor]) -> tuple[Table, list[str]]:
     notes: list[str] = []
     if rows <= table.offset:
         raise ConfigError(
-            f"the tensor {held[0].name} has {rows} rows, and positions begin at row {table.offset}: the checkpoint is damaged"
+            f"the tensor {held[0].name} has {rows} rows, and positions begin at row {table.offset}: the checkpoint is "
+            "damaged"
         )
     if rows != table.rows:
         notes.append(
-            f"the config means {table.rows} rows of positions, and the tensor {held[0].name} has {rows}: one of them is wrong; the tensor is counted"
+            f"the config means {table.rows} rows of positions, and the tensor {held[0].name} has {rows}: one of them "
+            "is wrong; the tensor is counted"
         )
         table = replace(
             table, rows=rows, usable=rows - table.offset, source=f"{held[0].name}, not {table.source}", grid=None
@@ -142,7 +148,8 @@ def _gpt_neo(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions
         kinds = [kind for kinds, times in groups for _ in range(min(times, MOST_LAYERS)) for kind in kinds]
     except (TypeError, ValueError):
         raise ConfigError(
-            f"attention_types must be a list such as [[['global', 'local'], 12]], got {short(listed.value if listed else None)}"
+            "attention_types must be a list such as [[['global', 'local'], 12]], got "
+            f"{short(listed.value if listed else None)}"
         ) from None
     if len(kinds) != count:
         raise ConfigError(f"attention_types lists {len(kinds)} layers, and there are {count}")
@@ -169,7 +176,7 @@ def _nope(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions:
     return Positions((), _plain(_layers(keys, 36)), (), length, replace(length, source=NO_SCALING), length, (note,))
 
 
-# -- ALiBi -------------------------------------------------------------------------------------------------------------------------
+# -- ALiBi -----------------------------------------------------------------------------------------------------------
 
 
 def published_slopes(heads: int) -> tuple[float, ...]:
@@ -204,7 +211,10 @@ def _falcon(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions:
     heads, width = _count(keys, HEADS, 71, 1 << 14).value, _count(keys, WIDTHS, 4544).value
     length = _count(keys, ("max_position_embeddings",), 2048)
     size = width // heads
-    note = f"Falcon divides its bias by sqrt(head size) with the logits: in effect the slopes are {math.sqrt(size):.4g} times gentler than listed"
+    note = (
+        f"Falcon divides its bias by sqrt(head size) with the logits: in effect the slopes are {math.sqrt(size):.4g} "
+        "times gentler than listed"
+    )
     rounded = "Falcon makes its bias in bfloat16: from 256 tokens on neighbours may get the same bias"
     return _alibi(_layers(keys, 32), published_slopes(heads), note, rounded, served=Length(length.value, length.key))
 
@@ -214,21 +224,24 @@ def _mpt(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions:
     most, on = (inner.number("alibi_bias_max", above=0), inner.flag("alibi")) if inner is not None else (None, None)
     length = _count(keys, ("max_seq_len",), 2048)
     notes = [
-        f"transformers makes MPT's bias for {length.key} = {length.value} tokens, and stops at longer texts: raise that key, the bias itself has no end"
+        f"transformers makes MPT's bias for {length.key} = {length.value} tokens, and stops at longer texts: raise "
+        "that key, the bias itself has no end"
     ]
     if most is not None and most.value != 8:
         notes.append(
-            f"{most.key} = {most.value:g} is not read by transformers' MPT, which takes 8: the slopes listed are those of 8"
+            f"{most.key} = {most.value:g} is not read by transformers' MPT, which takes 8: the slopes listed are those "
+            "of 8"
         )
     if on is not None and not on.value:
         notes.append(
-            f"{on.key} is false: MPT's own code then has learned positions, and transformers' MPT adds ALiBi all the same"
+            f"{on.key} is false: MPT's own code then has learned positions, and transformers' MPT adds ALiBi all the "
+            "same"
         )
     heads = _count(keys, HEADS, 16, 1 << 14).value
     return _alibi(_layers(keys, 24), mpt_slopes(heads), *notes, served=Length(length.value, length.key))
 
 
-# -- T5 ----------------------------------------------------------------------------------------------------------------------------
+# -- T5 --------------------------------------------------------------------------------------------------------------
 
 
 def _t5(
@@ -258,7 +271,8 @@ def _t5(
     for held in ending(tensors, *BIASES):
         if held.shape and held.shape[0] != buckets.value:
             notes.append(
-                f"{buckets.key} = {buckets.value}, and the tensor {held.name} has {held.shape[0]} rows: one of them is wrong"
+                f"{buckets.key} = {buckets.value}, and the tensor {held.name} has {held.shape[0]} rows: one of them is "
+                "wrong"
             )
     length = keys.whole("n_positions")
     trained = (
@@ -282,7 +296,7 @@ def _t5(
 BIASES = ("relative_attention_bias.weight", "attn_rel_b.weight")
 
 
-# -- DeBERTa -----------------------------------------------------------------------------------------------------------------------
+# -- DeBERTa ---------------------------------------------------------------------------------------------------------
 
 
 def _deberta(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions:
@@ -315,7 +329,8 @@ def _deberta(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions
         for held in ending(tensors, "rel_embeddings.weight"):
             if held.shape[:1] != (2 * side,):
                 notes.append(
-                    f"the config means {2 * side} relative rows, and the tensor {held.name} has shape {list(held.shape)}: one of them is wrong"
+                    f"the config means {2 * side} relative rows, and the tensor {held.name} has shape "
+                    f"{list(held.shape)}: one of them is wrong"
                 )
     if not where:
         notes.append(
@@ -333,7 +348,7 @@ def _deberta(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions
     )
 
 
-# -- images ------------------------------------------------------------------------------------------------------------------------
+# -- images ----------------------------------------------------------------------------------------------------------
 
 
 def _sides(keys: ConfigKeys, name: str, default: int) -> tuple[int, int]:
@@ -380,7 +395,8 @@ def _swin(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions:
         small = min(sides) <= window.value
         if min(sides) < window.value:
             notes.append(
-                f"stage {stage} has {sides[0]} x {sides[1]} patches, fewer than the window of {window.value}: only a part of its table is used"
+                f"stage {stage} has {sides[0]} x {sides[1]} patches, fewer than the window of {window.value}: only a "
+                "part of its table is used"
             )
         for block in range(int(depth)):
             side, shift = (min(sides), 0) if small else (window.value, window.value // 2 if block % 2 else 0)
@@ -409,7 +425,8 @@ def _swin(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions:
     for held in ending(tensors, "relative_position_bias_table")[:1]:
         if held.shape[:1] != ((2 * window.value - 1) ** 2,):
             notes.append(
-                f"{window.key} = {window.value} means {(2 * window.value - 1) ** 2} rows, and the tensor {held.name} has shape {list(held.shape)}"
+                f"{window.key} = {window.value} means {(2 * window.value - 1) ** 2} rows, and the tensor {held.name} "
+                f"has shape {list(held.shape)}"
             )
     length = Length(grid[0] * grid[1], f"{grid[0]} x {grid[1]} patches (image_size, patch_size)")
     where = (EMBEDDING, LOGITS) if tables else (LOGITS,)
@@ -450,4 +467,7 @@ READERS: dict[str, Reader] = {
     "swin": _swin,
     "smollm3": _nope,
 }
-"""A reader for each model type that has no rotary positions. Falcon is here for its ALiBi, and SmolLM3 for models none of whose layers turns."""
+"""A reader for each model type that has no rotary positions.
+
+Falcon is here for its ALiBi, and SmolLM3 for models none of whose layers turns.
+"""

@@ -1,4 +1,5 @@
-"""GGUF files of families without rotary positions: their key-values in the words of config.json, so that one reader serves both.
+"""GGUF files of families without rotary positions: their key-values in the words of config.json, so that one reader
+serves both.
 
     gpt2.context_length, gpt2.block_count      ->  n_positions, n_layer
     t5.attention.relative_buckets_count        ->  relative_attention_num_buckets
@@ -37,7 +38,8 @@ KEYS: dict[str, tuple[str, dict[str, str]]] = {
 
 
 def as_config(meta: Mapping[str, Any]) -> tuple[str, dict[str, Any], Callable[[Positions], Positions]] | None:
-    """The model type, its config, and a function that puts the file's own words into what was read; None for other architectures."""
+    """The model type, its config, and a function that puts the file's own words into what was read; None for other
+    architectures."""
     arch = meta.get("general.architecture")
     if arch not in KEYS:
         return None

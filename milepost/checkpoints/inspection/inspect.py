@@ -1,6 +1,6 @@
 """inspect: where position enters a checkpoint, layer by layer, and what its lengths are.
 
-    found = inspect("path/to/model", target_length=32768)    # a folder, config.json, GGUF, a lab model, a name on the Hub
+    found = inspect("path/to/model", target_length=32768)    # a folder, config.json, GGUF, lab model, name on the Hub
     found.layers[0].base, found.trained, found.warnings
     inspect("path/to/model", weights=True).weights           # also what the tensors say
 

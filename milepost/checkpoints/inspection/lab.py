@@ -1,4 +1,6 @@
-"""A model of the lab: model.json holds its shape, and the spec of each layer's encoding. Read without torch, so specs are taken apart here.
+"""A model of the lab: model.json holds its shape, and the spec of each layer's encoding.
+
+Read without torch, so specs are taken apart here.
 
 {"shape": {"layers": 3, "width": 96, "heads": 4, "length": 64, ...}, "encodings": ["rope(base=500.0)", ...]}
 """
@@ -64,7 +66,8 @@ def positions(
     count, width, heads, trained = (found.value for found in sizes.values() if found is not None)
     if len(listed.value) != count or width % heads:
         raise ConfigError(
-            f"model.json has {count} layers, {len(listed.value)} encodings, and a width of {width} for {heads} heads: that can't be"
+            f"model.json has {count} layers, {len(listed.value)} encodings, and a width of {width} for {heads} heads: "
+            "that can't be"
         )
     terms = [_terms(text) for text in listed.value]
     ropes = [next((_rope(call, width // heads) for call in calls if call.name == "rope"), None) for calls in terms]
@@ -162,7 +165,8 @@ def _rope(call: Call, head_dim: int) -> LayerRope:
     given = dict(call.given)
     if given.get("partial", "prefix") != "prefix":
         raise ConfigError(
-            f"{short(call.text)}: a RopeSpec holds the first channels of a head; partial={given['partial']!r} is not read here"
+            f"{short(call.text)}: a RopeSpec holds the first channels of a head; partial={given['partial']!r} is not "
+            "read here"
         )
     stretch = given.get("scaling")
     size = int(given.get("head_dim", head_dim))
@@ -191,7 +195,7 @@ def _scaling(call: Any) -> Any:
     return cls(**{word: _scaling(value) for word, value in call.given.items()})
 
 
-# -- specs taken apart -------------------------------------------------------------------------------------------------------------
+# -- specs taken apart -----------------------------------------------------------------------------------------------
 
 
 def _terms(text: str) -> list[Call]:

@@ -13,10 +13,10 @@ EMBEDDING, ROTATED, LOGITS, CONTENT = "the embedding", "q and k", "logits, by po
 class InspectedLayer:
     """One layer of attention. What its scheme has no use for is None.
 
-    ``scheme`` is rope, alibi, t5, deberta or swin; "none" where the layer adds no position of its own. ``stack`` is encoder or decoder
-    where there are both. ``window`` is how many tokens may be seen (swin: the side of its square). ``temperature`` is what logits are
-    multiplied by. ``slopes`` are ALiBi's, by head. ``buckets`` and ``max_distance`` are T5's and DeBERTa's, ``rows`` those of a
-    layer's relative table.
+    ``scheme`` is rope, alibi, t5, deberta or swin; "none" where the layer adds no position of its own. ``stack`` is
+    encoder or decoder where there are both. ``window`` is how many tokens may be seen (swin: the side of its square).
+    ``temperature`` is what logits are multiplied by. ``slopes`` are ALiBi's, by head. ``buckets`` and ``max_distance``
+    are T5's and DeBERTa's, ``rows`` those of a layer's relative table.
     """
 
     layer: int
@@ -40,10 +40,11 @@ class InspectedLayer:
 
 @dataclass(frozen=True)
 class Table:
-    """Learned positions that are added to the embedding: ``rows`` in all, of which ``usable`` serve tokens, from row ``offset`` on.
+    """Learned positions that are added to the embedding: ``rows`` in all, of which ``usable`` serve tokens, from row
+    ``offset`` on.
 
-    For images ``grid`` is its rows and columns of patches, and the first ``prefix`` rows are for class tokens. ``tensor`` is its name in
-    the checkpoint, where that was seen.
+    For images ``grid`` is its rows and columns of patches, and the first ``prefix`` rows are for class tokens.
+    ``tensor`` is its name in the checkpoint, where that was seen.
     """
 
     rows: int

@@ -89,7 +89,8 @@ def _windows(spec: RopeSpec, keys: ConfigKeys, kinds: list[str], notes: list[str
         return [size] * len(kinds)
     if size is not None and listed is None and not _two_kinds(spec):
         notes.append(
-            f"the config has a window of {size} tokens, and which layers of a {spec.model or 'model like this'} have it is not known here"
+            f"the config has a window of {size} tokens, and which layers of a {spec.model or 'model like this'} have "
+            "it is not known here"
         )
     return [None] * len(kinds)
 

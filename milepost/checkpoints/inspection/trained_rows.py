@@ -3,11 +3,13 @@
 A row that no text ever reached is as it was initialised: independent noise. So, with d channels,
 
     cosine of neighbours     normal, mean 0, standard deviation 1/sqrt(d)
-    logarithm of its norm    normal, standard deviation 1/sqrt(2d), around one number for all such rows (weight decay shrinks them alike)
+    logarithm of its norm    normal, standard deviation 1/sqrt(2d), around one number for all such rows (weight decay
+                             shrinks them alike)
 
-A trained row may have any cosine and any norm: both are taken as uniform, over -1..1 and over a factor of ten. The answer is the k for
-which "rows before k are trained, rows from k on are noise" is likeliest: a change point, with nothing to tune. Rows must speak against
-noise before they count: without an untrained end that is `SURE` times likelier than none, all rows are said to be trained.
+A trained row may have any cosine and any norm: both are taken as uniform, over -1..1 and over a factor of ten. The
+answer is the k for which "rows before k are trained, rows from k on are noise" is likeliest: a change point, with
+nothing to tune. Rows must speak against noise before they count: without an untrained end that is `SURE` times likelier
+than none, all rows are said to be trained.
 """
 
 from __future__ import annotations
@@ -27,7 +29,10 @@ SPAN = math.log(10.0)
 
 @dataclass(frozen=True)
 class TrainedRows:
-    """``trained`` rows of ``usable``. Norms are medians; cosines those of neighbouring rows, as means; None where there are no such rows."""
+    """``trained`` rows of ``usable``.
+
+    Norms are medians; cosines those of neighbouring rows, as means; None where there are no such rows.
+    """
 
     usable: int
     trained: int
@@ -56,14 +61,18 @@ class TrainedRows:
             why = f"{rest} are zero"
         else:
             begun = "" if self.initial_norm is None else f", where initialisation gives {self.initial_norm:.3g}"
-            why = f"{rest} are as initialised: norm {self.norm_rest:.3g}{begun}, cosine of neighbours {self.cosine_rest or 0.0:.2f}"
+            why = (
+                f"{rest} are as initialised: norm {self.norm_rest:.3g}{begun}, cosine of neighbours "
+                f"{self.cosine_rest or 0.0:.2f}"
+            )
         if not self.trained:
             return f"no row of the table can be told from its initialisation: {why}"
         return f"the table declares {self.usable} positions, and about {self.trained} were trained: {why}"
 
 
 def trained_rows(table: Tensor, init: float | None = None) -> TrainedRows:
-    """The usable rows of a table (rows, width); ``init`` is the standard deviation that it was initialised with, for the words only."""
+    """The usable rows of a table (rows, width); ``init`` is the standard deviation that it was initialised with, for
+    the words only."""
     import torch
 
     rows, width = table.shape
@@ -96,7 +105,7 @@ def _change(norms: Tensor, cosines: Tensor, width: int) -> int:
     rows = len(norms)
     if rows < 2:
         return rows
-    # How much likelier each cosine is under noise than under training; a pair counts from its first row's neighbour on: k - 1
+    # How much likelier each cosine is under noise than under training; a pair counts from its first row's neighbour on
     pairs = 0.5 * math.log(width / (2 * math.pi)) - 0.5 * width * cosines**2 - math.log(0.5)
     by_pair = torch.cat([pairs.flip(0).cumsum(0).flip(0), pairs.new_zeros(1)])  # by_pair[k]: of pairs k, k+1, ...
     logs = norms.clamp_min(1e-30).log()

@@ -1,4 +1,5 @@
-"""What the tensors say that the config does not: how far a table was trained, buckets out of line, frequencies that were saved."""
+"""What the tensors say that the config does not: how far a table was trained, buckets out of line, frequencies that
+were saved."""
 
 from __future__ import annotations
 
@@ -126,7 +127,10 @@ def _biases(found: Positions, tensors: Mapping[str, StoredTensor]) -> list[tuple
 
 
 def _frequencies(tensors: Mapping[str, StoredTensor], spec: RopeSpec | None) -> WeightFindings:
-    """Old checkpoints hold inv_freq. Engines of today compute it anew, so a difference means that config and weights disagree."""
+    """Old checkpoints hold inv_freq.
+
+    Engines of today compute it anew, so a difference means that config and weights disagree.
+    """
     if spec is None:
         return WeightFindings()
     notes: list[str] = []
@@ -149,6 +153,7 @@ def _frequencies(tensors: Mapping[str, StoredTensor], spec: RopeSpec | None) -> 
     if differ:
         name, apart = differ[0]
         notes.append(
-            f"{len(differ)} saved tables of frequencies differ from what the config means, {name} by {100 * apart:.3g} %: engines follow the config"
+            f"{len(differ)} saved tables of frequencies differ from what the config means, {name} by {100 * apart:.3g} "
+            "%: engines follow the config"
         )
     return WeightFindings(frequencies=tuple(differ), read=tuple(read), notes=tuple(notes))

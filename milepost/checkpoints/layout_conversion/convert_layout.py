@@ -163,7 +163,8 @@ def _check_known(config: Mapping[str, Any]) -> None:
     """Refuse quantised models and unknown model types."""
     check_not_quantised(
         config,
-        "rows of packed numbers and their scales can't be moved. Convert the unquantised model, and quantise the result",
+        "rows of packed numbers and their scales can't be moved. Convert the unquantised model, and quantise the "
+        "result",
     )
     if _text(config).get("model_type") not in MODELS:
         raise ConfigError(

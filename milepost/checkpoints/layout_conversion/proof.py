@@ -146,7 +146,8 @@ def _cut(text: Any, spec: RopeSpec) -> None:
 
 
 def _tokens(config: Any, served: int) -> tuple[Tensor, Tensor]:
-    """Random tokens that mean no image and no end, and their positions (1 L, 1 L): half in a row, half spread to the end."""
+    """Random tokens that mean no image and no end, and their positions (1 L, 1 L): half in a row, half spread to the
+    end."""
     text = config.get_text_config()
     special = {
         value

@@ -2,13 +2,14 @@
 
     model = use_engine(AutoModelForCausalLM.from_pretrained(...))      # in place; use_engine(model, on=False) goes back
 
-The same logits, and the same tokens, without an N x N bias or mask. The numbers stay the model's own, with their rounding:
+The same logits, and the same tokens, without an N x N bias or mask. The numbers stay the model's own, with their
+rounding:
 
     BLOOM, MPT, Falcon   ALiBi written as one number a key: the row that the model makes goes to `key_row`
     T5, mT5              a table of buckets: `Buckets` looks it up by i - j, and gradients go to the model's own weight
 
-transformers gives T5's attention away through its attention interface; the other three have their module's forward replaced.
-All take their mask from its mask interface, where ours gives a row of B x J: which keys are tokens.
+transformers gives T5's attention away through its attention interface; the other three have their module's forward
+replaced. All take their mask from its mask interface, where ours gives a row of B x J: which keys are tokens.
 """
 
 from __future__ import annotations
@@ -30,17 +31,22 @@ from milepost.encoding import Encoding
 from milepost.layout import Layout, Run
 
 ROW, TABLE = "milepost_row", "milepost_table"
-"""What ``config._attn_implementation`` says while the engine is on. ROW is a mask's name only: transformers refuses to build a model with it."""
+"""What ``config._attn_implementation`` says while the engine is on.
+
+ROW is a mask's name only: transformers refuses to build a model with it.
+"""
 FAMILIES = {"bloom": ROW, "mpt": ROW, "falcon": ROW, "t5": TABLE, "mt5": TABLE}
 """By ``config.model_type``."""
 M = TypeVar("M", bound=nn.Module)
 
 
 def use_engine(model: M, on: bool = True) -> M:
-    """``model`` itself, its attention switched to milepost's engine, or back to its own with ``on=False``. Twice is as once.
+    """``model`` itself, its attention switched to milepost's engine, or back to its own with ``on=False``.
 
-    Takes any transformers model of a known family: base, with a head, encoder only. ALiBi has no limit here, but MPT makes its
-    biases for ``config.max_seq_len`` tokens, and no more.
+    Twice is as once.
+
+    Takes any transformers model of a known family: base, with a head, encoder only. ALiBi has no limit here, but MPT
+    makes its biases for ``config.max_seq_len`` tokens, and no more.
     """
     from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
@@ -56,7 +62,8 @@ def use_engine(model: M, on: bool = True) -> M:
     for part in models:
         if part.config.model_type == "falcon" and not part.config.alibi:
             raise ValueError(
-                "this Falcon has rotary positions (config.alibi is False), and no bias for the engine to run; its own attention is right for it"
+                "this Falcon has rotary positions (config.alibi is False), and no bias for the engine to run; its own "
+                "attention is right for it"
             )
         if on and part.config.output_attentions:
             raise ValueError(_NO_WEIGHTS.format("config.output_attentions is True"))
@@ -77,7 +84,8 @@ def use_engine(model: M, on: bool = True) -> M:
 
 @dataclass
 class _Switched:
-    """What a switched module remembers: the implementation it had, whose table of buckets it uses (T5), and the encoding of that."""
+    """What a switched module remembers: the implementation it had, whose table of buckets it uses (T5), and the
+    encoding of that."""
 
     was: str
     first: nn.Module | None = None
@@ -85,7 +93,10 @@ class _Switched:
 
 
 def _own_implementation(model: Any, models: list[Any]) -> str:
-    """The attention implementation of a model without the engine. Outer and inner models share a config: any of them may remember."""
+    """The attention implementation of a model without the engine.
+
+    Outer and inner models share a config: any of them may remember.
+    """
     name: str = model.config._attn_implementation
     if name not in (ROW, TABLE):
         return name
@@ -98,9 +109,13 @@ def _own_implementation(model: Any, models: list[Any]) -> str:
 
 
 def _switch(model: nn.Module, was: str) -> None:
-    """Mark a model, and give the attention modules below it their new forward. The marks are no submodules, and in no state_dict."""
+    """Mark a model, and give the attention modules below it their new forward.
+
+    The marks are no submodules, and in no state_dict.
+    """
     model.__dict__["_milepost"] = _Switched(was)
-    first = model.block[0].layer[0].SelfAttention if type(model).__name__ in ("T5Stack", "MT5Stack") else None  # type: ignore[index, union-attr]
+    stack: Any = model
+    first = stack.block[0].layer[0].SelfAttention if type(model).__name__ in ("T5Stack", "MT5Stack") else None
     for part in model.modules():
         run = _FORWARDS.get(type(part).__name__)
         if run is None:
@@ -112,7 +127,8 @@ def _switch(model: nn.Module, was: str) -> None:
 
 
 def _place(module: nn.Module, forward: Callable[..., Any] | None) -> None:
-    """Put a forward in place of the class's own, or (None) take it away; under the hook of accelerate, where there is one."""
+    """Put a forward in place of the class's own, or (None) take it away; under the hook of accelerate, where there is
+    one."""
     if "_old_forward" in module.__dict__:
         module.__dict__["_old_forward"] = forward or partial(type(module).forward, module)
     elif forward is not None:
@@ -136,7 +152,7 @@ def _tokens(
     device: torch.device | str = "cpu",
     **_: Any,
 ) -> Tensor | None:
-    """In place of transformers' masks (B 1 I J): which of the keys so far are tokens, bool B J, or None where all are."""
+    """In place of transformers' masks (B 1 I J): which of the keys so far are tokens (B J), or None where all are."""
     from transformers import masking_utils as own
 
     causal = mask_function is own.causal_mask_function
@@ -146,7 +162,8 @@ def _tokens(
         or not getattr(config, "is_causal", True)
     ):
         raise ValueError(
-            "the engine has the model's plain mask with padding; for a window, or a mask of your own, go back with use_engine(model, on=False)"
+            "the engine has the model's plain mask with padding; for a window, or a mask of your own, go back with "
+            "use_engine(model, on=False)"
         )
     keys = int(q_offset) + q_length if causal else kv_length  # a static cache has room for more
     mask = own.prepare_padding_mask(attention_mask, kv_length, kv_offset)
@@ -155,7 +172,10 @@ def _tokens(
     return torch.ones(batch_size, keys, dtype=torch.bool, device=device) if mask is None else mask[:, :keys]
 
 
-_NO_WEIGHTS = "{}, but the engine never holds the attention weights (B, H, N, N); use_engine(model, on=False) brings the model's own attention back"
+_NO_WEIGHTS = (
+    "{}, but the engine never holds the attention weights (B, H, N, N); use_engine(model, on=False) brings the "
+    "model's own attention back"
+)
 
 
 def _check(module: nn.Module, mask: Tensor | None, dropout: float, word: str, weights: bool = False) -> None:
@@ -164,18 +184,21 @@ def _check(module: nn.Module, mask: Tensor | None, dropout: float, word: str, we
         raise ValueError(_NO_WEIGHTS.format("output_attentions=True was asked for"))
     if module.training and dropout > 0:
         raise ValueError(
-            f"attention dropout must be 0 in training mode, got {dropout}: the engine has none, and leaving it out would train another model; "
+            f"attention dropout must be 0 in training mode, got {dropout}: the engine has none, and leaving it out "
+            "would train another model; "
             f"load the model with {word}, or call model.eval()"
         )
     if mask is not None and mask.dim() != 2:
         raise ValueError(
-            f"the engine takes a padding mask of shape (B, J), got {tuple(mask.shape)}; for a mask of your own, or another "
+            f"the engine takes a padding mask of shape (B, J), got {tuple(mask.shape)}; for a mask of your own, or "
+            "another "
             "attention implementation, go back first with use_engine(model, on=False)"
         )
 
 
 def _or_mean(y: Tensor, v: Tensor, mask: Tensor, causal: bool) -> Tensor:
-    """Outputs y (B H I D) where a query sees a token, else the mean of all values (B G J D): the models' own softmax of equal numbers.
+    """Outputs y (B H I D) where a query sees a token, else the mean of all values (B G J D): the models' own softmax of
+    equal numbers.
 
     It is what padding on the left gives. It means nothing, and its gradient goes to the values alone.
     """
@@ -191,7 +214,8 @@ _watchers: list[Callable[[Tensor, Tensor, Tensor, float], Any]] = []
 
 @contextmanager
 def watched(each: Callable[[Tensor, Tensor, Tensor, float], Any]) -> Iterator[None]:
-    """``each`` is shown every layer's q (B H I D), k (B G J D), row (B|1 H 1 J) and scale, while models with a row run."""
+    """Call ``each`` with every layer's q (B H I D), k (B G J D), row (B|1 H 1 J) and scale, while models with a row
+    run."""
     _watchers.append(each)
     try:
         yield
@@ -213,9 +237,16 @@ def _by_row(q: Tensor, k: Tensor, v: Tensor, row: Tensor, mask: Tensor | None, s
 
 
 def _bloom(
-    self: Any, hidden_states: Tensor, residual: Tensor, alibi: Tensor, attention_mask: Tensor | None,
-    layer_past: Any = None, use_cache: bool = False, output_attentions: bool = False, **_: Any,
-) -> tuple[Tensor, None]:  # fmt: skip
+    self: Any,
+    hidden_states: Tensor,
+    residual: Tensor,
+    alibi: Tensor,
+    attention_mask: Tensor | None,
+    layer_past: Any = None,
+    use_cache: bool = False,
+    output_attentions: bool = False,
+    **_: Any,
+) -> tuple[Tensor, None]:
     """BloomAttention.forward. alibi: B*H 1 J."""
     _check(self, attention_mask, self.attention_dropout.p, "attention_dropout=0.0", output_attentions)
     q, k, v = self._reshape(self.query_key_value(hidden_states))
@@ -248,7 +279,8 @@ def _mpt(
         k, v = past_key_values.update(k, v, self.layer_idx)
     if k.shape[2] > position_bias.shape[2]:
         raise ValueError(
-            f"MPT makes its biases for config.max_seq_len = {position_bias.shape[2]} tokens, got {k.shape[2]}; set model.config.max_seq_len higher"
+            f"MPT makes its biases for config.max_seq_len = {position_bias.shape[2]} tokens, got {k.shape[2]}; set "
+            "model.config.max_seq_len higher"
         )
     row = position_bias[None, :, :, position_bias.shape[2] - k.shape[2] :]
     return self.out_proj(_by_row(q, k, v, row, attention_mask, self.softmax_scale)), None
@@ -261,9 +293,16 @@ def _mpt_block(self: Any, *args: Any, output_attentions: bool = False, **more: A
 
 
 def _falcon(
-    self: Any, hidden_states: Tensor, alibi: Tensor, attention_mask: Tensor | None, position_ids: Any = None,
-    layer_past: Any = None, use_cache: bool = False, output_attentions: bool = False, **_: Any,
-) -> tuple[Tensor, None]:  # fmt: skip
+    self: Any,
+    hidden_states: Tensor,
+    alibi: Tensor,
+    attention_mask: Tensor | None,
+    position_ids: Any = None,
+    layer_past: Any = None,
+    use_cache: bool = False,
+    output_attentions: bool = False,
+    **_: Any,
+) -> tuple[Tensor, None]:
     """FalconAttention.forward. alibi: B*H 1 J, in bfloat16's steps, and divided by sqrt(D) with the logits."""
     _check(self, attention_mask, self.attention_dropout.p, "attention_dropout=0.0", output_attentions)
     q, k, v = (t.transpose(1, 2) for t in self._split_heads(self.query_key_value(hidden_states)))
@@ -281,7 +320,8 @@ def _falcon(
 
 
 class Buckets(Encoding):
-    """T5's learned bias by bucket of i - j, with the buckets and the table (buckets H) of a T5 layer: that layer's own weight."""
+    """T5's learned bias by bucket of i - j, with the buckets and the table (buckets H) of a T5 layer: that layer's own
+    weight."""
 
     fractional = False
 
@@ -339,7 +379,8 @@ def _t5_attention(
     mark = module.__dict__.get("_milepost")
     if mark is None or mark.first is None:
         raise ValueError(
-            f"attn_implementation={TABLE!r} is set by milepost.checkpoints.use_engine(model), for T5 and mT5; {type(module).__name__} has not been switched"
+            f"attn_implementation={TABLE!r} is set by milepost.checkpoints.use_engine(model), for T5 and mT5; "
+            f"{type(module).__name__} has not been switched"
         )
     _check(module, mask, dropout, "dropout_rate=0.0", bool(more.get("output_attentions")))
     I, J, device = q.shape[2], k.shape[2] if mask is None else mask.shape[1], q.device

@@ -1,7 +1,8 @@
-"""A GGUF file says its positions in its own words, and transformers makes a config of them: do both mean the same angles?
+"""A GGUF file says its positions in its own words, and transformers makes a config of them: do both mean the same
+angles?
 
-Often not: transformers 5.22 passes over the scaling of a file, and says nothing. (The order of channels differs on purpose: pairs are neighbours for
-llama.cpp in some families, and transformers puts them back.)
+Often not: transformers 5.22 passes over the scaling of a file, and says nothing. (The order of channels differs on
+purpose: pairs are neighbours for llama.cpp in some families, and transformers puts them back.)
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """load: a checkpoint in memory as one kind of thing, whatever it came from.
 
-    subject = load("path/to/model")    # a folder in Hugging Face form, a name on the Hub, a GGUF file, a lab run's model
+    subject = load("path/to/model")    # a folder in Hugging Face form, a name on the Hub, GGUF, a lab run's model
     subject.losses(ids)                # nats of each next token (B L), without holding logits for all of them
     subject.losses(ids, first=4096)    # the same text at other positions
     with subject.turned(ropes): ...    # the same weights under other rotations, see `turned_attention`

@@ -1,9 +1,11 @@
 """The model under proof: how checks run it, and how far float rounding alone may move its logits.
 
-rounding     how far the logits of a text are from the same model's in float64. Two ways to compute one thing differ by no more than
-             the rounding of each
-tolerance    4 x rounding: two of them, and twice, because models do a few steps (norms, softmax) in float32 even in float64
-control      what a fault would do to the same number. Where it is not above the tolerance, the check could not have failed, and says so
+rounding     how far the logits of a text are from the same model's in float64. Two ways to compute one thing differ
+             by no more than the rounding of each
+tolerance    4 x rounding: two of them, and twice, because models do a few steps (norms, softmax) in float32 even in
+             float64
+control      what a fault would do to the same number. Where it is not above the tolerance, the check could not have
+             failed, and says so
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ from milepost.rope.config.keys import ConfigError
 from milepost.rope.spec import RopeSpec
 
 Verdict = Literal["PASS", "FAIL", "WARN", "BLIND", "NONE"]
-"""BLIND: it could not have failed, so nothing is proved. NONE: it does not apply. WARN: true of another way to run the model."""
+"""BLIND: it could not have failed, so nothing is proved.
+
+NONE: it does not apply. WARN: true of another way to run the model.
+"""
 DOUBT = 4
 """How many times its rounding a difference of logits may be."""
 WHOLE = 1 << 29
@@ -55,7 +60,8 @@ def _finite(value: float | None) -> float | None:
 
 
 def judged(check: Check, wrong: str, blind: str) -> Check:
-    """The check with its verdict: FAIL above what is allowed (or not a number), BLIND where the control is not above it."""
+    """The check with its verdict: FAIL above what is allowed (or not a number), BLIND where the control is not above
+    it."""
     assert check.measured is not None and check.allowed is not None
     if not check.measured <= check.allowed:
         return replace(check, verdict="FAIL", sentence=wrong)
@@ -84,7 +90,7 @@ class Case:
         )  # angles, norms and softmax are in float32 at best
         self.attention = str(getattr(model.config, "_attn_implementation", ""))
 
-    # -- what it is ------------------------------------------------------------------------------------------------------
+    # -- what it is ------------------------------------------------------------------------------------------------
 
     @property
     def model_type(self) -> str:
@@ -132,11 +138,12 @@ class Case:
         found = said.get("max_position_embeddings") or said.get("n_positions")
         return found if isinstance(found, int) else 0
 
-    # -- texts -----------------------------------------------------------------------------------------------------------
+    # -- texts -----------------------------------------------------------------------------------------------------
 
     @cached_property
     def _words(self) -> Tensor:
-        """Tokens that mean no image and no end, and whose embedding is not zero: that of padding often is, and shows no turn."""
+        """Tokens that mean no image and no end, and whose embedding is not zero: that of padding often is, and shows no
+        turn."""
         said = [
             v
             for part in (self.model.config, self.text_config)
@@ -185,7 +192,7 @@ class Case:
         """What an encoder reads, while the decoder reads the text."""
         return self.tokens(13, seed=7)
 
-    # -- runs ------------------------------------------------------------------------------------------------------------
+    # -- runs ------------------------------------------------------------------------------------------------------
 
     def run(self, ids: Tensor, **more: Any) -> Any:
         """One call of the model. position_ids come with a mask of ones: without, jumps would mean packed texts."""
@@ -204,7 +211,8 @@ class Case:
             return logits_of(self.run(ids, **more))
 
     def continued(self, prompts: Sequence[Tensor], forced: Tensor) -> Tensor:
-        """The logits B K V of transformers' own generate, which is made to say the tokens ``forced`` (B K); shorter prompts padded on the left."""
+        """The logits B K V of transformers' own generate, which is made to say the tokens ``forced`` (B K); shorter
+        prompts padded on the left."""
         from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
         longest = max(p.shape[1] for p in prompts)
@@ -220,9 +228,16 @@ class Case:
                 return only.scatter(1, forced[:, said.shape[1] - before, None], 0.0)
 
         how = GenerationConfig(  # type: ignore[no-untyped-call]
-            max_new_tokens=forced.shape[1], do_sample=False, num_beams=1, use_cache=True, return_dict_in_generate=True, output_logits=True,
-            pad_token_id=int(self._words[0]), eos_token_id=None, decoder_start_token_id=self.start if self.both else None,
-        )  # fmt: skip
+            max_new_tokens=forced.shape[1],
+            do_sample=False,
+            num_beams=1,
+            use_cache=True,
+            return_dict_in_generate=True,
+            output_logits=True,
+            pad_token_id=int(self._words[0]),
+            eos_token_id=None,
+            decoder_start_token_id=self.start if self.both else None,
+        )
         with unchanged(self.model), torch.no_grad():
             out = self.model.generate(
                 input_ids=ids,
@@ -238,11 +253,12 @@ class Case:
         found = getattr(self.model.config, "decoder_start_token_id", None)
         return int(found) if found is not None else int(self._words[0])
 
-    # -- rounding --------------------------------------------------------------------------------------------------------
+    # -- rounding --------------------------------------------------------------------------------------------------
 
     @cached_property
     def rounding(self) -> float:
-        """How far the logits of the text are from the same in float64 (of a float64 model: in float32, which some of its steps are in anyway).
+        """How far the logits of the text are from the same in float64 (of a float64 model: in float32, which some of
+        its steps are in anyway).
 
         For a model too large for that: how far noise in its embeddings moves them.
         """
@@ -300,7 +316,8 @@ def depends_on_length(spec: RopeSpec) -> bool:
 
 @contextlib.contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
-    """Buffers, and what modules remember besides, are afterwards what they were: some rotary modules change themselves while they run."""
+    """Buffers, and what modules remember besides, are afterwards what they were: some rotary modules change themselves
+    while they run."""
     before = [
         (m, dict(m._buffers), {k: v for k, v in m.__dict__.items() if isinstance(v, int | float | str | Tensor)})
         for m in model.modules()

@@ -1,10 +1,13 @@
-"""Text: what a checkpoint is measured on, as its own tokens. Windows never overlap, and nothing is ever read twice to make a text longer.
+"""Text: what a checkpoint is measured on, as its own tokens.
+
+Windows never overlap, and nothing is ever read twice to make a text longer.
 
     text = read_text("moby-dick.txt", subject)           # a file, a folder of files, or a .npy file of token ids
     windows, groups = text.windows(4096, 8)              # 8 x 4097 tokens
 
-A bootstrap draws groups: files where there are many, windows where there are few. Models differ in whether a text should begin with a special
-token, and what their files say about it is often wrong: so it is measured, on the text itself, which of the two the model loses less with.
+A bootstrap draws groups: files where there are many, windows where there are few. Models differ in whether a text
+should begin with a special token, and what their files say about it is often wrong: so it is measured, on the text
+itself, which of the two the model loses less with.
 """
 
 from __future__ import annotations
@@ -60,15 +63,18 @@ class Text:
         return {**about, **begin, "bytes_per_token": self.bytes_per_token, "binary_files_left_out": self.left_out}
 
     def windows(self, length: int, count: int, *, least: int = 2) -> tuple[Numbers, Numbers]:
-        """Up to ``count`` windows (n x length + 1) spread over the text, and the group of each (n,); at least ``least``, or an error."""
+        """Up to ``count`` windows (n x length + 1) spread over the text, and the group of each (n,); at least
+        ``least``, or an error."""
         taken = length + (self.begin is None)
         places = [(number, a) for number, row in enumerate(self.files) for a in range(0, len(row) - taken + 1, taken)]
         if len(places) < least:
             ratio = self.bytes_per_token
             more = "" if ratio is None else f", about {math.ceil(least * taken * ratio / 1000)} kB in one file"
             raise ValueError(
-                f"{self.source} is too short: texts of {length} tokens want {least} windows apart, {least * taken} tokens{more}, "
-                f"and its {len(self.files)} files have {self.tokens} tokens in all, room for {len(places)}; give more text, or ask for shorter lengths"
+                f"{self.source} is too short: texts of {length} tokens want {least} windows apart, {least * taken} "
+                f"tokens{more}, "
+                f"and its {len(self.files)} files have {self.tokens} tokens in all, room for {len(places)}; give more "
+                "text, or ask for shorter lengths"
             )
         chosen = [places[n * len(places) // min(count, len(places))] for n in range(min(count, len(places)))]
         cut = np.stack([self.files[number][a : a + taken] for number, a in chosen])
@@ -133,11 +139,13 @@ def _ids(path: Path, subject: Loaded) -> Text:
         raise ConfigError(f"{path} is no .npy file of token ids: {str(error).splitlines()[0][:120]}") from None
     if ids.dtype.kind not in "iu" or ids.ndim not in (1, 2) or not ids.size:
         raise ConfigError(
-            f"{path} must hold token ids, whole numbers in one row or in a row for each text; it holds {ids.dtype} of shape {ids.shape}"
+            f"{path} must hold token ids, whole numbers in one row or in a row for each text; it holds {ids.dtype} of "
+            f"shape {ids.shape}"
         )
     if ids.min() < 0 or ids.max() >= subject.vocabulary:
         raise ConfigError(
-            f"{path} holds tokens {ids.min()} to {ids.max()}, and {subject.name} knows tokens 0 to {subject.vocabulary - 1}"
+            f"{path} holds tokens {ids.min()} to {ids.max()}, and {subject.name} knows tokens 0 to "
+            f"{subject.vocabulary - 1}"
         )
     rows = tuple(row.astype(np.int64) for row in (ids if ids.ndim == 2 else ids[None]))
     names = tuple(f"{path.name}[{n}]" for n in range(len(rows)))

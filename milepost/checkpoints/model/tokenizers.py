@@ -1,4 +1,7 @@
-"""Tokenizers: what turns a text into a checkpoint's tokens. No code of a checkpoint is run, and no special tokens are put in."""
+"""Tokenizers: what turns a text into a checkpoint's tokens.
+
+No code of a checkpoint is run, and no special tokens are put in.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,8 @@ def find_tokenizer(name: str | Path, **how: Any) -> Tokenizer:
         from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
         if path.is_file():
-            return HuggingFaceTokenizer(PreTrainedTokenizerFast(tokenizer_file=str(path)), path.name)  # type: ignore[no-untyped-call]
+            fast: Any = PreTrainedTokenizerFast
+            return HuggingFaceTokenizer(fast(tokenizer_file=str(path)), path.name)
         made = AutoTokenizer.from_pretrained(
             str(path) if path.is_dir() else str(name), trust_remote_code=False, local_files_only=path.is_dir(), **how
         )
@@ -63,7 +67,8 @@ def find_tokenizer(name: str | Path, **how: Any) -> Tokenizer:
     except Exception as error:  # transformers' own errors are of many kinds
         said = (str(error) or type(error).__name__).strip().splitlines()[0][:160]
         raise ConfigError(
-            f"no tokenizer can be loaded from {name}: {said}; give one (tokenizer.json, or bytes), or a .npy file of token ids as text"
+            f"no tokenizer can be loaded from {name}: {said}; give one (tokenizer.json, or bytes), or a .npy file of "
+            "token ids as text"
         ) from None
     return HuggingFaceTokenizer(made, type(made).__name__)
 

@@ -1,12 +1,14 @@
-"""Tuning a model whose positions were changed: a few steps of transformers' Trainer at the new length, with low rate and warm-up.
+"""Tuning a model whose positions were changed: a few steps of transformers' Trainer at the new length, with low rate
+and warm-up.
 
-    rate       2e-5, constant after warm-up over a tenth of the steps (at most 20); over the last ``decay`` steps it falls to 0
-    a step     ``batch`` windows of text (one, here) on each process; they do not overlap, and are read in an order that the seed decides
+    rate       2e-5, constant after warm-up over a tenth of the steps (at most 20); 0 at the end of the last ``decay``
+    a step     ``batch`` windows of text on each process; they do not overlap; the seed decides about their order
     weights    all of them; or LoRA, where peft is installed, merged at the end into an ordinary checkpoint
     numbers    float32; on a GPU with bfloat16 (or float16) where autocast puts it
 
-A tune that is killed goes on from its last whole checkpoint, and on the CPU ends with the same bits as one that was not: optimizer, schedule, random
-numbers and the place in the text are saved with it. `accelerate launch` runs it on several processes; the first of them does the rest.
+A tune that is killed goes on from its last whole checkpoint, and on the CPU ends with the same bits as one that was
+not: optimizer, schedule, random numbers and the place in the text are saved with it. `accelerate launch` runs it on
+several processes; the first of them does the rest.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ LORA: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Tuning:
-    """How a model is tuned: so many ``steps`` on ``batch`` windows of ``length`` tokens; the rate falls to 0 over the last ``decay`` of them."""
+    """How a model is tuned: so many ``steps`` on ``batch`` windows of ``length`` tokens; the rate falls to 0 over the
+    last ``decay`` of them."""
 
     steps: int
     length: int
@@ -60,7 +63,8 @@ class Tuning:
             raise ConfigError(f"a step of tuning reads at least 1 window, got {self.batch}")
         if self.steps < 1 or self.length < 2 or not 0 < self.rate < math.inf:
             raise ConfigError(
-                f"tuning wants at least 1 step, 2 tokens and a rate above 0, got {self.steps} steps, {self.length} tokens and {self.rate:g}"
+                f"tuning wants at least 1 step, 2 tokens and a rate above 0, got {self.steps} steps, {self.length} "
+                f"tokens and {self.rate:g}"
             )
 
     def to_json(self) -> dict[str, Any]:
@@ -108,9 +112,12 @@ def tune(
     lora: bool | None = None,
     around: Callable[[Any], contextlib.AbstractContextManager[Callable[[int], None]]] = as_it_is,
 ) -> dict[str, Any]:
-    """Train the source's weights under the config in ``folder``, and write them there; checkpoints are in ``state``. Says what was done.
+    """Train the source's weights under the config in ``folder``, and write them there; checkpoints are in ``state``.
 
-    ``around`` changes a model while it is tuned, and gives a function that is called with the number of each step before it is done.
+    Says what was done.
+
+    ``around`` changes a model while it is tuned, and gives a function that is called with the number of each step
+    before it is done.
     """
     import transformers
 
@@ -134,10 +141,23 @@ def tune(
     )
     with quiet(), around(model) as step:
         args = transformers.TrainingArguments(
-            output_dir=str(state), max_steps=tuning.steps, per_device_train_batch_size=tuning.batch, learning_rate=tuning.rate, warmup_steps=warm,
-            **schedule, weight_decay=0.0, seed=tuning.seed, use_cpu=not gpu, report_to=[], disable_tqdm=True,
-            logging_steps=max(1, tuning.steps // 20), save_strategy="steps", save_steps=max(1, tuning.steps // 10), save_total_limit=KEPT, **half,
-        )  # fmt: skip
+            output_dir=str(state),
+            max_steps=tuning.steps,
+            per_device_train_batch_size=tuning.batch,
+            learning_rate=tuning.rate,
+            warmup_steps=warm,
+            **schedule,
+            weight_decay=0.0,
+            seed=tuning.seed,
+            use_cpu=not gpu,
+            report_to=[],
+            disable_tqdm=True,
+            logging_steps=max(1, tuning.steps // 20),
+            save_strategy="steps",
+            save_steps=max(1, tuning.steps // 10),
+            save_total_limit=KEPT,
+            **half,
+        )
         trainer = transformers.Trainer(model=model, args=args, train_dataset=windows)
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.add_callback(_progress(transformers.TrainerCallback, tuning, tell, step)())
@@ -152,10 +172,16 @@ def tune(
             _save(tuned.merge_and_unload() if lora else tuned, source, folder)
     rows, precision = args.train_batch_size * args.world_size, next((name for name, on in half.items() if on), None)
     return {
-        **tuning.to_json(), "warm_up": warm, "windows": len(windows), "windows_a_step": rows, "times_read": round(tuning.steps * rows / len(windows), 3),
-        "lora": LORA if lora else None, "mixed_precision": precision, "optimizer": str(getattr(args.optim, "value", args.optim)),
+        **tuning.to_json(),
+        "warm_up": warm,
+        "windows": len(windows),
+        "windows_a_step": rows,
+        "times_read": round(tuning.steps * rows / len(windows), 3),
+        "lora": LORA if lora else None,
+        "mixed_precision": precision,
+        "optimizer": str(getattr(args.optim, "value", args.optim)),
         "loss": [{"step": row["step"], "loss": row["loss"]} for row in trainer.state.log_history if "loss" in row],
-    }  # fmt: skip
+    }
 
 
 def _model(weights: Path, folder: Path) -> Any:
@@ -218,7 +244,8 @@ def _progress(base: Any, tuning: Tuning, tell: Callable[[str], None], before: Ca
                     else "fine-tuning"
                 )
                 tell(
-                    f"{word}: step {state.global_step} of {steps}, loss {float(logs['loss']):.4f}, {left // 60} min {left % 60} s left"
+                    f"{word}: step {state.global_step} of {steps}, loss {float(logs['loss']):.4f}, {left // 60} min "
+                    f"{left % 60} s left"
                 )
 
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:

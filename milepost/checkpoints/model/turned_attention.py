@@ -3,13 +3,15 @@
     with turned(model, {0: SelfExtend(rope), 1: SelfExtend(rope), ...}):
         model(ids)                       # the same weights, other positions
 
-The model's own rotary function is made to give q and k back as they came, and its attention is milepost's `attend`. So any scaling and any
-position map can be tried on a checkpoint, also those that no config can say, and without an N x N tensor. No cache and no padding: whole texts.
+The model's own rotary function is made to give q and k back as they came, and its attention is milepost's `attend`. So
+any scaling and any position map can be tried on a checkpoint, also those that no config can say, and without an N x N
+tensor. No cache and no padding: whole texts.
 
-Is nothing lost on the way? A model turned by its own ropes must give its own logits: `proved` holds it to that, up to rounding, before anything is
-measured. Models that do something between turning and attention (a norm, a part of the head that is put elsewhere) fail it, and are refused.
-transformers has frequencies in float32, with an error of up to (16 + ln base) 2^-24 of themselves; ours are exact. What that does to logits is found by
-moving all positions by as much, and is allowed besides rounding.
+Is nothing lost on the way? A model turned by its own ropes must give its own logits: `proved` holds it to that, up to
+rounding, before anything is measured. Models that do something between turning and attention (a norm, a part of the
+head that is put elsewhere) fail it, and are refused. transformers has frequencies in float32, with an error of up to
+(16 + ln base) 2^-24 of themselves; ours are exact. What that does to logits is found by moving all positions by as
+much, and is allowed besides rounding.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ def turned(model: Any, encodings: Mapping[int, Encoding]) -> Iterator[None]:
     ]
     if not modules or not any(own_attention(part) for part in model.modules()):
         raise ConfigError(
-            f"{type(model).__name__} does not turn by {ROTARY} and attend by transformers' interface: its rotation can't be taken out of it"
+            f"{type(model).__name__} does not turn by {ROTARY} and attend by transformers' interface: its rotation "
+            "can't be taken out of it"
         )
     AttentionInterface.register(NAME, _attention(encodings))
     had = [getattr(module, ROTARY) for module in modules]
@@ -74,7 +77,8 @@ def _attention(encodings: Mapping[int, Encoding]) -> Any:
         """The attention interface: q (B H L D), k and v (B G L D), the output B L H D."""
         if q.shape[2] != k.shape[2] or mask is not None:
             raise ValueError(
-                f"turned models read whole texts, without a cache or padding; got {q.shape[2]} queries and {k.shape[2]} keys"
+                f"turned models read whole texts, without a cache or padding; got {q.shape[2]} queries and "
+                f"{k.shape[2]} keys"
             )
         scale = q.shape[-1] ** -0.5 if scaling is None else float(scaling)
         window = more.get("sliding_window")
@@ -103,7 +107,8 @@ class Nudged(Encoding):
 
 
 def prove(model: Any, config: dict[str, Any], own: Mapping[int, Encoding]) -> float:
-    """How far logits move when the model is turned by its own ropes; ConfigError where that is more than rounding explains."""
+    """How far logits move when the model is turned by its own ropes; ConfigError where that is more than rounding
+    explains."""
     case = Case(model, config)
     case.length = PROOF  # rounding is then that of a text as long
     plain = case.logits(case.text)
@@ -123,10 +128,12 @@ def prove(model: Any, config: dict[str, Any], own: Mapping[int, Encoding]) -> fl
     off, may, control = apart(ours, plain), case.tolerance + apart(nudged, ours), apart(none, plain)
     if not off <= may:
         raise ConfigError(
-            f"{type(model).__name__} can't be turned by milepost: with its own ropes logits move by {off:.3g}, and rounding explains {may:.3g}"
+            f"{type(model).__name__} can't be turned by milepost: with its own ropes logits move by {off:.3g}, and "
+            f"rounding explains {may:.3g}"
         )
     if not control > may:
         raise ConfigError(
-            f"{type(model).__name__}: logits without any rotation are the same up to rounding ({control:.3g}), so nothing can be measured here"
+            f"{type(model).__name__}: logits without any rotation are the same up to rounding ({control:.3g}), so "
+            "nothing can be measured here"
         )
     return off

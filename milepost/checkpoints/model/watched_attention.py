@@ -1,7 +1,8 @@
 """Watched attention: a model of transformers with another attention in it, for a while.
 
-transformers lets attention be given by name (its attention interface). `implementation` switches a loaded model to a name and back; `looks` switches
-to one that remembers queries and keys and then does what the model's own did. BLOOM, MPT and Falcon have no interface: `use_engine` runs and shows them.
+transformers lets attention be given by name (its attention interface). `implementation` switches a loaded model to a
+name and back; `looks` switches to one that remembers queries and keys and then does what the model's own did. BLOOM,
+MPT and Falcon have no interface: `use_engine` runs and shows them.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ class Capped(Encoding):
 
 
 class KeyRow(Encoding):
-    """A bias that is one number a head and key (1 H 1 J): ALiBi as BLOOM, MPT and Falcon write it. Not of i - j alone, as numbers go."""
+    """A bias that is one number a head and key (1 H 1 J): ALiBi as BLOOM, MPT and Falcon write it.
+
+    Not of i - j alone, as numbers go.
+    """
 
     toeplitz = False
     shift_invariant = False
@@ -74,7 +78,8 @@ def looks(model: Any, run: Callable[[], Any]) -> list[Look]:
 
     if not any(own_attention(part) for part in model.modules()):
         raise ValueError(
-            f"attention of {type(model).__name__} can't be watched: its code does not use transformers' attention interface"
+            f"attention of {type(model).__name__} can't be watched: its code does not use transformers' attention "
+            "interface"
         )
     found: list[Look] = []
     was = model.config._attn_implementation

@@ -1,12 +1,13 @@
 """Biases: ALiBi and T5's are really there, in reading and at every token said, under each attention implementation.
 
-Queries and keys are silenced (set to zero) in every attention layer, and values set to one-hot rows: token j's value is 1 in channel j. What
-comes out of attention is then its weights, and these come from the bias alone:
+Queries and keys are silenced (set to zero) in every attention layer, and values set to one-hot rows: token j's value is
+1 in channel j. What comes out of attention is then its weights, and these come from the bias alone:
 
     weights of query i = softmax over j of bias(h, i, j)
 
-against the formula: slopes by the number of heads (BLOOM, MPT, Falcon), or the model's own table by buckets of distance (T5). Falcon's slopes
-are rounded to bfloat16 and divided by sqrt(D) with the logits: its own way, which its weights were trained with.
+against the formula: slopes by the number of heads (BLOOM, MPT, Falcon), or the model's own table by buckets of distance
+(T5). Falcon's slopes are rounded to bfloat16 and divided by sqrt(D) with the logits: its own way, which its weights
+were trained with.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ OUT = {
     "MT5Attention": "o",
 }
 """Attention classes, and the name of what their output goes through."""
-TWICE = "transformers' own code does this, not the checkpoint: its eager Falcon adds ALiBi to the mask, and again to the logits"
+TWICE = (
+    "transformers' own code does this, not the checkpoint: its eager Falcon adds ALiBi to the mask, and again to the "
+    "logits"
+)
 
 
 def biases(case: Case) -> list[Check]:
@@ -51,7 +55,8 @@ def biases(case: Case) -> list[Check]:
 
 
 def _known(case: Case, check: Check, implementation: str) -> Check:
-    """A fault of transformers is said to be one; a warning where the model was loaded with another implementation, which has it not."""
+    """A fault of transformers is said to be one; a warning where the model was loaded with another implementation,
+    which has it not."""
     if not (
         case.model_type == "falcon"
         and implementation == "eager"
@@ -123,7 +128,10 @@ def _probe(case: Case, parts: list[Any], implementation: str) -> list[Check]:
 def _weights(
     case: Case, parts: list[Any], count: int, said: int, masked: bool
 ) -> tuple[dict[int, list[Tensor]], dict[int, list[Tensor]]]:
-    """The weights of every layer while all but ``said`` tokens are read, and at each of the others. With a mask of ones some models take another path."""
+    """The weights of every layer while all but ``said`` tokens are read, and at each of the others.
+
+    With a mask of ones some models take another path.
+    """
     ids = case.tokens(count)
 
     def mask(tokens: int) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Causes: what a wrong table of frequencies, temperature or position looks like. Each is recognised by its numbers, or not at all."""
+"""Causes: what a wrong table of frequencies, temperature or position looks like.
+
+Each is recognised by its numbers, or not at all.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ def why_frequencies(live: Live, rope: LayerRope, spec: RopeSpec, length: int) ->
         if live.is_table(rope.spectrum(length).tensor().to(dtype).double()):
             return f"they are the right ones, rounded to {str(dtype).removeprefix('torch.')}"
     if rope.scaling is not None and live.is_table(rope.plain().tensor()):
-        return "they are those without the config's scaling: was the config changed after the model was built? It is read only then"
+        return (
+            "they are those without the config's scaling: was the config changed after the model was built? It is "
+            "read only then"
+        )
     base = _base(live, rope)
     if base is not None:
         plain = f"they are those of base {base:.6g}, and the config has {rope.base:.6g}"
@@ -50,11 +56,20 @@ def why_frequencies(live: Live, rope: LayerRope, spec: RopeSpec, length: int) ->
         return plain + ": was the config changed after the model was built? It is read only then"
     even = w / rope.spectrum(length).tensor()
     if float((even - even[0]).abs().max()) < 1e-3 * abs(float(even[0])):
-        return f"all are {float(even[0]):.4g} times what is asked: positions are multiplied, or the encoding is applied twice"
+        return (
+            f"all are {float(even[0]):.4g} times what is asked: positions are multiplied, or the encoding is applied "
+            "twice"
+        )
     falling = bool((w > 0).all()) and bool((w[1:] <= w[:-1] * 1.001).all()) and float(w[0]) < 1.5
     if not falling:
-        return "they do not fall from 1 as frequencies do: the table looks never initialised, as after a lazy load (meta device, to_empty)"
-    return "they are neither those of another base nor without the scaling: was the config changed after the model was built?"
+        return (
+            "they do not fall from 1 as frequencies do: the table looks never initialised, as after a lazy load (meta "
+            "device, to_empty)"
+        )
+    return (
+        "they are neither those of another base nor without the scaling: was the config changed after the model was "
+        "built?"
+    )
 
 
 def _base(live: Live, rope: LayerRope) -> float | None:

@@ -1,7 +1,7 @@
 """Live frequencies: what every layer does to q and k at chosen positions, against what the config asks for.
 
-The model reads a few tokens at positions 0, 1, 2, 4, ..., 255, 256, 257, L - 1, L, L + 1 (L: what its config serves). From z = m e^(i p w),
-measured in `watch`, follow for every layer and pair:
+The model reads a few tokens at positions 0, 1, 2, 4, ..., 255, 256, 257, L - 1, L, L + 1 (L: what its config serves).
+From z = m e^(i p w), measured in `watch`, follow for every layer and pair:
 
     layers         which layers turn at all
     rotary size    which channels are touched
@@ -11,8 +11,9 @@ measured in `watch`, follow for every layer and pair:
     positions      is the angle p w at every p, L and L + 1 included? Turned twice, the slope is 2 (fault R15)
     precision      frequencies and positions in half precision
 
-Tolerance of an angle: transformers multiplies p and w in float32. w = base^(-2i/d) has an error of (4 + ln base) roundings, a scaling mixes it
-with the plain one, so an angle p w may be off by p max(w, plain w) (16 + ln base) 2^-24; and z itself by a few roundings of the model's dtype.
+Tolerance of an angle: transformers multiplies p and w in float32. w = base^(-2i/d) has an error of (4 + ln base)
+roundings, a scaling mixes it with the plain one, so an angle p w may be off by p max(w, plain w) (16 + ln base) 2^-24;
+and z itself by a few roundings of the model's dtype.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ def frequencies(case: Case) -> list[Check]:
     seen = [layer for run in runs for layer in run.seen]
     found = [_layers(case, case.spec, runs[0])]
     if not seen:
-        why = f"{', '.join(runs[0].functions) or 'no function named apply...rotary...'} of the model's code was never called"
+        why = (
+            f"{', '.join(runs[0].functions) or 'no function named apply...rotary...'} of the model's code was never "
+            "called"
+        )
         return [*found, Check("frequencies", "BLIND", f"nothing is proved: {why}")]
     if any(layer.turn.silent for layer in seen):
         return [
@@ -79,7 +83,7 @@ def frequencies(case: Case) -> list[Check]:
 
 
 @dataclass(frozen=True)
-class Seen:
+class MeasuredTurn:
     """One side (q or k) of one layer in one run, and its rope."""
 
     layer: int
@@ -113,10 +117,10 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Run:
+class Reading:
     """One reading at chosen positions."""
 
-    seen: list[Seen]
+    seen: list[MeasuredTurn]
     turned: set[int]
     functions: list[str]
     ended: str
@@ -134,7 +138,8 @@ def follow(z: Tensor, pos: Tensor, low: int) -> Tensor:
 
 
 def _reaches(spec: RopeSpec) -> list[tuple[int, int]]:
-    """The last position below the model's end, and the length of text, of each run: two where the length decides about frequencies."""
+    """The last position below the model's end, and the length of text, of each run: two where the length decides about
+    frequencies."""
     served = spec.served or spec.trained or 4096
     if any(r.scaling is not None and r.scaling.length_dependent for r in spec.ropes().values()):
         trained = spec.main.trained or spec.trained or served
@@ -149,7 +154,7 @@ def _places(last: int, beyond: bool) -> list[int]:
     return sorted(some | ({last + 1, last + 2} if beyond else set()))
 
 
-def _run(case: Case, spec: RopeSpec, last: int, length: int) -> Run:
+def _run(case: Case, spec: RopeSpec, last: int, length: int) -> Reading:
     """Read tokens at the places, and measure every layer."""
     dependent = any(r.scaling is not None and r.scaling.length_dependent for r in spec.ropes().values())
     ended = ""
@@ -162,7 +167,7 @@ def _run(case: Case, spec: RopeSpec, last: int, length: int) -> Run:
         return _read(case, spec, _places(last, False), last, length, ended)
 
 
-def _read(case: Case, spec: RopeSpec, places: list[int], last: int, length: int, ended: str) -> Run:
+def _read(case: Case, spec: RopeSpec, places: list[int], last: int, length: int, ended: str) -> Reading:
     while len(places) != case.odd(len(places)):
         places = [*places, places[-1]]  # so that axes can be told apart
     pos = torch.tensor(places)
@@ -184,14 +189,14 @@ def _read(case: Case, spec: RopeSpec, places: list[int], last: int, length: int,
                 if side == 1 and n in cached:
                     later = measure(given, cached[n], len(places), rope)
                     turn = later if later.left < EXPLAINED else turn  # some normalise keys after turning them
-                seen.append(Seen(n, side, rope, turn, pos, length, case.eps, low))
-    return Run(seen, set(sides), watch.functions, ended)
+                seen.append(MeasuredTurn(n, side, rope, turn, pos, length, case.eps, low))
+    return Reading(seen, set(sides), watch.functions, ended)
 
 
 # -- the checks ------------------------------------------------------------------------------------------------------
 
 
-def _layers(case: Case, spec: RopeSpec, run: Run) -> Check:
+def _layers(case: Case, spec: RopeSpec, run: Reading) -> Check:
     wanted = {n for n in range(case.layers) if spec.layer(n if spec.layers else 0) is not None}
     if not run.functions:
         return Check(
@@ -220,7 +225,7 @@ def _layers(case: Case, spec: RopeSpec, run: Run) -> Check:
     )
 
 
-def _size(case: Case, seen: list[Seen]) -> Check:
+def _size(case: Case, seen: list[MeasuredTurn]) -> Check:
     name = "rotary size"
     for s in seen:
         asked, width, size = s.rope.rotary, s.turn.width, s.turn.size
@@ -248,7 +253,7 @@ def _size(case: Case, seen: list[Seen]) -> Check:
     )
 
 
-def _pairing(case: Case, seen: list[Seen]) -> Check:
+def _pairing(case: Case, seen: list[MeasuredTurn]) -> Check:
     worst = max(seen, key=lambda s: (s.turn.pairing != s.rope.pairing, s.turn.left))
     left, allowed = worst.turn.left, 8 * case.eps
     if not all(math.isfinite(s.turn.left) for s in seen):
@@ -278,7 +283,7 @@ def _pairing(case: Case, seen: list[Seen]) -> Check:
     )
 
 
-def _frequencies(case: Case, seen: list[Seen]) -> Check:
+def _frequencies(case: Case, seen: list[MeasuredTurn]) -> Check:
     """In units of what rounding allows to each pair."""
     assert case.spec is not None
     off = [_ratio((s.live - s.w).abs() * s.low, s.may(float(s.low))) for s in seen]
@@ -291,15 +296,24 @@ def _frequencies(case: Case, seen: list[Seen]) -> Check:
     kinds = len({x.rope for x in seen})
     relative = float(((s.live - s.w).abs() / s.w.clamp_min(1e-30)).max())
     right = Check(
-        "frequencies", "PASS", f"{len({x.layer for x in seen})} layers{f' of {kinds} kinds' if kinds > 1 else ''} turn as the config asks, "
-        f"base {s.rope.base:.10g}, {_scaling(s.rope)}", off[worst], 1.0, control, "of rounding",
-    )  # fmt: skip
-    wrong = f"{_at(s)}: frequencies differ by up to {relative:.3g} of themselves; {why_frequencies(s.found, s.rope, case.spec, s.length)}"
+        "frequencies",
+        "PASS",
+        f"{len({x.layer for x in seen})} layers{f' of {kinds} kinds' if kinds > 1 else ''} turn as the config asks, "
+        f"base {s.rope.base:.10g}, {_scaling(s.rope)}",
+        off[worst],
+        1.0,
+        control,
+        "of rounding",
+    )
+    wrong = (
+        f"{_at(s)}: frequencies differ by up to {relative:.3g} of themselves; "
+        f"{why_frequencies(s.found, s.rope, case.spec, s.length)}"
+    )
     return judged(right, wrong, "another base could not be told from this one")
 
 
-def _temperature(case: Case, seen: list[Seen]) -> Check:
-    worst: tuple[float, Seen, float, float] | None = None
+def _temperature(case: Case, seen: list[MeasuredTurn]) -> Check:
+    worst: tuple[float, MeasuredTurn, float, float] | None = None
     for q, k in itertools.pairwise(seen):
         if (q.layer, q.length, q.side, k.side) != (k.layer, k.length, 0, 1):
             continue
@@ -328,7 +342,7 @@ def _temperature(case: Case, seen: list[Seen]) -> Check:
     )
 
 
-def _positions(case: Case, runs: list[Run], seen: list[Seen]) -> Check:
+def _positions(case: Case, runs: list[Reading], seen: list[MeasuredTurn]) -> Check:
     """Is the angle a straight line through every position, of slope 1?"""
     assert case.spec is not None
     worst, where, words = -1.0, seen[0], ""
@@ -345,8 +359,14 @@ def _positions(case: Case, runs: list[Run], seen: list[Seen]) -> Check:
         typical = float(slope[clear].median()) if bool(clear.any()) else 1.0
         even = bool(clear.any()) and float((slope[clear] - typical).abs().max()) < 1e-3 * abs(typical)
         if even and abs(typical - 1) > 1e-3:
-            return Check("positions", "FAIL", f"{_at(s)}: angles grow {typical:.4g} times as fast as asked (slope {typical:.4g}): {_twice(typical)}",
-                         typical, 1.0, unit="slope")  # fmt: skip
+            return Check(
+                "positions",
+                "FAIL",
+                f"{_at(s)}: angles grow {typical:.4g} times as fast as asked (slope {typical:.4g}): {_twice(typical)}",
+                typical,
+                1.0,
+                unit="slope",
+            )
         if worst < value:
             worst = value
     shown = [p for p in (1, 257, int(seen[0].pos.max())) if p in seen[0].pos.tolist()]
@@ -356,8 +376,15 @@ def _positions(case: Case, runs: list[Run], seen: list[Seen]) -> Check:
     to_neighbour = 2 * (where.w / 2).sin().abs() / (3 * where.may(near))
     control = min(float(to_start.max()), float(to_neighbour.max()))
     ended = runs[0].ended
-    right = Check("positions", "PASS", f"angles grow evenly from 0 to {far}, at {', '.join(map(str, shown))} too" + (f"; {ended}" if ended else ""),
-                  worst, 1.0, control, "of rounding")  # fmt: skip
+    right = Check(
+        "positions",
+        "PASS",
+        f"angles grow evenly from 0 to {far}, at {', '.join(map(str, shown))} too" + (f"; {ended}" if ended else ""),
+        worst,
+        1.0,
+        control,
+        "of rounding",
+    )
     return judged(
         right,
         f"{_at(where)}: {words}",
@@ -373,7 +400,7 @@ def _twice(slope: float) -> str:
     )
 
 
-def _precision(case: Case, seen: list[Seen]) -> Check:
+def _precision(case: Case, seen: list[MeasuredTurn]) -> Check:
     """Half precision in tables of frequencies, and what it looks like in what they do."""
     narrow = [
         f"{name} ({str(b.dtype).removeprefix('torch.')})"
@@ -415,7 +442,7 @@ def _rank(value: float) -> float:
     return value if math.isfinite(value) else math.inf
 
 
-def _at(s: Seen) -> str:
+def _at(s: MeasuredTurn) -> str:
     return f"layer {s.layer}"
 
 

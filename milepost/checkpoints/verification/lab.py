@@ -1,4 +1,5 @@
-"""A lab model under proof: the laws of its encodings with their trained numbers, one text in every layout, and saved and loaded again.
+"""A lab model under proof: the laws of its encodings with their trained numbers, one text in every layout, and saved
+and loaded again.
 
 Tolerance and control as in `model.probe`: 4 times what rounding does to its logits, and what mixed positions do.
 """

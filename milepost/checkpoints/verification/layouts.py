@@ -3,9 +3,11 @@
     cached         transformers' own generate reads the first half and is made to say the rest, token by token
     left-padded    two texts of different length in one batch of generate: reading and saying
     packed         two texts in one row, positions from 0 in each, a mask that keeps them apart
-    positions under padding      what the padded row was really told: angles of q and k, or rows of the table, against the text alone
+    positions under padding      what the padded row was really given: angles of q and k, or rows of the table, against
+                                 the text alone
 
-A relative encoding gives right logits even when padding is counted as tokens; so positions are looked at as well as logits.
+A relative encoding gives right logits even when padding is counted as tokens; so positions are looked at as well as
+logits.
 """
 
 from __future__ import annotations
@@ -49,9 +51,12 @@ def _cached(case: Case) -> Check:
     prompt, forced = (case.source, case.text) if case.both else (case.text[:, :half], case.text[:, half:])
     found = apart(case.continued([prompt], forced)[0], _full(case, prompt, forced))
     return _by_logits(
-        case, "cached", found, f"{forced.shape[1]} tokens said one by one from a cache give the logits of one pass",
+        case,
+        "cached",
+        found,
+        f"{forced.shape[1]} tokens said one by one from a cache give the logits of one pass",
         "tokens said one by one from a cache give other logits than one pass over the text",
-    )  # fmt: skip
+    )
 
 
 # -- left padding ----------------------------------------------------------------------------------------------------
@@ -67,15 +72,19 @@ def _padded(case: Case) -> list[Check]:
         logits = case.continued([long, short], forced)
     found = max(apart(logits[n], _full(case, prompt, forced[n : n + 1])) for n, prompt in enumerate((long, short)))
     check = _by_logits(
-        case, "left-padded", found, f"a text with {long.shape[1] - short.shape[1]} tokens of padding before it is read and continued as alone",
+        case,
+        "left-padded",
+        found,
+        f"a text with {long.shape[1] - short.shape[1]} tokens of padding before it is read and continued as alone",
         "a text with padding before it gives other logits than alone",
-    )  # fmt: skip
+    )
     check = replace(check, sentence=check.sentence + _unaided(case, long, short))
     return [check, *_told(case, watch, rows, long, short, forced)]
 
 
 def _unaided(case: Case, long: Tensor, short: Tensor) -> str:
-    """What a plain call makes of padding, without the position_ids that generate gives: worth knowing, and no fault of the checkpoint."""
+    """What a plain call makes of padding, without the position_ids that generate gives: worth knowing, and no fault of
+    the checkpoint."""
     if not case.takes_positions:
         return ""
     pad = long.shape[1] - short.shape[1]
@@ -84,7 +93,8 @@ def _unaided(case: Case, long: Tensor, short: Tensor) -> str:
     mask[:, :pad] = 0
     found = apart(case.logits(ids, attention_mask=mask)[:, pad:], case.logits(short))
     return (
-        f"; called without position_ids it counts padding as tokens (logits {found:.2g} apart): give them, as generate does"
+        f"; called without position_ids it counts padding as tokens (logits {found:.2g} apart): give them, as generate "
+        "does"
         if found > case.tolerance
         else ""
     )
@@ -96,9 +106,12 @@ def _padded_encoder(case: Case) -> Check:
     mask[:, case.length :] = 0
     found = apart(case.logits(ids, attention_mask=mask)[:, : case.length], case.logits(text))
     return _by_logits(
-        case, "padded", found, "a text with padding after it is read as alone (this model does not generate, and is padded on the right)",
+        case,
+        "padded",
+        found,
+        "a text with padding after it is read as alone (this model does not generate, and is padded on the right)",
         "a text with padding after it gives other logits than alone",
-    )  # fmt: skip
+    )
 
 
 def _told(case: Case, watch: Watch, rows: list[Tensor], long: Tensor, short: Tensor, forced: Tensor) -> list[Check]:
@@ -127,7 +140,8 @@ def _told(case: Case, watch: Watch, rows: list[Tensor], long: Tensor, short: Ten
     return [
         judged(
             check,
-            f"positions don't follow left padding: the first token after {pad} of padding is told row {told[0]} of the table, alone {first}",
+            f"positions don't follow left padding: the first token after {pad} of padding is told row {told[0]} of "
+            f"the table, alone {first}",
             "",
         )
     ]
@@ -177,7 +191,8 @@ def _turned(case: Case, watch: Watch, name: str, pad: int, short: Tensor, forced
     return [
         judged(
             check,
-            f"positions don't follow left padding: in layer {layer} q or k is turned by another angle than in the text alone",
+            f"positions don't follow left padding: in layer {layer} q or k is turned by another angle than in the "
+            "text alone",
             "",
         )
     ]
@@ -238,6 +253,9 @@ def _packed(case: Case) -> Check:
         else "; without such a mask its code does not keep them apart: position_ids that begin again are not enough"
     )
     return _by_logits(
-        case, "packed", found, f"two texts in one row, each from position 0 and masked from the other, are read as alone{more}",
+        case,
+        "packed",
+        found,
+        f"two texts in one row, each from position 0 and masked from the other, are read as alone{more}",
         "two texts in one row, each from position 0 and masked from the other, give other logits than alone",
-    )  # fmt: skip
+    )

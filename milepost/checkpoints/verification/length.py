@@ -1,12 +1,13 @@
 """Length: what a longer text, before or now, does to a shorter one.
 
     history              the same text again after a much longer one: nothing may be remembered
-    cached past trained  for frequencies that depend on the length: tokens from a cache against one pass, where the text outgrows the trained length
+    cached past trained  for frequencies that depend on the length: tokens from a cache against one pass, where the text
+                         outgrows the trained length
     past the end         for learned tables: a position past the last row must be an error, not another row
 
-Texts are short and put at high positions, so that a model trained at 131072 is checked with a few tokens.
-Both faults of dynamic and longrope are transformers' own, known since 2023 (huggingface/transformers #25104): frequencies are changed in
-forward, keys that are cached keep the old ones, and the base only grows.
+Texts are short and put at high positions, so that a model trained at 131072 is checked with a few tokens. Both faults
+of dynamic and longrope are transformers' own, known since 2023 (huggingface/transformers #25104): frequencies are
+changed in forward, keys that are cached keep the old ones, and the base only grows.
 """
 
 from __future__ import annotations
@@ -125,7 +126,10 @@ def _crossing(case: Case) -> Check:
         case.shuffled,
         "logits",
     )
-    wrong = f"past {trained} tokens a cache gives other logits than one pass: {kind} turns new keys otherwise than those it has cached; {KNOWN}{own}"
+    wrong = (
+        f"past {trained} tokens a cache gives other logits than one pass: {kind} turns new keys otherwise than those "
+        f"it has cached; {KNOWN}{own}"
+    )
     return judged(check, wrong, BLIND)
 
 
@@ -149,5 +153,8 @@ def _end(case: Case) -> list[Check]:
         for at, had in ((0, first), (rows - 1, last))
         if apart(had, beyond) <= case.tolerance
     ]
-    said = f"the table ends at position {rows - 1}, and a position past it is read{alike[0] if alike else ''}, without an error"
+    said = (
+        f"the table ends at position {rows - 1}, and a position past it is read{alike[0] if alike else ''}, without an "
+        "error"
+    )
     return [Check("past the end", "FAIL", said, min(apart(beyond, first), apart(beyond, last)), **numbers)]

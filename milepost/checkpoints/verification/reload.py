@@ -1,8 +1,8 @@
 """Save, reload, verify again: what is in memory is what the next one loads.
 
-The model is written to a temporary folder and loaded from there. Its config must mean the same positions, its live frequencies (and bias) must
-pass again, and its logits must be those of the model in memory: a table that was spoiled in memory, or a config changed after loading, heals on
-reload, and so shows.
+The model is written to a temporary folder and loaded from there. Its config must mean the same positions, its live
+frequencies (and bias) must pass again, and its logits must be those of the model in memory: a table that was spoiled in
+memory, or a config changed after loading, heals on reload, and so shows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def reload(case: Case) -> list[Check]:
             Check(
                 "reload",
                 "NONE",
-                f"there is no room to save the model: {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free in {tempfile.gettempdir()}",
+                f"there is no room to save the model: {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free in "
+                f"{tempfile.gettempdir()}",
             )
         ]
     with tempfile.TemporaryDirectory(prefix="milepost-verify-") as folder:
@@ -50,9 +51,19 @@ def reload(case: Case) -> list[Check]:
     if failed:
         return [Check("reload", "FAIL", f"saved and loaded again, {failed[0].name} fails: {failed[0].sentence}")]
     off = apart(again.logits(case.text, **({"input_ids": case.source} if case.both else {})), case.logits(case.text))
-    check = Check("reload", "PASS", "saved and loaded again: the same positions by its config, the same live tables, the same logits", off, case.tolerance,
-                  case.shuffled, "logits")  # fmt: skip
-    wrong = "saved and loaded again, the model gives other logits: memory and files differ (a table spoiled, or a config changed, after loading)"
+    check = Check(
+        "reload",
+        "PASS",
+        "saved and loaded again: the same positions by its config, the same live tables, the same logits",
+        off,
+        case.tolerance,
+        case.shuffled,
+        "logits",
+    )
+    wrong = (
+        "saved and loaded again, the model gives other logits: memory and files differ (a table spoiled, or a config "
+        "changed, after loading)"
+    )
     return [judged(check, wrong, BLIND)]
 
 

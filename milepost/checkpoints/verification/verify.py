@@ -1,12 +1,12 @@
 """verify: does a model in memory do with positions what its config asks for? Proved by running it.
 
-    done = verify("path/to/model")          # or a GGUF file, a lab model, a name on the Hub, or a model of transformers that is loaded already
+    done = verify("path/to/model")    # or a GGUF file, a lab model, a name on the Hub, a loaded model of transformers
     done.ok, done.failed, done["frequencies"].sentence
 
 A page for each idea: live frequencies (`frequencies`), one text in every layout (`layouts`), ALiBi and T5 (`bias`),
-what depends on the length (`length`), and saved, loaded and verified again (`reload`); lab models have checks of their own (`lab`).
-What transformers makes of a GGUF file must mean what the file says. Every check has a tolerance that is derived
-from rounding, and a control: where a fault could not have been seen, it says that nothing is proved.
+what depends on the length (`length`), and saved, loaded and verified again (`reload`); lab models have checks of their
+own (`lab`). What transformers makes of a GGUF file must mean what the file says. Every check has a tolerance that is
+derived from rounding, and a control: where a fault could not have been seen, it says that nothing is proved.
 """
 
 from __future__ import annotations
@@ -74,16 +74,24 @@ class Verification:
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return {
-            "model": self.model, "model_type": self.model_type, "ok": self.ok, "failed": list(self.failed),
-            "checks": [check.to_json() for check in self.checks], "notes": list(self.notes), "provenance": self.provenance,
-        }  # fmt: skip
+            "model": self.model,
+            "model_type": self.model_type,
+            "ok": self.ok,
+            "failed": list(self.failed),
+            "checks": [check.to_json() for check in self.checks],
+            "notes": list(self.notes),
+            "provenance": self.provenance,
+        }
 
     def _repr_html_(self) -> str:
         head = "".join(
             f"<th>{name}</th>" for name in ("", "check", "found", "allowed", "a fault would give", "in", "sentence")
         )
         rows = "".join(_row(check) for check in self.checks)
-        return f"<table><caption>{_escaped(self.model)}: {'PASS' if self.ok else 'FAIL'}</caption><tr>{head}</tr>{rows}</table>"
+        return (
+            f"<table><caption>{_escaped(self.model)}: "
+            f"{'PASS' if self.ok else 'FAIL'}</caption><tr>{head}</tr>{rows}</table>"
+        )
 
 
 def _row(check: Check) -> str:
@@ -108,8 +116,8 @@ def verify(
 ) -> Verification:
     """Prove that a model's positions are those that its config asks for.
 
-    A model that is loaded already is verified as it is, where it is (``device`` and ``dtype`` are for loading), and left as it was; it is held
-    to its own config, or to ``config``. Raises ValueError for what can't be loaded.
+    A model that is loaded already is verified as it is, where it is (``device`` and ``dtype`` are for loading), and
+    left as it was; it is held to its own config, or to ``config``. Raises ValueError for what can't be loaded.
     """
     found: list[Check] = []
     if isinstance(model, torch.nn.Module):
@@ -136,9 +144,14 @@ def verify(
     finally:
         live.train(training)
     about = provenance(
-        what="verify", dtype=str(case.dtype).removeprefix("torch."), device=str(case.device), attention=case.attention, tokens=case.length,
-        tolerance=f"{DOUBT} x the distance of logits from the same in float64", seed=0,
-    )  # fmt: skip
+        what="verify",
+        dtype=str(case.dtype).removeprefix("torch."),
+        device=str(case.device),
+        attention=case.attention,
+        tokens=case.length,
+        tolerance=f"{DOUBT} x the distance of logits from the same in float64",
+        seed=0,
+    )
     notes = case.spec.notes if case.spec is not None else ()
     return Verification(name, case.model_type, tuple(found), tuple(notes), about)
 

@@ -1,9 +1,11 @@
-"""What a model really does to q and k: every call of its rotary function is watched, and the turn of each pair measured.
+"""What a model really does to q and k: every call of its rotary function is watched, and the turn of each pair
+measured.
 
     given (x, y), got (x', y')        z = (x' + i y') / (x + i y) = m e^(i angle),       over all heads of a token
 
-For a rotation, z is the same for all heads. What is left over, |got - z given|, is zero only when these channels are pairs. Calls whose
-input is an earlier call's output are one chain: turned twice, the angle is doubled. Keys are followed into the cache.
+For a rotation, z is the same for all heads. What is left over, |got - z given|, is zero only when these channels are
+pairs. Calls whose input is an earlier call's output are one chain: turned twice, the angle is doubled. Keys are
+followed into the cache.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ EXPLAINED = 0.05
 
 
 class Watch:
-    """For each call of the model: what each layer (None: layers have no numbers) gave to the rotary function, and got."""
+    """By call of the model: what each layer (None: layers have no numbers) gave to the rotary function, and got."""
 
     def __init__(self) -> None:
         self.steps: list[dict[int | None, Calls]] = []
@@ -107,7 +109,8 @@ def _rotary(name: str, value: Any) -> bool:
 
 
 def cached_keys(sides: dict[int, Calls], cache: Any) -> dict[int, Tensor]:
-    """The keys that lie in the cache, where they have the shape of those that were turned: they are what later queries meet."""
+    """The keys that lie in the cache, where they have the shape of those that were turned: they are what later queries
+    meet."""
     layers = getattr(cache, "layers", None) or []
     held = {n: getattr(layers[n], "keys", None) for n in sides if n < len(layers)}
     return {
@@ -119,10 +122,12 @@ def cached_keys(sides: dict[int, Calls], cache: Any) -> dict[int, Tensor]:
 
 @dataclass(frozen=True)
 class Turn:
-    """What one layer did to q (or k): B L pairs complex numbers. ``size`` channels were touched, of ``width`` that were given.
+    """What one layer did to q (or k): B L pairs complex numbers.
 
-    ``way`` is how pairs lie in what was given and in what came out; ``left`` is the share of the result that no turn of these pairs explains;
-    ``silent``: all zeros, so that nothing can be seen.
+    ``size`` channels were touched, of ``width`` that were given.
+
+    ``way`` is how pairs lie in what was given and in what came out; ``left`` is the share of the result that no turn of
+    these pairs explains; ``silent``: all zeros, so that nothing can be seen.
     """
 
     z: Tensor
@@ -148,7 +153,8 @@ def measure(
 ) -> Turn:
     """The turn of every pair at every token; pairs are formed as ``rope`` says unless only the other way fits.
 
-    ``alike``: all rows of the batch have the same positions, and count as more heads. ``way``: known already, from more heads than these.
+    ``alike``: all rows of the batch have the same positions, and count as more heads. ``way``: known already, from more
+    heads than these.
     """
     given, got = (_by_token(x, tokens) for x in (given, got))
     if alike:

@@ -1,4 +1,5 @@
-"""`inspect`: tiny checkpoints of every family, held to what the loaded transformers model really has; what tensors say; bad input.
+"""`inspect`: tiny checkpoints of every family, held to what the loaded transformers model really has; what tensors say;
+bad input.
 
 Weights are random, then made random again: nothing may depend on how transformers initialises.
 """
@@ -134,7 +135,7 @@ def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
     }
 
 
-# -- every family, held to the model -----------------------------------------------------------------------------------------------
+# -- every family, held to the model ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ROTARY)
@@ -332,7 +333,7 @@ def test_swin(tmp_path):
     assert found.tables[0].rows == model.embeddings.position_embeddings.shape[1]
 
 
-# -- what the tensors say ----------------------------------------------------------------------------------------------------------
+# -- what the tensors say --------------------------------------------------------------------------------------------
 
 
 def with_table(folder: Path, ending: str, table: torch.Tensor) -> None:
@@ -407,7 +408,7 @@ def test_a_table_of_another_size_than_the_config_says(tmp_path):
     )
 
 
-# -- what MODEL may be -------------------------------------------------------------------------------------------------------------
+# -- what MODEL may be -----------------------------------------------------------------------------------------------
 
 
 def test_sharded_weights(tmp_path):
@@ -554,7 +555,7 @@ def test_a_model_inside_of_a_model(tmp_path):
     assert found.family == "llama" and any("vision_config" in warning for warning in found.warnings)
 
 
-# -- bad input ---------------------------------------------------------------------------------------------------------------------
+# -- bad input -------------------------------------------------------------------------------------------------------
 
 
 def cut(file: Path, keep: int) -> None:
@@ -691,7 +692,7 @@ def test_other_bad_input(tmp_path):
             inspect(tmp_path)
 
 
-# -- the command, and what it shows ------------------------------------------------------------------------------------------------
+# -- the command, and what it shows ----------------------------------------------------------------------------------
 
 
 def test_the_command_writes_a_report(tmp_path):

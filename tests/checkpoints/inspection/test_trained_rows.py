@@ -1,8 +1,8 @@
 """How far a table was trained, on tables made by hand; and T5 buckets out of line.
 
-The change point is a likelihood over rows: next to it, a few rows may be taken for the other kind. A row of noise is taken for trained
-when its norm or its cosine is out of what noise has, one row in thousands; a trained row for noise when both look like noise. `NEAR` rows
-allows for both, and for rows that a text reached a few times only.
+The change point is a likelihood over rows: next to it, a few rows may be taken for the other kind. A row of noise is
+taken for trained when its norm or its cosine is out of what noise has, one row in thousands; a trained row for noise
+when both look like noise. `NEAR` rows allows for both, and for rows that a text reached a few times only.
 """
 
 import math
@@ -94,11 +94,12 @@ def test_sinusoids_are_no_noise():
     assert trained_rows(torch.cat([angle.sin(), angle.cos()], -1)).trained == ROWS
 
 
-# -- T5 ----------------------------------------------------------------------------------------------------------------------------
+# -- T5 --------------------------------------------------------------------------------------------------------------
 
 
 def decays(buckets, heads, side):
-    """Biases as trained models have them: some heads near-sighted, one that looks at the token before, one that looks far."""
+    """Biases as trained models have them: some heads near-sighted, one that looks at the token before, one that looks
+    far."""
     n = torch.arange(side, dtype=torch.float64)
     one = torch.stack([-n * (h / heads) for h in range(heads)], 1)
     one[1, 0] += 9.0

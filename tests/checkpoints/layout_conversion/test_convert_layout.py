@@ -1,6 +1,8 @@
-"""convert_layout (fault R9): logits before and after, the way back bit by bit, what must not move, and bad input that leaves nothing.
+"""convert_layout (fault R9): logits before and after, the way back bit by bit, what must not move, and bad input that
+leaves nothing.
 
-Every parameter is random, norms and biases too: transformers makes them 1 and 0, which would hide that they were not moved.
+Every parameter is random, norms and biases too: transformers makes them 1 and 0, which would hide that they were not
+moved.
 """
 
 from __future__ import annotations
@@ -38,9 +40,15 @@ code = sys.modules["milepost.checkpoints.layout_conversion.convert_layout"]
 OTHER = {"half": "interleaved", "interleaved": "half"}
 TOKENS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 SMALL = {
-    "vocab_size": 64, "hidden_size": 48, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "max_position_embeddings": 1024, **TOKENS,
-}  # fmt: skip
+    "vocab_size": 64,
+    "hidden_size": 48,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 1024,
+    **TOKENS,
+}
 EXPERTS = {
     "num_local_experts": 4,
     "num_experts": 4,
@@ -55,9 +63,16 @@ CASES: dict[str, dict[str, Any]] = {
     "llama, as many keys as queries": {"model_type": "llama", **SMALL, "num_key_value_heads": 4},
     "llama, shared keys": {"model_type": "llama", **SMALL},
     "llama, biases, llama3": {
-        "model_type": "llama", **SMALL, "attention_bias": True,
+        "model_type": "llama",
+        **SMALL,
+        "attention_bias": True,
         "rope_parameters": {
-            "rope_type": "llama3", "rope_theta": 1e4, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 256
+            "rope_type": "llama3",
+            "rope_theta": 1e4,
+            "factor": 4.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 256,
         },
     },
     "mistral": {"model_type": "mistral", **SMALL, "head_dim": 8},
@@ -76,7 +91,11 @@ CASES: dict[str, dict[str, Any]] = {
     "gemma, one key head": {"model_type": "gemma", **SMALL, "num_key_value_heads": 1, "head_dim": 12},
     "gemma2": {"model_type": "gemma2", **SMALL, "head_dim": 12},
     "gemma3, two kinds of layers": {
-        "model_type": "gemma3_text", **SMALL, "head_dim": 12, "num_hidden_layers": 3, "sliding_window": 32,
+        "model_type": "gemma3_text",
+        **SMALL,
+        "head_dim": 12,
+        "num_hidden_layers": 3,
+        "sliding_window": 32,
         "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
     },
     "gpt_oss": {"model_type": "gpt_oss", **SMALL, **EXPERTS, "head_dim": 12},
@@ -87,7 +106,13 @@ CASES: dict[str, dict[str, Any]] = {
     "phi, part of the head": {"model_type": "phi", **SMALL, **WIDE},
     "phi, norms": {"model_type": "phi", **SMALL, **WIDE, "qk_layernorm": True},
     "phimoe": {"model_type": "phimoe", **SMALL, **EXPERTS, "attention_bias": True},
-    "stablelm, a norm a head": {"model_type": "stablelm", **SMALL, "hidden_size": 64, "qk_layernorm": True, "use_qkv_bias": True},
+    "stablelm, a norm a head": {
+        "model_type": "stablelm",
+        **SMALL,
+        "hidden_size": 64,
+        "qk_layernorm": True,
+        "use_qkv_bias": True,
+    },
     "nemotron": {"model_type": "nemotron", **SMALL, "hidden_size": 64},
     "gptj": {"model_type": "gptj", **GPTJ, "n_head": 4, "rotary_dim": 8},
     "cohere": {"model_type": "cohere", **SMALL, "use_qk_norm": True},
@@ -97,19 +122,31 @@ CASES: dict[str, dict[str, Any]] = {
     "helium": {"model_type": "helium", **SMALL, "head_dim": 12},
     "ernie4_5": {"model_type": "ernie4_5", **SMALL},
     "gpt_neox": {
-        "model_type": "gpt_neox", **SMALL, "hidden_size": 64, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+        "model_type": "gpt_neox",
+        **SMALL,
+        "hidden_size": 64,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5},
     },
     "persimmon": {"model_type": "persimmon", **SMALL, "hidden_size": 64},
     "falcon, one key head": {"model_type": "falcon", **SMALL, "multi_query": True},
     "falcon, as many keys as queries, biases": {"model_type": "falcon", **SMALL, "multi_query": False, "bias": True},
-    "falcon, new decoder": {"model_type": "falcon", **SMALL, "new_decoder_architecture": True, "num_kv_heads": 2, "bias": True},
+    "falcon, new decoder": {
+        "model_type": "falcon",
+        **SMALL,
+        "new_decoder_architecture": True,
+        "num_kv_heads": 2,
+        "bias": True,
+    },
     "phi3": {"model_type": "phi3", **SMALL},
     "phi3, part of the head": {
-        "model_type": "phi3", **SMALL, "hidden_size": 64, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.75}
+        "model_type": "phi3",
+        **SMALL,
+        "hidden_size": 64,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.75},
     },
     "modernbert": {"model_type": "modernbert", **{**SMALL, "num_key_value_heads": 4}},
     "codegen": {"model_type": "codegen", **GPTJ, "n_head": 8, "rotary_dim": 4},
-}  # fmt: skip
+}
 
 
 def randomise(model: Any) -> Any:
@@ -301,7 +338,8 @@ def test_logits_are_equal_by_another_rotation(made, case, monkeypatch):
 
 
 def test_a_wrongly_paired_model_gives_other_logits(made):
-    """What transformers makes of the converted weights: the difference that a proof must see, and why the result carries a note."""
+    """What transformers makes of the converted weights: the difference that a proof must see, and why the result
+    carries a note."""
     folder, out, done = made("llama, shared keys")
     ids = torch.randint(3, 64, (1, 64), generator=torch.Generator().manual_seed(1))
     models = [transformers.AutoModelForCausalLM.from_pretrained(where) for where in (folder, out)]

@@ -1,4 +1,5 @@
-"""Tuning an extended model: killed and gone on with, bit by bit the same; on one half of the text, measured on the other; in the source's precision."""
+"""Tuning an extended model: killed and gone on with, bit by bit the same; on one half of the text, measured on the
+other; in the source's precision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loaded checkpoints: losses are transformers' own, looks are what attention really weighs, texts are never read twice."""
+"""Loaded checkpoints: losses are transformers' own, looks are what attention weighs, texts are never read twice."""
 
 import numpy as np
 import pytest
@@ -80,7 +80,8 @@ def test_a_model_that_takes_no_positions_says_so(subject):
 
 @pytest.mark.parametrize("subject", SEEN, indirect=True)
 def test_looks_give_the_weights_that_attention_really_has(subject):
-    """Against the weights that transformers itself gives out, where it does; its eager Falcon is wrong, see test_verify."""
+    """Against the weights that transformers itself gives out, where it does; its eager Falcon is wrong, see
+    test_verify."""
     ids = tokens(1, 61)
     looks = list(subject.looks(ids))
     assert [one.layer for one in looks] == list(range(len(subject.inspection.layers)))
@@ -110,7 +111,7 @@ def test_a_family_whose_attention_can_not_be_watched_is_refused_by_name(subject)
         subject.prove({})
 
 
-# -- turned --------------------------------------------------------------------------------------------------------------------
+# -- turned ----------------------------------------------------------------------------------------------------------
 
 
 def ropes(subject):
@@ -164,7 +165,7 @@ def test_turned_models_read_whole_texts_and_are_put_back_after_an_error(subject)
     assert torch.equal(subject(ids), before)
 
 
-# -- lab, and what can't be loaded ---------------------------------------------------------------------------------------------
+# -- lab, and what can't be loaded -----------------------------------------------------------------------------------
 
 
 def test_a_lab_model_is_the_same_kind_of_thing(trained_rope, trained_neox):
@@ -193,7 +194,7 @@ def test_what_is_no_causal_language_model_is_refused(tmp_path):
         load(tmp_path / "nothing")
 
 
-# -- text ----------------------------------------------------------------------------------------------------------------------
+# -- text ------------------------------------------------------------------------------------------------------------
 
 
 def text(*sizes, begin=None):

@@ -303,7 +303,7 @@ def test_gradient_checkpointing(name, reentrant):
 
 
 def test_a_changed_table_is_seen():
-    """By an optimiser's step, another dtype, other weights: what the engine remembers of a table is never an old one."""
+    """By an optimiser's step, another dtype, other weights: what the engine remembers of a table is never old."""
     model = use_engine(made("t5"))
     logits(model, 33)
     weight = model.decoder.block[0].layer[0].SelfAttention.relative_attention_bias.weight
@@ -342,7 +342,8 @@ SMALL = {
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("name", SMALL)
 def test_nothing_of_n_by_n_is_made(name, padded):
-    """Neither in a forward, with or without left padding, nor in the next step of decoding: not even one byte for each pair."""
+    """Neither in a forward, with or without left padding, nor in the next step of decoding: not even one byte for each
+    pair."""
     model = SMALL[name]().eval()
     given = inputs(model, LONG, batch=1)
     if padded:

@@ -1,4 +1,5 @@
-"""verify on honest models, in every form that it is given them; what it says when nothing can be proved; and bad input, which leaves all as it was."""
+"""verify on honest models, in every form that it is given them; what it says when nothing can be proved; and bad input,
+which leaves all as it was."""
 
 from __future__ import annotations
 

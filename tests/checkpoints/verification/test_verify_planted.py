@@ -1,6 +1,7 @@
 """The twelve faults that `verify` must find: each is planted in a tiny real model, and found by a check that names it.
 
-A fault is planted where it happens in real life: in the table of a loaded model, in the module's forward, or in transformers' rotary function.
+A fault is planted where it happens in real life: in the table of a loaded model, in the module's forward, or in
+transformers' rotary function.
 """
 
 from __future__ import annotations
