@@ -42,9 +42,11 @@ def load_checkpoint(
     check_installed("loading a checkpoint")
     if path.is_file():
         raise ConfigError(f"{path} is a file: give the whole checkpoint's folder (config.json and *.safetensors)")
-    if path.is_dir() and not (path / "config.json").is_file():
-        raise ConfigError(f"{path} has no config.json, which transformers' own code needs to run it")
-    config = load_config(find(name)) if config is None else config
+    if config is None or path.is_dir():
+        file = find(name)
+        if file.name != "config.json":
+            raise ConfigError(f"{path} has no config.json, which transformers' own code needs to run it")
+        config = load_config(file) if config is None else config
     check_not_quantised(config, "load the unquantised one, whose positions are the same")
     made = model_class(config)
     if path.is_dir():

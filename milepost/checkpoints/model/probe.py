@@ -33,6 +33,7 @@ NONE: it does not apply. WARN: true of another way to run the model.
 """
 DOUBT = 4
 """How many times its rounding a difference of logits may be."""
+BLIND = "other positions, or no bias at all, change this model's logits no more than rounding does"
 WHOLE = 1 << 29
 """The most parameters of a model that is run in float64 as well: 4 GB more."""
 
@@ -281,6 +282,11 @@ class Case:
     @property
     def layers(self) -> int:
         return int(getattr(self.text_config, "num_hidden_layers", 1))
+
+    def judge_logits(self, name: str, measured: float, right: str, wrong: str) -> Check:
+        """A check by logits that may differ by rounding alone; its control is what other positions do to them."""
+        check = Check(name, "PASS", right, measured, self.tolerance, self.shuffled, "logits")
+        return judged(check, wrong, BLIND)
 
     @cached_property
     def shuffled(self) -> float:

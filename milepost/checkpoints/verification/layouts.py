@@ -23,7 +23,6 @@ from milepost.rope.config.layer_kinds import DO_NOT
 
 SAID = 5
 """Tokens that generate is made to say in a batch."""
-BLIND = "other positions, or no bias at all, change this model's logits no more than rounding does"
 
 
 def layouts(case: Case) -> list[Check]:
@@ -39,19 +38,13 @@ def _full(case: Case, prompt: Tensor, forced: Tensor) -> Tensor:
     return case.logits(torch.cat([prompt, forced], 1))[0, prompt.shape[1] - 1 : -1]
 
 
-def _by_logits(case: Case, name: str, found: float, right: str, wrong: str) -> Check:
-    check = Check(name, "PASS", right, found, case.tolerance, case.shuffled, "logits")
-    return judged(check, wrong, BLIND)
-
-
 def _cached(case: Case) -> Check:
     if not case.generates:
         return Check("cached", "NONE", "this model does not generate: there is no cache")
     half = case.length // 2
     prompt, forced = (case.source, case.text) if case.both else (case.text[:, :half], case.text[:, half:])
     found = apart(case.continued([prompt], forced)[0], _full(case, prompt, forced))
-    return _by_logits(
-        case,
+    return case.judge_logits(
         "cached",
         found,
         f"{forced.shape[1]} tokens said one by one from a cache give the logits of one pass",
@@ -71,8 +64,7 @@ def _padded(case: Case) -> list[Check]:
     with watched(case.model) as watch, _rows(case, rows):
         logits = case.continued([long, short], forced)
     found = max(apart(logits[n], _full(case, prompt, forced[n : n + 1])) for n, prompt in enumerate((long, short)))
-    check = _by_logits(
-        case,
+    check = case.judge_logits(
         "left-padded",
         found,
         f"a text with {long.shape[1] - short.shape[1]} tokens of padding before it is read and continued as alone",
@@ -105,8 +97,7 @@ def _padded_encoder(case: Case) -> Check:
     ids, mask = torch.cat([text, text[:, :4]], 1), torch.ones(1, case.length + 4, dtype=torch.long, device=case.device)
     mask[:, case.length :] = 0
     found = apart(case.logits(ids, attention_mask=mask)[:, : case.length], case.logits(text))
-    return _by_logits(
-        case,
+    return case.judge_logits(
         "padded",
         found,
         "a text with padding after it is read as alone (this model does not generate, and is padded on the right)",
@@ -252,8 +243,7 @@ def _packed(case: Case) -> Check:
         if cut
         else "; without such a mask its code does not keep them apart: position_ids that begin again are not enough"
     )
-    return _by_logits(
-        case,
+    return case.judge_logits(
         "packed",
         found,
         f"two texts in one row, each from position 0 and masked from the other, are read as alone{more}",

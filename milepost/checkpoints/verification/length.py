@@ -17,8 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from milepost.checkpoints.model.probe import Case, Check, apart, judged, logits_of, unchanged
-from milepost.checkpoints.verification.layouts import BLIND
+from milepost.checkpoints.model.probe import BLIND, Case, Check, apart, logits_of, unchanged
 
 STEPS = 6
 """Tokens before and after the trained length."""
@@ -48,16 +47,12 @@ def _history(case: Case) -> Check:
             found, worst = off, name
     scaled = _dependent(case)
     known = f"; {KNOWN}: its {scaled[0]} changes frequencies in forward, and they only grow" if scaled else ""
-    check = Check(
+    return case.judge_logits(
         "history",
-        "PASS",
-        "a text gives the same logits after a longer one was read",
         found,
-        case.tolerance,
-        case.shuffled,
-        "logits",
+        "a text gives the same logits after a longer one was read",
+        f"a text {worst} gives other logits after a longer one was read{known}",
     )
-    return judged(check, f"a text {worst} gives other logits after a longer one was read{known}", BLIND)
 
 
 def _texts(case: Case) -> list[tuple[str, Tensor | None, tuple[Tensor, Tensor | None]]]:
@@ -117,20 +112,13 @@ def _crossing(case: Case) -> Check:
         if case.model_type.startswith("phi")
         else ""
     )
-    check = Check(
+    return case.judge_logits(
         name,
-        "PASS",
-        f"past {trained} tokens a cache gives the logits of one pass",
         found,
-        case.tolerance,
-        case.shuffled,
-        "logits",
-    )
-    wrong = (
+        f"past {trained} tokens a cache gives the logits of one pass",
         f"past {trained} tokens a cache gives other logits than one pass: {kind} turns new keys otherwise than those "
-        f"it has cached; {KNOWN}{own}"
+        f"it has cached; {KNOWN}{own}",
     )
-    return judged(check, wrong, BLIND)
 
 
 def _end(case: Case) -> list[Check]:

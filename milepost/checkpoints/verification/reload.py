@@ -12,10 +12,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from milepost.checkpoints.model.probe import Case, Check, apart, judged
+from milepost.checkpoints.model.probe import Case, Check, apart
 from milepost.checkpoints.verification.bias import biases
 from milepost.checkpoints.verification.frequencies import frequencies
-from milepost.checkpoints.verification.layouts import BLIND
 from milepost.rope.config.files import load
 from milepost.rope.engines.parity import differences
 
@@ -51,20 +50,15 @@ def reload(case: Case) -> list[Check]:
     if failed:
         return [Check("reload", "FAIL", f"saved and loaded again, {failed[0].name} fails: {failed[0].sentence}")]
     off = apart(again.logits(case.text, **({"input_ids": case.source} if case.both else {})), case.logits(case.text))
-    check = Check(
-        "reload",
-        "PASS",
-        "saved and loaded again: the same positions by its config, the same live tables, the same logits",
-        off,
-        case.tolerance,
-        case.shuffled,
-        "logits",
-    )
-    wrong = (
-        "saved and loaded again, the model gives other logits: memory and files differ (a table spoiled, or a config "
-        "changed, after loading)"
-    )
-    return [judged(check, wrong, BLIND)]
+    return [
+        case.judge_logits(
+            "reload",
+            off,
+            "saved and loaded again: the same positions by its config, the same live tables, the same logits",
+            "saved and loaded again, the model gives other logits: memory and files differ (a table spoiled, "
+            "or a config changed, after loading)",
+        )
+    ]
 
 
 def _again(case: Case, folder: Path) -> Case:
