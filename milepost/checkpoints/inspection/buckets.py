@@ -68,7 +68,7 @@ def outliers(table: Tensor, *, both_sides: bool, max_distance: int, stack: str =
     if sided - near < FEWEST or max_distance <= near:
         return [], f"{buckets} buckets are too few to say whether one is out of line"
     starts = (0, *edges(sided, max_distance))
-    found = []
+    outlying = []
     for start, side in ((0, "before"), (sided, "after")) if both_sides else ((0, "before"),):
         far = table[start + near : start + sided]
         for row in range(len(far)):
@@ -79,7 +79,7 @@ def outliers(table: Tensor, *, both_sides: bool, max_distance: int, stack: str =
             for head in ((outside > TIMES * span) & (outside > LEAST)).nonzero().flatten().tolist():
                 place = near + row
                 last = starts[place + 1] - 1 if place + 1 < sided else None
-                found.append(
+                outlying.append(
                     Outlier(
                         stack,
                         head,
@@ -90,4 +90,4 @@ def outliers(table: Tensor, *, both_sides: bool, max_distance: int, stack: str =
                         *(float(t[head]) for t in (far[row], low, high)),
                     )
                 )
-    return found, ""
+    return outlying, ""

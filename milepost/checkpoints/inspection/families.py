@@ -67,27 +67,28 @@ def _learned(
     kind = keys.text("position_embedding_type")
     if kind is not None and kind.value != "absolute":
         return _other_bert(keys, kind)
-    said = _count(keys, names, rows, 1 << 31)
+    limit = _count(keys, names, rows, 1 << 31)
     offset = extra
     if pad is not None:
         found = keys.whole("pad_token_id", least=0)
         offset = (pad if found is None else found.value) + 1
-    declared = said.value + extra
-    table = Table(declared, declared - offset, offset, _width(keys), source=said.key)
+    declared = limit.value + extra
+    table = Table(declared, declared - offset, offset, _width(keys), source=limit.key)
     if table.usable < 1:
-        raise ConfigError(f"{said.key} = {said.value} leaves no position to use: positions begin at row {offset}")
+        raise ConfigError(f"{limit.key} = {limit.value} leaves no position to use: positions begin at row {offset}")
     table, notes = _seen(table, ending(tensors, tensor, "position_embd.weight"))
     if offset and pad is not None:
         notes.append(
-            f"{said.key} = {said.value} counts rows: the first {offset} (padding id + 1) serve no position, "
-            f"so {table.usable} tokens are the most, not {said.value}"
+            f"{limit.key} = {limit.value} counts rows: the first {offset} (padding id + 1) serve no position, "
+            f"so {table.usable} tokens are the most, not {limit.value}"
         )
     elif offset:
         notes.append(
-            f"the table has {table.rows} rows, {offset} more than {said.key}: the first {offset} serve no position"
+            f"the table has {table.rows} rows, {offset} more than {limit.key}: the first {offset} serve no position"
         )
     length = Length(
-        table.usable, f"{said.key}{f', less {offset} rows' if pad is not None else ''} (the table ends there)"
+        table.usable,
+        f"{limit.key}{f', less {offset} rows' if pad is not None else ''} (the table ends there)",
     )
     return Positions(
         (EMBEDDING,),
@@ -140,7 +141,7 @@ def _seen(table: Table, held: list[StoredTensor]) -> tuple[Table, list[str]]:
 
 def _gpt_neo(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions:
     """GPT-2's table, with layers that see a window: attention_types = [[["global", "local"], 12]]."""
-    found = _learned(keys, tensors, rows=2048, tensor="wpe.weight")
+    positions = _learned(keys, tensors, rows=2048, tensor="wpe.weight")
     window, count = _count(keys, ("window_size",), 256).value, _layers(keys, 24)
     listed = keys.items("attention_types")
     try:
@@ -159,7 +160,7 @@ def _gpt_neo(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions
         else InspectedLayer(n, "none")
         for n, kind in enumerate(kinds)
     )
-    return replace(found, layers=tuple(layers))
+    return replace(positions, layers=tuple(layers))
 
 
 def no_layer_turns(keys: ConfigKeys) -> bool:
@@ -251,14 +252,14 @@ def _t5(
     distance = _count(keys, ("relative_attention_max_distance",), 128)
     first = _count(keys, ("num_layers", "num_hidden_layers"), layers, MOST_LAYERS).value
     second = keys.whole("num_decoder_layers", most=MOST_LAYERS)
-    found = [
+    stacks = [
         InspectedLayer(n, "t5", "encoder", buckets=buckets.value, max_distance=distance.value, both_sides=True)
         for n in range(first)
     ]
     whole = keys.flag("is_encoder_decoder")
     if not encoder_only and (whole is None or whole.value):
         count = first if second is None else second.value
-        found += [
+        stacks += [
             InspectedLayer(n, "t5", "decoder", buckets=buckets.value, max_distance=distance.value, both_sides=False)
             for n in range(count)
         ]
@@ -282,7 +283,7 @@ def _t5(
     )
     return Positions(
         (LOGITS,),
-        tuple(found),
+        tuple(stacks),
         (),
         trained,
         replace(trained, source=NO_SCALING),
@@ -302,10 +303,10 @@ BIASES = ("relative_attention_bias.weight", "attn_rel_b.weight")
 def _deberta(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions:
     length = _count(keys, ("max_position_embeddings",), 512)
     relative, added = keys.flag("relative_attention"), keys.flag("position_biased_input")
-    found = _learned(keys, tensors) if added is None or added.value else None
+    added_table = _learned(keys, tensors) if added is None or added.value else None
     layers = _plain(_layers(keys, 24))
-    where = () if found is None else found.where
-    notes = [] if found is None else list(found.notes)
+    where = () if added_table is None else added_table.where
+    notes = [] if added_table is None else list(added_table.notes)
     sources: dict[str, str] = {}
     if relative is not None and relative.value:
         span = keys.whole("max_relative_positions", least=-1)
@@ -338,11 +339,11 @@ def _deberta(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions
         )
     limit = (
         Length(None, "relative distances end nowhere; those past the span share a row")
-        if found is None
-        else found.served
+        if added_table is None
+        else added_table.served
     )
     trained = Length(length.value, length.key)
-    tables = () if found is None else found.tables
+    tables = () if added_table is None else added_table.tables
     return Positions(
         where, layers, tables, trained, replace(trained, source=NO_SCALING), limit, tuple(notes), _init(keys), sources
     )

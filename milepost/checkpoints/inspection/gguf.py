@@ -55,13 +55,15 @@ def as_config(meta: Mapping[str, Any]) -> tuple[str, dict[str, Any], Callable[[P
             text = text.replace(theirs, ours)
         return text
 
-    def back(found: Positions) -> Positions:
+    def back(positions: Positions) -> Positions:
         lengths = {
-            field: replace(getattr(found, field), source=renamed(getattr(found, field).source))
+            field: replace(getattr(positions, field), source=renamed(getattr(positions, field).source))
             for field in ("trained", "scaled", "served")
         }
-        tables = tuple(replace(table, source=renamed(table.source)) for table in found.tables)
-        notes = tuple(renamed(note) for note in found.notes if "transformers" not in note)  # what another engine does
-        return replace(found, tables=tables, notes=notes, **lengths)
+        tables = tuple(replace(table, source=renamed(table.source)) for table in positions.tables)
+        notes = tuple(
+            renamed(note) for note in positions.notes if "transformers" not in note
+        )  # what another engine does
+        return replace(positions, tables=tables, notes=notes, **lengths)
 
     return name, config, back

@@ -270,7 +270,7 @@ def _rotary(spec: RopeSpec, keys: ConfigKeys, target: int | None, name: str, kno
 
 def _unknown(opened: _Opened, keys: ConfigKeys, name: str, why: str) -> _Read:
     """A family that nobody here knows: what its config and its tensors have that is about positions."""
-    found = {
+    hints = {
         key: short(value)
         for key, value in keys.config.items()
         if value is not None and any(word in key.lower() for word in ABOUT_POSITIONS)
@@ -279,10 +279,10 @@ def _unknown(opened: _Opened, keys: ConfigKeys, name: str, why: str) -> _Read:
     for tensor in opened.tensors.values():
         if any(word in tensor.name.lower() for word in HOLD_POSITIONS):
             named.setdefault(re.sub(r"\.\d+\.", ".N.", tensor.name), []).append(tensor)
-    found |= {f"tensor {key}": f"{len(some)} of shape {list(some[0].shape)}" for key, some in list(named.items())[:20]}
+    hints |= {f"tensor {key}": f"{len(some)} of shape {list(some[0].shape)}" for key, some in list(named.items())[:20]}
     counts = (keys.config.get(key) for key in (*LAYERS, "block_count"))
     count = next((n for n in counts if type(n) is int and 0 < n <= MOST_LAYERS), 0)
-    if not found and not count:
+    if not hints and not count:
         raise ConfigError(
             f"{opened.file} says nothing about positions, nor how many layers there are: is it the config of a model?"
         )
@@ -293,21 +293,21 @@ def _unknown(opened: _Opened, keys: ConfigKeys, name: str, why: str) -> _Read:
     else:
         note = f"the config has no model_type, so its family is not known: {why}"
     layers = tuple(InspectedLayer(n, "unknown") for n in range(count))
-    return _Read(name or "unknown", False, Positions((), layers, notes=(note,)), None, found)
+    return _Read(name or "unknown", False, Positions((), layers, notes=(note,)), None, hints)
 
 
 # -- at a length -----------------------------------------------------------------------------------------------------
 
 
-def _at(found: Positions, spec: RopeSpec | None, target: int | None) -> tuple[list[Analysis], list[str], list[str]]:
+def _at(positions: Positions, spec: RopeSpec | None, target: int | None) -> tuple[list[Analysis], list[str], list[str]]:
     """What each scheme does at ``target`` tokens: pair by pair where it turns; in words; those that are warnings."""
-    analysis, said, warned = _angles(spec, target)
+    analysis, sentences, warned = _angles(spec, target)
     if target is None:
-        return analysis, said, warned
-    trained = found.trained.tokens
-    for table in found.tables:
+        return analysis, sentences, warned
+    trained = positions.trained.tokens
+    for table in positions.tables:
         if table.grid is not None:
-            said.append(
+            sentences.append(
                 f"the table is of {table.grid[0]} x {table.grid[1]} patches: more tokens are a larger image, "
                 "for which it is resampled"
             )
@@ -319,16 +319,18 @@ def _at(found: Positions, spec: RopeSpec | None, target: int | None) -> tuple[li
         elif trained is not None and target > trained:
             warned.append(f"positions {trained} to {target - 1} have rows in the table that were never trained")
         else:
-            said.append(f"{target} tokens are within the table's {table.usable}")
-    schemes = {word: layer for layer in found.layers for word in layer.scheme.split(" + ")}
+            sentences.append(f"{target} tokens are within the table's {table.usable}")
+    schemes = {word: layer for layer in positions.layers for word in layer.scheme.split(" + ")}
     if "alibi" in schemes:
         past = f"; distances past {trained - 1} were not met in training" if trained and target > trained else ""
-        said.append(f"ALiBi goes on in a straight line to {target} tokens{past}")
+        sentences.append(f"ALiBi goes on in a straight line to {target} tokens{past}")
     for scheme, word in (("t5", "bucket"), ("deberta", "row")):
         reach = schemes[scheme].max_distance if scheme in schemes else None
         if reach is not None and target > reach:
-            said.append(f"distances of about {reach} and more, up to {target - 1}, share the last {word} of {scheme}")
-    return analysis, said + [word for word in warned if word not in said], warned
+            sentences.append(
+                f"distances of about {reach} and more, up to {target - 1}, share the last {word} of {scheme}"
+            )
+    return analysis, sentences + [word for word in warned if word not in sentences], warned
 
 
 def _angles(spec: RopeSpec | None, target: int | None) -> tuple[list[Analysis], list[str], list[str]]:

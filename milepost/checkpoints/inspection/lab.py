@@ -57,13 +57,13 @@ def positions(
     if (
         shape is None
         or listed is None
-        or any(found is None for found in sizes.values())
+        or any(size is None for size in sizes.values())
         or not all(isinstance(text, str) for text in listed.value)
     ):
         raise ConfigError(
             "model.json is of no lab model: it needs a shape (layers, width, heads, length), and a list of encodings"
         )
-    count, width, heads, trained = (found.value for found in sizes.values() if found is not None)
+    count, width, heads, trained = (size.value for size in sizes.values() if size is not None)
     if len(listed.value) != count or width % heads:
         raise ConfigError(
             f"model.json has {count} layers, {len(listed.value)} encodings, and a width of {width} for {heads} heads: "
@@ -89,24 +89,24 @@ def positions(
         if ":" in call.name
     ]
     table = next((_table(call, trained, width, tensors) for call in terms[0] if call.name == "learned"), None)
-    said = Length(trained, "shape.length")
+    length_trained = Length(trained, "shape.length")
     served = (
         Length(None, "no table ends") if table is None else Length(table.usable, "shape.length (the table ends there)")
     )
-    found = Positions(
+    made = Positions(
         tuple(dict.fromkeys(where)),
         layers,
         () if table is None else (table,),
-        said,
-        replace(said, source=NO_SCALING),
+        length_trained,
+        replace(length_trained, source=NO_SCALING),
         served,
         tuple(dict.fromkeys(notes)),
         INIT,
     )
     spec = _spec(ropes, trained)
     if spec is not None and spec.main.scaling is not None:
-        found = replace(found, scaled=Length(spec.scaled, "the encoding's scaling"))
-    return found, spec
+        made = replace(made, scaled=Length(spec.scaled, "the encoding's scaling"))
+    return made, spec
 
 
 def _table(call: Call, length: int, width: int, tensors: Mapping[str, StoredTensor]) -> Table:

@@ -41,11 +41,11 @@ class WeightFindings:
 
 
 def read_weights(
-    found: Positions, tensors: Mapping[str, StoredTensor], spec: RopeSpec | None
+    positions: Positions, tensors: Mapping[str, StoredTensor], spec: RopeSpec | None
 ) -> tuple[WeightFindings, Positions]:
     """What the tensors say; and the positions, with the trained length put right where a table shows another."""
-    tables, found = _tables(found, tensors)
-    parts = [tables, _buckets(found, tensors), _frequencies(tensors, spec)]
+    tables, positions = _tables(positions, tensors)
+    parts = [tables, _buckets(positions, tensors), _frequencies(tensors, spec)]
     joined = {
         name: tuple(one for part in parts for one in getattr(part, name))
         for name in ("tables", "buckets", "frequencies", "read", "notes")
@@ -55,7 +55,7 @@ def read_weights(
         made = replace(
             made, word="no tensor of this checkpoint holds positions: they are computed, from the config alone"
         )
-    return made, found
+    return made, positions
 
 
 def _numbers(held: StoredTensor, notes: list[str]) -> Any:
@@ -66,11 +66,11 @@ def _numbers(held: StoredTensor, notes: list[str]) -> Any:
     return None
 
 
-def _tables(found: Positions, tensors: Mapping[str, StoredTensor]) -> tuple[WeightFindings, Positions]:
+def _tables(positions: Positions, tensors: Mapping[str, StoredTensor]) -> tuple[WeightFindings, Positions]:
     results: list[TrainedRows] = []
     read: list[str] = []
     notes: list[str] = []
-    for table in found.tables:
+    for table in positions.tables:
         if (
             table.tensor is None or table.grid is not None
         ):  # patches lie in a plane: no row of an image's table goes without training
@@ -79,19 +79,19 @@ def _tables(found: Positions, tensors: Mapping[str, StoredTensor]) -> tuple[Weig
         if whole is None:
             continue
         read.append(table.tensor)
-        seen = trained_rows(whole.reshape(table.rows, -1)[table.offset :], found.init)
+        seen = trained_rows(whole.reshape(table.rows, -1)[table.offset :], positions.init)
         results.append(seen)
         if seen.trained < seen.usable:
             notes.append(seen.sentence)
-            found = replace(found, trained=Length(seen.trained, f"the table itself: {table.tensor}"))
-    return WeightFindings(tuple(results), read=tuple(read), notes=tuple(notes)), found
+            positions = replace(positions, trained=Length(seen.trained, f"the table itself: {table.tensor}"))
+    return WeightFindings(tuple(results), read=tuple(read), notes=tuple(notes)), positions
 
 
-def _buckets(found: Positions, tensors: Mapping[str, StoredTensor]) -> WeightFindings:
+def _buckets(positions: Positions, tensors: Mapping[str, StoredTensor]) -> WeightFindings:
     results: list[Outlier] = []
     read: list[str] = []
     notes: list[str] = []
-    for held, stack, layer, turned in _biases(found, tensors):
+    for held, stack, layer, turned in _biases(positions, tensors):
         table = _numbers(held, notes)
         if table is None or table.dim() != 2:
             continue
@@ -107,20 +107,20 @@ def _buckets(found: Positions, tensors: Mapping[str, StoredTensor]) -> WeightFin
     return WeightFindings(buckets=tuple(results), read=tuple(read), notes=tuple(notes))
 
 
-def _biases(found: Positions, tensors: Mapping[str, StoredTensor]) -> list[tuple[StoredTensor, str, Any, bool]]:
+def _biases(positions: Positions, tensors: Mapping[str, StoredTensor]) -> list[tuple[StoredTensor, str, Any, bool]]:
     """Every table of buckets: the tensor, its stack, a layer that uses it, and whether heads come first (the lab's)."""
-    layers = [layer for layer in found.layers if "t5" in layer.scheme.split(" + ")]
+    layers = [layer for layer in positions.layers if "t5" in layer.scheme.split(" + ")]
     if not layers:
         return []
     made: list[tuple[StoredTensor, str, Any, bool]] = []
     for held in ending(tensors, *BIASES):
         stack = "decoder" if held.name.startswith(("decoder.", "dec.")) else "encoder"
-        layer = next((one for one in layers if one.stack == stack), None)
+        layer = next((candidate for candidate in layers if candidate.stack == stack), None)
         if layer is not None:
             made.append((held, stack, layer, False))
     for held in ending(tensors, "enc.table"):
         number = int(held.name.split(".")[1]) if held.name.split(".")[1].isdigit() else -1
-        layer = next((one for one in layers if one.layer == number), None)
+        layer = next((candidate for candidate in layers if candidate.layer == number), None)
         if layer is not None and held.shape[-1] == layer.buckets:
             made.append((held, f"layer {number}", layer, True))
     return made

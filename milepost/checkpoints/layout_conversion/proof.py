@@ -18,9 +18,8 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,9 @@ from torch import Tensor
 
 from milepost.checkpoints.layout_conversion.heads import layers
 from milepost.checkpoints.model.hf_load import from_pretrained, model_class
+from milepost.checkpoints.model.probe import apart, logits_of, special_tokens
 from milepost.checkpoints.model.quiet import first_line, quiet
+from milepost.checkpoints.model.turned_attention import rotary_replaced
 from milepost.rope.config.keys import ConfigError
 from milepost.rope.spec import RopeSpec
 from milepost.rotation import Pairing, rotate
@@ -80,12 +81,12 @@ def prove(source: Path, converted: Path, spec: RopeSpec, own: Pairing, to: Pairi
             wrong = _logits(after, ids, positions)
         with _paired(after, to, own):
             again = _logits(after.double(), ids, positions)
-    rounding = _apart(expected, exact) + _apart(got, again)
+    rounding = apart(expected, exact) + apart(got, again)
     proof = Proof(
-        difference=_apart(got, expected),
+        difference=apart(got, expected),
         tolerance=DOUBT * rounding,
         rounding=rounding,
-        unconverted=_apart(wrong, expected),
+        unconverted=apart(wrong, expected),
         largest=float(exact.abs().max()),
         tokens=ids.shape[1],
         farthest=int(positions[0, -1]),
@@ -105,10 +106,6 @@ def prove(source: Path, converted: Path, spec: RopeSpec, own: Pairing, to: Pairi
             "Are its q and k weights zeros?"
         )
     return proof
-
-
-def _apart(a: Tensor, b: Tensor) -> float:
-    return float((a - b).abs().max())
 
 
 def read_config(folder: Path) -> Any:
@@ -149,12 +146,7 @@ def _tokens(config: Any, served: int) -> tuple[Tensor, Tensor]:
     """Random tokens that mean no image and no end, and their positions (1 L, 1 L): half in a row, half spread to the
     end."""
     text = config.get_text_config()
-    special = {
-        value
-        for part in (config, text)
-        for name, value in part.to_dict().items()
-        if name.endswith(("_token_id", "_token_index")) and isinstance(value, int)
-    }
+    special = special_tokens(config)
     words = torch.tensor([n for n in range(text.vocab_size) if n not in special] or [0])
     count = min(TOKENS, served)
     ids = words[torch.randint(len(words), (1, count), generator=torch.Generator().manual_seed(0))]
@@ -168,31 +160,17 @@ def _logits(model: Any, ids: Tensor, positions: Tensor) -> Tensor:
     with torch.no_grad():
         mask = torch.ones_like(ids)  # without one, jumps would mean packed texts
         out = model(input_ids=ids, position_ids=positions, attention_mask=mask)
-    logits: Tensor = out.logits if "logits" in out else out.last_hidden_state
-    return logits.double()
+    return logits_of(out)
 
 
 # -- pairs formed another way ----------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def _paired(model: Any, pairing: Pairing, own: Pairing) -> Iterator[None]:
+def _paired(model: Any, pairing: Pairing, own: Pairing) -> contextlib.AbstractContextManager[None]:
     """Run ``model`` with ``pairing``: as it is where that is its own, else with milepost's rotation in its place."""
     if pairing == own:
-        yield
-        return
-    names = {type(part).__module__ for part in model.modules()}
-    modules = [sys.modules[name] for name in sorted(names) if hasattr(sys.modules[name], "apply_rotary_pos_emb")]
-    if not modules:
-        raise ConfigError(f"{type(model).__name__} has no apply_rotary_pos_emb for the proof to replace")
-    before = [module.apply_rotary_pos_emb for module in modules]
-    try:
-        for module, function in zip(modules, before, strict=True):
-            module.apply_rotary_pos_emb = _replacement(function, pairing)  # type: ignore[attr-defined]
-        yield
-    finally:
-        for module, function in zip(modules, before, strict=True):
-            module.apply_rotary_pos_emb = function  # type: ignore[attr-defined]
+        return contextlib.nullcontext()
+    return rotary_replaced(model, partial(_replacement, pairing=pairing))
 
 
 def _replacement(function: Any, pairing: Pairing) -> Any:

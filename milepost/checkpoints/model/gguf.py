@@ -17,39 +17,18 @@ from milepost.rope.engines.parity import differences
 from milepost.rope.spec import RopeSpec
 
 
-def as_in_the_file(path: Path, held: Mapping[str, Any]) -> Check:
-    """Whether both mean the same angles."""
-    says = RopeSpec.from_config(path)
-    made, why = read_spec(dict(held))
+def as_in_the_file(path: Path, config: Mapping[str, Any]) -> Check:
+    """Whether the file and the config that transformers makes of it mean the same angles."""
+    made, why = read_spec(dict(config))
     if made is None:
-        return Check(
-            "file",
-            "FAIL",
-            f"the file has rotary positions, and what transformers made of it has none: {why}",
-            1.0,
-            0.0,
-            unit="differences",
+        count, sentence = 1, f"the file has rotary positions, and what transformers made of it has none: {why}"
+    else:
+        in_file, in_config = (
+            replace(spec, model="", kinds=tuple((n, r and replace(r, pairing="half")) for n, r in spec.kinds))
+            for spec in (RopeSpec.from_config(path), made)
         )
-    ropes = [
-        replace(spec, model="", kinds=tuple((n, r and replace(r, pairing="half")) for n, r in spec.kinds))
-        for spec in (says, made)
-    ]
-    apart = differences(*ropes)
-    if apart:
-        said = apart[0].sentence("the file", "transformers")
-        return Check(
-            "file",
-            "FAIL",
-            f"transformers does not do what the file says: {said}",
-            float(len(apart)),
-            0.0,
-            unit="differences",
-        )
-    return Check(
-        "file",
-        "PASS",
-        "what transformers makes of the file means the same angles in every layer",
-        0.0,
-        0.0,
-        unit="differences",
-    )
+        apart = differences(in_file, in_config)
+        count, sentence = len(apart), "what transformers makes of the file means the same angles in every layer"
+        if apart:
+            sentence = f"transformers does not do what the file says: {apart[0].sentence('the file', 'transformers')}"
+    return Check("file", "FAIL" if count else "PASS", sentence, float(count), 0.0, unit="differences")

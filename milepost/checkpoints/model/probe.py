@@ -125,12 +125,12 @@ class Case:
         if self.spec is not None or not rows:
             return None
         vocabulary = self.model.get_input_embeddings()
-        found = [
+        tables = [
             m
             for m in self.model.modules()
             if isinstance(m, nn.Embedding) and m is not vocabulary and rows <= m.num_embeddings <= rows + 8
         ]
-        return found[0] if found else None
+        return tables[0] if tables else None
 
     @property
     def positions(self) -> int:
@@ -145,15 +145,7 @@ class Case:
     def _words(self) -> Tensor:
         """Tokens that mean no image and no end, and whose embedding is not zero: that of padding often is, and shows no
         turn."""
-        said = [
-            v
-            for part in (self.model.config, self.text_config)
-            for n, v in part.to_dict().items()
-            if n.endswith(("_token_id", "_token_index"))
-        ]
-        special = {v for v in said if isinstance(v, int)} | {
-            t for v in said if isinstance(v, list) for t in v if isinstance(t, int)
-        }
+        special = special_tokens(self.model.config)
         table = self.model.get_input_embeddings().weight
         size = min(len(table), getattr(self.text_config, "vocab_size", len(table)))
         there = table[:size].detach().abs().amax(-1).tolist()
@@ -299,9 +291,22 @@ class Case:
         return apart(without, self.logits(self.text))
 
 
+def special_tokens(config: Any) -> set[int]:
+    """The tokens that a config of transformers gives a meaning: ends, padding, images."""
+    values = [
+        value
+        for part in (config, config.get_text_config())
+        for name, value in part.to_dict().items()
+        if name.endswith(("_token_id", "_token_index"))
+    ]
+    several = [token for value in values if isinstance(value, list) for token in value]
+    return {token for token in (*values, *several) if isinstance(token, int)}
+
+
 def logits_of(out: Any) -> Tensor:
-    found: Tensor = out.logits if "logits" in out else out.last_hidden_state
-    return found.double()
+    """The logits in float64; hidden states for a model without a head."""
+    logits: Tensor = out.logits if "logits" in out else out.last_hidden_state
+    return logits.double()
 
 
 def read_spec(config: dict[str, Any]) -> tuple[RopeSpec | None, str]:

@@ -102,21 +102,21 @@ def read_text(path: str | Path, subject: Loaded) -> Text:
     if where.suffix == ".npy":
         text = _ids(where, subject)
     else:
-        found, left_out = _read(where)
-        rows = tuple(subject.encode(content.decode("utf-8", "replace")) for content in found.values())
+        contents, left_out = _read(where)
+        rows = tuple(subject.encode(content.decode("utf-8", "replace")) for content in contents.values())
         digest = hashlib.sha256(
-            b"".join(name.encode() + b"\0" + content + b"\0" for name, content in found.items())
+            b"".join(name.encode() + b"\0" + content + b"\0" for name, content in contents.items())
         ).hexdigest()
         size = sum(map(len, rows))
         if not size:
             raise ValueError(f"{where} has no tokens")
         text = Text(
             rows,
-            tuple(found),
+            tuple(contents),
             where.name,
             digest,
             subject.tokenizer.about,
-            sum(map(len, found.values())) / size,
+            sum(map(len, contents.values())) / size,
             left_out=left_out,
         )
     subject.begin = None

@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -35,6 +35,7 @@ from milepost.rope.config.keys import ConfigError
 
 NAME = "milepost_turned"
 ROTARY = "apply_rotary_pos_emb"
+FIXED = "its rotation can't be taken out of it"
 PROOF = 272
 """Tokens of the proof: some past 256, where half precision would lose positions."""
 
@@ -44,25 +45,27 @@ def turned(model: Any, encodings: Mapping[int, Encoding]) -> Iterator[None]:
     """Within it, the layers of these numbers have these encodings; layers without one do not turn at all."""
     from transformers import AttentionInterface
 
-    modules = [
-        sys.modules[name]
-        for name in sorted({type(part).__module__ for part in model.modules()})
-        if hasattr(sys.modules.get(name), ROTARY)
-    ]
-    if not modules or not any(own_attention(part) for part in model.modules()):
-        raise ConfigError(
-            f"{type(model).__name__} does not turn by {ROTARY} and attend by transformers' interface: its rotation "
-            "can't be taken out of it"
-        )
+    if not any(own_attention(part) for part in model.modules()):
+        raise ConfigError(f"{type(model).__name__} does not attend by transformers' interface: {FIXED}")
     AttentionInterface.register(NAME, _attention(encodings))
-    had = [getattr(module, ROTARY) for module in modules]
+    with rotary_replaced(model, lambda function: _as_they_came), implementation(model, NAME):
+        yield
+
+
+@contextlib.contextmanager
+def rotary_replaced(model: Any, replacement: Callable[[Any], Any]) -> Iterator[None]:
+    """Within it, the rotary function of the model's own code is what ``replacement`` makes of it."""
+    names = sorted({type(part).__module__ for part in model.modules()})
+    modules = [sys.modules[name] for name in names if hasattr(sys.modules.get(name), ROTARY)]
+    if not modules:
+        raise ConfigError(f"{type(model).__name__} has no function {ROTARY}: {FIXED}")
+    before = [getattr(module, ROTARY) for module in modules]
     try:
-        for module in modules:
-            setattr(module, ROTARY, _as_they_came)
-        with implementation(model, NAME):
-            yield
+        for module, function in zip(modules, before, strict=True):
+            setattr(module, ROTARY, replacement(function))
+        yield
     finally:
-        for module, function in zip(modules, had, strict=True):
+        for module, function in zip(modules, before, strict=True):
             setattr(module, ROTARY, function)
 
 

@@ -81,7 +81,7 @@ def looks(model: Any, run: Callable[[], Any]) -> list[Look]:
             f"attention of {type(model).__name__} can't be watched: its code does not use transformers' attention "
             "interface"
         )
-    found: list[Look] = []
+    seen: list[Look] = []
     was = model.config._attn_implementation
     eager, interface = was == "eager", AttentionInterface()  # type: ignore[no-untyped-call]
 
@@ -89,9 +89,9 @@ def looks(model: Any, run: Callable[[], Any]) -> list[Look]:
         module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scaling: float | None = None, **more: Any
     ) -> Any:
         scale = q.shape[-1] ** -0.5 if scaling is None else float(scaling)
-        found.append(
+        seen.append(
             Look(
-                _number(module, len(found)),
+                _number(module, len(seen)),
                 q.detach(),
                 k.detach(),
                 extras(module, scale, more),
@@ -106,11 +106,11 @@ def looks(model: Any, run: Callable[[], Any]) -> list[Look]:
     AttentionMaskInterface.register(NAME, masking_utils.ALL_MASK_ATTENTION_FUNCTIONS[was])
     with implementation(model, NAME):
         run()
-    if not found:
+    if not seen:
         raise ValueError(
             f"attention of {type(model).__name__} can't be watched: its layers did not call the attention interface"
         )
-    return found
+    return seen
 
 
 def extras(module: Any, scale: float, more: dict[str, Any]) -> Encoding:
@@ -133,17 +133,17 @@ def _number(module: Any, order: int) -> int:
 
 def _rows(model: Any, run: Callable[[], Any]) -> list[Look]:
     """ALiBi's families, by milepost's engine."""
-    found: list[Look] = []
+    seen: list[Look] = []
     on = "_milepost" in model.__dict__ or any("_milepost" in part.__dict__ for part in model.modules())
     use_engine(model)
     try:
         with watched(
-            lambda q, k, row, scale: found.append(
-                Look(len(found), q.detach(), k.detach(), KeyRow(row.detach()), scale, None)
+            lambda q, k, row, scale: seen.append(
+                Look(len(seen), q.detach(), k.detach(), KeyRow(row.detach()), scale, None)
             )
         ):
             run()
     finally:
         if not on:
             use_engine(model, on=False)
-    return found
+    return seen

@@ -92,10 +92,10 @@ def _implementations(model: Any) -> list[str]:
 
 def _probe(case: Case, parts: list[Any], implementation: str) -> list[Check]:
     count = min(16, *(_head_dim(part) for part in parts))
-    said = min(SAID, count - 2)
-    passes = [_weights(case, parts, count, said, masked) for masked in ((False,) if case.both else (False, True))]
+    continued = min(SAID, count - 2)
+    passes = [_weights(case, parts, count, continued, masked) for masked in ((False,) if case.both else (False, True))]
     checks = []
-    for turn, (when, first) in enumerate((("reading", 0), ("saying", count - said))):
+    for turn, (when, first) in enumerate((("reading", 0), ("saying", count - continued))):
         worst: tuple[float, float, int, float, str] | None = None
         for number, part, got in [
             (n, part, found[turn].get(id(part))) for found in passes for n, part in enumerate(parts)
@@ -126,7 +126,7 @@ def _probe(case: Case, parts: list[Any], implementation: str) -> list[Check]:
 
 
 def _weights(
-    case: Case, parts: list[Any], count: int, said: int, masked: bool
+    case: Case, parts: list[Any], count: int, continued: int, masked: bool
 ) -> tuple[dict[int, list[Tensor]], dict[int, list[Tensor]]]:
     """The weights of every layer while all but ``said`` tokens are read, and at each of the others.
 
@@ -139,10 +139,12 @@ def _weights(
 
     with _silenced(parts) as weights:
         out = case.run(
-            ids[:, : count - said], use_cache=True, **({"input_ids": ids} if case.both else mask(count - said))
+            ids[:, : count - continued],
+            use_cache=True,
+            **({"input_ids": ids} if case.both else mask(count - continued)),
         )
         reading = {id(part): weights.pop(id(part), []) for part in parts}
-        for t in range(count - said, count):
+        for t in range(count - continued, count):
             more = (
                 {"encoder_outputs": (out.encoder_last_hidden_state,), "input_ids": None} if case.both else mask(t + 1)
             )
@@ -185,18 +187,18 @@ def _by_head(x: Tensor, size: int) -> Tensor:
 @contextlib.contextmanager
 def _silenced(parts: list[Any]) -> Iterator[dict[int, list[Tensor]]]:
     """q and k are zero, v is one-hot; gives the list of weights B I H D of each layer, one item a call."""
-    found: dict[int, list[Tensor]] = {}
+    weights: dict[int, list[Tensor]] = {}
     undo: list[Callable[[], Any]] = []
     for part in parts:
-        undo += _silence(part, found)
+        undo += _silence(part, weights)
     try:
-        yield found
+        yield weights
     finally:
         for back in undo:
             back()
 
 
-def _silence(part: Any, found: dict[int, list[Tensor]]) -> list[Callable[[], Any]]:
+def _silence(part: Any, weights: dict[int, list[Tensor]]) -> list[Callable[[], Any]]:
     kind, past = type(part).__name__, [0]
 
     def one_hot(v: Tensor) -> Tensor:
@@ -208,7 +210,7 @@ def _silence(part: Any, found: dict[int, list[Tensor]]) -> list[Callable[[], Any
         return eye
 
     def note(_: Any, given: tuple[Tensor, ...]) -> None:
-        found.setdefault(id(part), []).append(_by_head(given[0].detach(), _head_dim(part)))
+        weights.setdefault(id(part), []).append(_by_head(given[0].detach(), _head_dim(part)))
 
     hooks = [getattr(part, OUT[kind]).register_forward_pre_hook(note)]
     if "T5" in kind:

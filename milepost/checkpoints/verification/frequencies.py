@@ -42,36 +42,36 @@ def frequencies(case: Case) -> list[Check]:
         return [Check("frequencies", "NONE", case.no_spec)]
     runs = [_run(case, case.spec, last, length) for last, length in _reaches(case.spec)]
     seen = [layer for run in runs for layer in run.seen]
-    found = [_layers(case, case.spec, runs[0])]
+    checks = [_layers(case, case.spec, runs[0])]
     if not seen:
         why = (
             f"{', '.join(runs[0].functions) or 'no function named apply...rotary...'} of the model's code was never "
             "called"
         )
-        return [*found, Check("frequencies", "BLIND", f"nothing is proved: {why}")]
+        return [*checks, Check("frequencies", "BLIND", f"nothing is proved: {why}")]
     if any(layer.turn.silent for layer in seen):
         return [
-            *found,
+            *checks,
             Check(
                 "frequencies",
                 "BLIND",
                 "nothing is proved: q or k is zero in every channel, so that no turn can be seen",
             ),
         ]
-    found += [_size(case, seen), _pairing(case, seen)]
-    if found[1].verdict == "FAIL" or (
-        found[2].verdict == "FAIL" and any(layer.turn.left > EXPLAINED for layer in seen)
+    checks += [_size(case, seen), _pairing(case, seen)]
+    if checks[1].verdict == "FAIL" or (
+        checks[2].verdict == "FAIL" and any(layer.turn.left > EXPLAINED for layer in seen)
     ):
         return [
-            *found,
+            *checks,
             Check(
                 "frequencies",
                 "BLIND",
-                f"can't be measured while the {found[1 if found[1].verdict == 'FAIL' else 2].name} is wrong",
+                f"can't be measured while the {checks[1 if checks[1].verdict == 'FAIL' else 2].name} is wrong",
             ),
         ]
     return [
-        *found,
+        *checks,
         _frequencies(case, seen),
         _temperature(case, seen),
         _positions(case, runs, seen),
@@ -204,7 +204,7 @@ def _layers(case: Case, spec: RopeSpec, run: Reading) -> Check:
         )
     if run.turned != wanted:
         missing, more = sorted(wanted - run.turned), sorted(run.turned - wanted)
-        said = [
+        faults = [
             f"{words} {_some(n)}"
             for words, n in (
                 ("the config has layers turn that don't:", missing),
@@ -212,7 +212,7 @@ def _layers(case: Case, spec: RopeSpec, run: Reading) -> Check:
             )
             if n
         ]
-        return Check("layers", "FAIL", "; ".join(said), len(missing) + len(more), 0, unit="layers")
+        return Check("layers", "FAIL", "; ".join(faults), len(missing) + len(more), 0, unit="layers")
     still = case.layers - len(wanted)
     return Check(
         "layers",
@@ -267,17 +267,16 @@ def _pairing(case: Case, seen: list[MeasuredTurn]) -> Check:
             allowed,
             unit="left over",
         )
-    right = Check(
-        "pairing",
-        "PASS",
-        f"{worst.rope.pairing} pairs, turned by one angle in all heads",
-        left,
-        allowed,
-        1.0,
-        "left over",
-    )
     return judged(
-        right,
+        Check(
+            "pairing",
+            "PASS",
+            f"{worst.rope.pairing} pairs, turned by one angle in all heads",
+            left,
+            allowed,
+            1.0,
+            "left over",
+        ),
         f"{_at(worst)}: no turn of {worst.rope.pairing} pairs, nor of others, explains what it does to q and k",
         "",
     )
@@ -326,17 +325,16 @@ def _temperature(case: Case, seen: list[MeasuredTurn]) -> Check:
         return Check("temperature", "BLIND", "nothing is proved: q and k were not seen together")
     off, s, got, asked = worst
     softmax = "" if s.rope.softmax == 1 else f" (times {s.rope.softmax:.6g} on the softmax, not measured)"
-    right = Check(
-        "temperature",
-        "PASS",
-        f"turning multiplies logits by {got:.6g}, as asked{softmax}",
-        off,
-        8 * case.eps,
-        1.0,
-        "relative",
-    )
     return judged(
-        right,
+        Check(
+            "temperature",
+            "PASS",
+            f"turning multiplies logits by {got:.6g}, as asked{softmax}",
+            off,
+            8 * case.eps,
+            1.0,
+            "relative",
+        ),
         f"{_at(s)} multiplies logits by {got:.6g}; the config asks for {asked:.6g}; {why_temperature(got, asked)}",
         "",
     )
@@ -376,17 +374,17 @@ def _positions(case: Case, runs: list[Reading], seen: list[MeasuredTurn]) -> Che
     to_neighbour = 2 * (where.w / 2).sin().abs() / (3 * where.may(near))
     control = min(float(to_start.max()), float(to_neighbour.max()))
     ended = runs[0].ended
-    right = Check(
-        "positions",
-        "PASS",
-        f"angles grow evenly from 0 to {far}, at {', '.join(map(str, shown))} too" + (f"; {ended}" if ended else ""),
-        worst,
-        1.0,
-        control,
-        "of rounding",
-    )
     return judged(
-        right,
+        Check(
+            "positions",
+            "PASS",
+            f"angles grow evenly from 0 to {far}, at {', '.join(map(str, shown))} too"
+            + (f"; {ended}" if ended else ""),
+            worst,
+            1.0,
+            control,
+            "of rounding",
+        ),
         f"{_at(where)}: {words}",
         "two neighbours at 257, or the last position and the first, can't be told apart",
     )
@@ -425,8 +423,11 @@ def _precision(case: Case, seen: list[MeasuredTurn]) -> Check:
         )
     if not off <= 1:
         return Check("precision", "BLIND", "can't be judged while the frequencies are wrong", **numbers)
-    right = Check("precision", "PASS", "no table is in half precision, and none was", **numbers)
-    return judged(right, "", "frequencies rounded to bfloat16 could not be told from these at this length")
+    return judged(
+        Check("precision", "PASS", "no table is in half precision, and none was", **numbers),
+        "",
+        "frequencies rounded to bfloat16 could not be told from these at this length",
+    )
 
 
 # -- words -----------------------------------------------------------------------------------------------------------

@@ -68,12 +68,12 @@ def verify_lab(
     """Every check of a lab model."""
     model = load(folder).to(device, dtype).eval()
     tell("checking laws")
-    found = _laws(model)
+    checks = _laws(model)
     case = LabCase(model)
     for check in (_cached, _padded, _packed, _reload):
         tell(f"checking {check.__name__.removeprefix('_')}")
-        found.append(check(case))
-    return model, found
+        checks.append(check(case))
+    return model, checks
 
 
 def _laws(model: Decoder) -> list[Check]:

@@ -112,26 +112,25 @@ def _told(case: Case, watch: Watch, rows: list[Tensor], long: Tensor, short: Ten
         return _turned(case, watch, name, pad, short, forced)
     if case.table is None or not rows:
         return []
-    told = [int(p) for p in torch.cat([rows[0][1, pad:], *(r[1, :1] for r in rows[1:])])]
+    padded = [int(p) for p in torch.cat([rows[0][1, pad:], *(r[1, :1] for r in rows[1:])])]
     with unchanged(case.model):
         alone: list[Tensor] = []
         with _rows(case, alone):
             case.run(torch.cat([short, forced[1:, :-1]], 1))
-    off = max(abs(a - b) for a, b in zip(told, alone[0][0].tolist(), strict=True))
+    off = max(abs(a - b) for a, b in zip(padded, alone[0][0].tolist(), strict=True))
     first = int(alone[0][0, 0])
-    check = Check(
-        name,
-        "PASS",
-        f"the first token after padding is told row {first} of the table, as alone",
-        float(off),
-        0.0,
-        1.0,
-        "rows",
-    )
     return [
         judged(
-            check,
-            f"positions don't follow left padding: the first token after {pad} of padding is told row {told[0]} of "
+            Check(
+                name,
+                "PASS",
+                f"the first token after padding is told row {first} of the table, as alone",
+                float(off),
+                0.0,
+                1.0,
+                "rows",
+            ),
+            f"positions don't follow left padding: the first token after {pad} of padding is told row {padded[0]} of "
             f"the table, alone {first}",
             "",
         )
@@ -170,18 +169,17 @@ def _turned(case: Case, watch: Watch, name: str, pad: int, short: Tensor, forced
                     )
                     worst, layer = (off, n) if not off <= worst else (worst, layer)
     control = abs(2 * torch.sin(spec.main.spectrum(count).tensor()[0] / 2).item())
-    check = Check(
-        name,
-        "PASS",
-        "after padding q and k are turned as in the text alone, in every layer and at every step",
-        worst,
-        8 * case.eps,
-        control,
-        "turn",
-    )
     return [
         judged(
-            check,
+            Check(
+                name,
+                "PASS",
+                "after padding q and k are turned as in the text alone, in every layer and at every step",
+                worst,
+                8 * case.eps,
+                control,
+                "turn",
+            ),
             f"positions don't follow left padding: in layer {layer} q or k is turned by another angle than in the "
             "text alone",
             "",
@@ -235,7 +233,7 @@ def _packed(case: Case) -> Check:
         ~seen, torch.finfo(case.dtype).min
     )[None, None]
     logits = case.logits(ids, position_ids=pos, attention_mask=mask, use_cache=False)
-    found = max(apart(logits[:, :9], case.logits(first)), apart(logits[:, 9:], case.logits(second)))
+    off = max(apart(logits[:, :9], case.logits(first)), apart(logits[:, 9:], case.logits(second)))
     own = case.logits(ids, position_ids=pos, attention_mask=None, use_cache=False)
     cut = apart(own, logits) <= case.tolerance
     more = (
@@ -245,7 +243,7 @@ def _packed(case: Case) -> Check:
     )
     return case.judge_logits(
         "packed",
-        found,
+        off,
         f"two texts in one row, each from position 0 and masked from the other, are read as alone{more}",
         "two texts in one row, each from position 0 and masked from the other, give other logits than alone",
     )

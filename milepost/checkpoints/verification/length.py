@@ -38,18 +38,18 @@ def _dependent(case: Case) -> tuple[str, int] | None:
 
 
 def _history(case: Case) -> Check:
-    found, worst = -1.0, ""
+    largest, worst = -1.0, ""
     for name, at, long in _texts(case):
         with unchanged(case.model):
             before, _, after = (_read(case, *(case.text, at) if n != 1 else long) for n in range(3))
         off = apart(before, after)
-        if not off <= found:
-            found, worst = off, name
+        if not off <= largest:
+            largest, worst = off, name
     scaled = _dependent(case)
     known = f"; {KNOWN}: its {scaled[0]} changes frequencies in forward, and they only grow" if scaled else ""
     return case.judge_logits(
         "history",
-        found,
+        largest,
         "a text gives the same logits after a longer one was read",
         f"a text {worst} gives other logits after a longer one was read{known}",
     )
@@ -106,7 +106,7 @@ def _crossing(case: Case) -> Check:
                 use_cache=True,
             )
             parts.append(logits_of(out))
-    found = apart(torch.cat(parts, 1)[:, -1], full[:, -1])
+    off = apart(torch.cat(parts, 1)[:, -1], full[:, -1])
     own = (
         "; its generate drops the cache there and reads again, a loop of your own does not"
         if case.model_type.startswith("phi")
@@ -114,7 +114,7 @@ def _crossing(case: Case) -> Check:
     )
     return case.judge_logits(
         name,
-        found,
+        off,
         f"past {trained} tokens a cache gives the logits of one pass",
         f"past {trained} tokens a cache gives other logits than one pass: {kind} turns new keys otherwise than those "
         f"it has cached; {KNOWN}{own}",
@@ -125,13 +125,13 @@ def _end(case: Case) -> list[Check]:
     """A learned table has an end."""
     if case.table is None or not case.takes_positions:
         return []
-    rows, one = case.positions, case.text[:, :1]
-    first, last = (case.logits(one, position_ids=torch.full_like(one, at)) for at in (0, rows - 1))
+    rows, token = case.positions, case.text[:, :1]
+    first, last = (case.logits(token, position_ids=torch.full_like(token, at)) for at in (0, rows - 1))
     numbers: dict[str, Any] = {"allowed": case.tolerance, "control": apart(first, last), "unit": "logits"}
     if not numbers["control"] > case.tolerance:
         return [Check("past the end", "BLIND", f"nothing is proved: {BLIND}", 0.0, **numbers)]
     try:
-        beyond = case.logits(one, position_ids=torch.full_like(one, case.table.num_embeddings))
+        beyond = case.logits(token, position_ids=torch.full_like(token, case.table.num_embeddings))
     except (IndexError, RuntimeError) as error:
         return [
             Check("past the end", "PASS", f"{rows} positions; one more raises {type(error).__name__}", 0.0, **numbers)

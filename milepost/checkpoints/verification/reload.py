@@ -35,13 +35,13 @@ def reload(case: Case) -> list[Check]:
     with tempfile.TemporaryDirectory(prefix="milepost-verify-") as folder:
         case.model.save_pretrained(folder, safe_serialization=True)
         again = _again(case, Path(folder))
-    if case.spec is not None and again.spec is not None and (found := differences(case.spec, again.spec)):
+    if case.spec is not None and again.spec is not None and (changes := differences(case.spec, again.spec)):
         return [
             Check(
                 "reload",
                 "FAIL",
-                f"the saved config means other positions: {found[0].sentence('before', 'after')}",
-                float(len(found)),
+                f"the saved config means other positions: {changes[0].sentence('before', 'after')}",
+                float(len(changes)),
                 0.0,
                 unit="differences",
             )

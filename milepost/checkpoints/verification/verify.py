@@ -64,12 +64,12 @@ class Verification:
 
     def __getitem__(self, name: str) -> Check:
         """The check of a name; the worst, where there are several."""
-        found = [check for check in self.checks if check.name == name]
-        if not found:
+        named = [check for check in self.checks if check.name == name]
+        if not named:
             raise KeyError(
                 f"there is no check {name!r}; there are {', '.join(dict.fromkeys(check.name for check in self.checks))}"
             )
-        return min(found, key=lambda check: ("FAIL", "WARN", "BLIND", "PASS", "NONE").index(check.verdict))
+        return min(named, key=lambda check: ("FAIL", "WARN", "BLIND", "PASS", "NONE").index(check.verdict))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -119,7 +119,7 @@ def verify(
     A model that is loaded already is verified as it is, where it is (``device`` and ``dtype`` are for loading), and
     left as it was; it is held to its own config, or to ``config``. Raises ValueError for what can't be loaded.
     """
-    found: list[Check] = []
+    checks: list[Check] = []
     if isinstance(model, torch.nn.Module):
         live, name = model, type(model).__name__
         held = _plain(live)
@@ -130,7 +130,7 @@ def verify(
             return _lab(path, name, device, dtype, tell)
         live, held = load_checkpoint(model, device, dtype)
         if path.suffix == ".gguf":
-            found.append(as_in_the_file(path, held))
+            checks.append(as_in_the_file(path, held))
     if config is not None:
         held = dict(config) if isinstance(config, Mapping) else dict(load_config(find(config)))
     training = live.training
@@ -140,7 +140,7 @@ def verify(
             case = Case(live, held)
             for what, check in CHECKS.items():
                 tell(f"checking {what}")
-                found += _guarded(what, check, case)
+                checks += _guarded(what, check, case)
     finally:
         live.train(training)
     about = provenance(
@@ -153,7 +153,7 @@ def verify(
         seed=0,
     )
     notes = case.spec.notes if case.spec is not None else ()
-    return Verification(name, case.model_type, tuple(found), tuple(notes), about)
+    return Verification(name, case.model_type, tuple(checks), tuple(notes), about)
 
 
 def _lab(path: Path, name: str, device: str, dtype: str, tell: Callable[[str], None]) -> Verification:
@@ -162,12 +162,12 @@ def _lab(path: Path, name: str, device: str, dtype: str, tell: Callable[[str], N
     if dtype not in DTYPES:
         raise ConfigError(f"dtype is one of {', '.join(DTYPES)}, got {dtype!r}")
     check_device(device)
-    _, found = verify_lab(path if path.is_dir() else path.parent, device, DTYPES[dtype], tell)
+    _, checks = verify_lab(path if path.is_dir() else path.parent, device, DTYPES[dtype], tell)
     tolerance = f"{DOUBT} x the distance of logits from the same in float64"
     about = provenance(
         what="verify", dtype=dtype, device=device, attention="milepost", tokens=TOKENS, tolerance=tolerance, seed=0
     )
-    return Verification(name, "lab", tuple(found), (), about)
+    return Verification(name, "lab", tuple(checks), (), about)
 
 
 def _plain(model: Any) -> dict[str, Any]:

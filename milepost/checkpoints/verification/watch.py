@@ -86,19 +86,19 @@ def watched(model: Any) -> Iterator[Watch]:
     modules = [
         sys.modules[name] for name in sorted({type(part).__module__ for part in model.modules()}) if name in sys.modules
     ]
-    found = [(module, name, f) for module in modules for name, f in vars(module).items() if _rotary(name, f)]
-    watch.functions = [f"{module.__name__}.{name}" for module, name, _ in found]
+    rotary = [(module, name, f) for module in modules for name, f in vars(module).items() if _rotary(name, f)]
+    watch.functions = [f"{module.__name__}.{name}" for module, name, _ in rotary]
     hooks = [model.register_forward_pre_hook(lambda *_: watch.begin())]
     for part in model.modules():
         number = getattr(part, "layer_idx", None)
         if isinstance(number, int):
             hooks.append(part.register_forward_pre_hook(lambda *_, number=number: watch.enter(number)))
     try:
-        for module, name, function in found:
+        for module, name, function in rotary:
             setattr(module, name, watch.wrap(function))
         yield watch
     finally:
-        for module, name, function in found:
+        for module, name, function in rotary:
             setattr(module, name, function)
         for hook in hooks:
             hook.remove()
@@ -167,11 +167,7 @@ def measure(
     if touched < expected and width > rope.rotary:
         size = max(2, touched + touched % 2)
     own, other = rope.pairing, OTHER[rope.pairing]
-    ways: list[tuple[Pairing, Pairing]] = [
-        (own, own),
-        (own, other),
-        (other, other),
-    ]  # code may put the results in another order
+    ways = [(own, own), (own, other), (other, other)]  # code may put the results in another order
     tried = [(*_ratio(given, got, size, *each), each) for each in (ways if way is None else [way])]
     good = next((t for t in tried if t[1] < EXPLAINED), tried[0])
     return Turn(good[0], good[1], good[2], size, width, bool((given == 0).all()))
