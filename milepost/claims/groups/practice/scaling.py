@@ -140,8 +140,18 @@ def _both_ranges(words: str) -> tuple[Clause, ...]:
         clause
         for role, real, where in ((core, "real ", "on the checkpoint"), (limit, "", "in small models"))
         for clause in (
-            role(f"{real}gain", "at least", 0.0, f"what {words} gains at the longer length {where}, in nats"),
-            role(f"{real}cost", "at most", TOLERATED_RISE, f"what short texts pay for {words} {where}, as a share"),
+            role(
+                f"{real}gain",
+                "at least",
+                0.0,
+                f"the fall of the loss at the longer length with {words} {where}, in nats",
+            ),
+            role(
+                f"{real}cost",
+                "at most",
+                TOLERATED_RISE,
+                f"the rise of the loss of short texts with {words} {where}, as a share",
+            ),
         )
     )
 
@@ -153,13 +163,13 @@ CLAIMS = (
         "位置插值延缓相位绕回，但损害局部细节。",
         "001 §5.4, 002",
         "Wavelengths with and without interpolation by 8. Small models with rope and a checkpoint, interpolated "
-        "without training: what texts of the trained length pay, and what longer ones gain.",
+        "without training: how the loss changes at the trained length, and at a longer one.",
         (
             core("longer", "at least", 1.01, "the smallest growth of any pair's wavelength"),
-            core("real cost", "at least", 0.0, "what short texts pay on the checkpoint, as a share"),
-            limit("real gain", "at least", 0.0, "what longer texts gain on the checkpoint, in nats"),
-            limit("cost", "at least", 0.0, "what short texts pay in small models, as a share"),
-            limit("gain", "at least", 0.0, "what longer texts gain in small models, in nats"),
+            core("real cost", "at least", 0.0, "the rise of the loss of short texts on the checkpoint, as a share"),
+            limit("real gain", "at least", 0.0, "the fall of the loss of longer texts on the checkpoint, in nats"),
+            limit("cost", "at least", 0.0, "the rise of the loss of short texts in small models, as a share"),
+            limit("gain", "at least", 0.0, "the fall of the loss of longer texts in small models, in nats"),
         ),
         exact=measure_waves,
         trained=on_small("linear"),
@@ -172,8 +182,11 @@ CLAIMS = (
         "NTK-aware 缩放保留高频，长短距离兼顾。",
         "001 §5.4",
         "The fastest pair under NTK-aware scaling by 8. Small models with rope and a checkpoint, scaled this way "
-        "without training: what longer texts gain, and what short ones pay.",
-        (core("fastest", "at least", 0.99, "what is left of the fastest pair's frequency"), *_both_ranges("ntk")),
+        "without training: how the loss changes at a longer length, and at the trained one.",
+        (
+            core("fastest", "at least", 0.99, "the share that is left of the fastest pair's frequency"),
+            *_both_ranges("ntk"),
+        ),
         exact=measure_fastest,
         trained=on_small("ntk"),
         checkpoint=on_checkpoint("ntk"),
@@ -192,9 +205,14 @@ CLAIMS = (
                 "temperature",
                 "at least",
                 0.0,
-                "what the temperature gains at the longer length in small models, in nats",
+                "the fall of the loss by the temperature at the longer length in small models, in nats",
             ),
-            limit("real temperature", "at least", 0.0, "what the temperature gains on the checkpoint, in nats"),
+            limit(
+                "real temperature",
+                "at least",
+                0.0,
+                "the fall of the loss by the temperature on the checkpoint, in nats",
+            ),
         ),
         trained=measure_temperature,
         checkpoint=measure_checkpoint_temperature,
@@ -205,11 +223,16 @@ CLAIMS = (
         "All such methods trade short-range for long-range quality.",
         "这些方法本质上都是用短距离性能换取长距离外推。",
         "002",
-        "What texts of the trained length pay in small models and on a checkpoint that are set for more by "
-        f"{', '.join(PLAIN)}; the cheapest of them decides.",
+        "How much the loss of texts of the trained length rises in small models and on a checkpoint that are set for "
+        f"more by {', '.join(PLAIN)}; the smallest rise decides.",
         (
-            core("real cost", "at least", 0.0, "the smallest cost to short texts on the checkpoint, as a share"),
-            limit("cost", "at least", 0.0, "the smallest cost to short texts in small models, as a share"),
+            core(
+                "real cost",
+                "at least",
+                0.0,
+                "the smallest rise of the loss of short texts on the checkpoint, as a share",
+            ),
+            limit("cost", "at least", 0.0, "the smallest rise of the loss of short texts in small models, as a share"),
         ),
         trained=measure_trade,
         checkpoint=measure_checkpoint_trade,
