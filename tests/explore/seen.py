@@ -15,10 +15,14 @@ class Seen:
 
     def __init__(self, browser, served, query="", width=DESK, scheme="light", **more):
         self.served = served
-        self.context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, accept_downloads=True, **more)
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, accept_downloads=True, **more
+        )
         self.page = self.context.new_page()
         self.said, self.asked = [], []
-        self.page.on("console", lambda message: self.said.append(message.text) if message.type in ("error", "warning") else None)
+        self.page.on(
+            "console", lambda message: self.said.append(message.text) if message.type in ("error", "warning") else None
+        )
         self.page.on("pageerror", lambda error: self.said.append(str(error)))
         self.page.on("request", lambda request: self.asked.append(request.url))
         self.page.goto(served + query)
@@ -59,7 +63,9 @@ class Seen:
 
     def trouble(self):
         """What the page refuses, or nothing."""
-        return self.ask("document.getElementById('trouble').hidden ? '' : document.getElementById('trouble').textContent")
+        return self.ask(
+            "document.getElementById('trouble').hidden ? '' : document.getElementById('trouble').textContent"
+        )
 
     def check(self):
         """Nothing wrong, nothing from elsewhere, and no need to scroll sideways."""

@@ -1,4 +1,5 @@
-"""The explorer in a real browser: every view drawn, sliders that move figures, links that restore them, two languages, a keyboard, contrast."""
+"""The explorer in a real browser: every view drawn, sliders that move figures, links that restore them, two languages,
+a keyboard, contrast."""
 
 import json
 import struct
@@ -13,7 +14,8 @@ from milepost.explore.words import table
 OWNED = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 NUMBERS = "#settings input[type=number]"
 REACHED = """(() => {
-  const all = [...document.querySelectorAll('a[href], button, input, select, summary, [tabindex="0"]')].filter(one => one.getClientRects().length);
+  const used = document.querySelectorAll('a[href], button, input, select, summary, [tabindex="0"]');
+  const all = [...used].filter(one => one.getClientRects().length);
   all.forEach((one, n) => { one.dataset.tab = n; });
   return all.length;
 })()"""
@@ -31,7 +33,15 @@ COUNTED = """() => {
   range.dispatchEvent(new Event("change"));
 }"""
 """Moves a slider by eighty steps at once, and counts what is asked for."""
-LINKS = ("?view=nothing", "?view=code&length=0", "?view=code&a=ropee", "?view=code&b=(((", "?view=clocks&leangth=3", "?lang=fr", "?view=<script>")
+LINKS = (
+    "?view=nothing",
+    "?view=code&length=0",
+    "?view=code&a=ropee",
+    "?view=code&b=(((",
+    "?view=clocks&leangth=3",
+    "?lang=fr",
+    "?view=<script>",
+)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -40,23 +50,40 @@ LINKS = ("?view=nothing", "?view=code&length=0", "?view=code&a=ropee", "?view=co
 def test_every_view_is_drawn_at_any_width_in_both_schemes_with_contrast(chromium, served, view, width, scheme):
     with Seen(chromium, served, f"?view={view}", width, scheme) as seen:
         seen.check()
-        assert seen.ask("document.querySelector('h1').textContent") == table("en")[f"page.view.{view}"] and not seen.trouble()
-        figures = seen.figures()
-        assert len(figures) == len(answer(view, {})["figures"]) and all("<path" in one or "<image" in one for one in figures)
-        assert seen.ask("[...document.querySelectorAll('details pre')].every(one => one.textContent.trim())") and seen.ask(
-            "document.querySelector('.reference').textContent"
+        assert (
+            seen.ask("document.querySelector('h1').textContent") == table("en")[f"page.view.{view}"]
+            and not seen.trouble()
         )
-        assert seen.ask("[...document.querySelectorAll('.drawing svg')].every(one => one.getBoundingClientRect().right <= innerWidth + 1)")
-        sizes = seen.ask("[...document.querySelectorAll('.drawing svg')].map(one => [one.width.baseVal.value, one.getBoundingClientRect().width])")
-        assert all(drawn == pytest.approx(shown, abs=1) for drawn, shown in sizes)  # words are as large as they were meant to be
-        assert seen.ask("getComputedStyle(document.body).backgroundColor") == ("rgb(22, 22, 26)" if scheme == "dark" else "rgb(255, 255, 255)")
+        figures = seen.figures()
+        assert len(figures) == len(answer(view, {})["figures"]) and all(
+            "<path" in one or "<image" in one for one in figures
+        )
+        assert seen.ask(
+            "[...document.querySelectorAll('details pre')].every(one => one.textContent.trim())"
+        ) and seen.ask("document.querySelector('.reference').textContent")
+        assert seen.ask(
+            "[...document.querySelectorAll('.drawing svg')].every(one => one.getBoundingClientRect().right <= "
+            "innerWidth + 1)"
+        )
+        sizes = seen.ask(
+            "[...document.querySelectorAll('.drawing svg')].map(one => [one.width.baseVal.value, "
+            "one.getBoundingClientRect().width])"
+        )
+        assert all(
+            drawn == pytest.approx(shown, abs=1) for drawn, shown in sizes
+        )  # words are as large as they were meant to be
+        assert seen.ask("getComputedStyle(document.body).backgroundColor") == (
+            "rgb(22, 22, 26)" if scheme == "dark" else "rgb(255, 255, 255)"
+        )
         found = seen.ask(CONTRAST)
         assert found["looked"] > 30 and found["poor"] == []
         found = seen.ask(CUT)
         assert found["looked"] > 5 and found["cut"] == []
 
 
-@pytest.mark.parametrize("view", [view for view, made in VIEWS.items() if any(c.kind == "number" for c in made.CONTROLS)])
+@pytest.mark.parametrize(
+    "view", [view for view, made in VIEWS.items() if any(c.kind == "number" for c in made.CONTROLS)]
+)
 def test_a_slider_of_the_view_changes_the_figure_and_the_address(chromium, served, view):
     with Seen(chromium, served, f"?view={view}") as seen:
         before, address = seen.figures(), seen.page.url
@@ -67,7 +94,15 @@ def test_a_slider_of_the_view_changes_the_figure_and_the_address(chromium, serve
 
 @pytest.mark.parametrize(
     ("view", "label"),
-    [("code", "base"), ("distance", "head_dim"), ("clocks", "base"), ("slopes", "heads"), ("buckets", "buckets"), ("scalings", "head_dim"), ("plane", "base")],
+    [
+        ("code", "base"),
+        ("distance", "head_dim"),
+        ("clocks", "base"),
+        ("slopes", "heads"),
+        ("buckets", "buckets"),
+        ("scalings", "head_dim"),
+        ("plane", "base"),
+    ],
 )
 def test_a_slider_of_the_encoding_changes_the_figure_and_its_spec(chromium, served, view, label):
     with Seen(chromium, served, f"?view={view}") as seen:
@@ -92,7 +127,12 @@ def test_a_list_and_a_typed_spec_set_the_same_thing(chromium, served):
         seen.ready()
         typed = seen.figures()
         assert len(typed) == 2 and typed != listed and seen.page.locator("#encoding-0").input_value() == ""
-        assert seen.ask("[...document.querySelectorAll('.parameters code')].map(one => one.textContent)").count("alibi.heads") == 1
+        assert (
+            seen.ask("[...document.querySelectorAll('.parameters code')].map(one => one.textContent)").count(
+                "alibi.heads"
+            )
+            == 1
+        )
         seen.page.fill("#spec-0", "rope")
         seen.page.locator("#spec-0").press("Enter")
         seen.ready()
@@ -113,12 +153,22 @@ def test_a_link_restores_the_whole_state(chromium, served):
         seen.page.click("#language")
         seen.until("document.documentElement.lang === 'zh-CN'")
         seen.ready()
-        link, figures, sentence = seen.page.url, seen.figures(), seen.ask("[...document.querySelectorAll('.sentence')].map(one => one.textContent)")
+        link, figures, sentence = (
+            seen.page.url,
+            seen.figures(),
+            seen.ask("[...document.querySelectorAll('.sentence')].map(one => one.textContent)"),
+        )
         assert len(figures) == 4
         seen.check()
     with Seen(chromium, served, link.removeprefix(served)) as again:
-        assert again.figures() == figures and again.ask("[...document.querySelectorAll('.sentence')].map(one => one.textContent)") == sentence
-        assert again.page.locator(f"{NUMBERS} >> nth=0").input_value() == "1000" and again.page.locator("#compare").is_checked()
+        assert (
+            again.figures() == figures
+            and again.ask("[...document.querySelectorAll('.sentence')].map(one => one.textContent)") == sentence
+        )
+        assert (
+            again.page.locator(f"{NUMBERS} >> nth=0").input_value() == "1000"
+            and again.page.locator("#compare").is_checked()
+        )
         assert "yarn(factor=8.0" in again.page.locator("#spec-1").input_value() and again.page.url == link
         again.check()
 
@@ -160,7 +210,9 @@ def test_going_back_undoes_one_move_of_a_slider(chromium, served):
 def test_what_is_typed_while_an_answer_is_on_its_way_is_not_lost(chromium, served):
     with Seen(chromium, served, "?view=code&a=rope&lang=en") as seen:
         seen.ask("""() => { const field = document.getElementById('spec-0'); field.focus();
-          for (const text of ['rop', 'alibi', 'kerple', 't5']) { field.value = text; field.dispatchEvent(new Event('input')); } }""")
+          for (const text of ['rop', 'alibi', 'kerple', 't5']) {
+            field.value = text; field.dispatchEvent(new Event('input'));
+          } }""")
         seen.ready()
         assert seen.page.locator("#spec-0").input_value() == "t5" and "a=t5" in seen.page.url and not seen.trouble()
 
@@ -181,12 +233,25 @@ def test_the_other_language_is_everywhere_on_the_page(chromium, served):
         seen.until("document.documentElement.lang === 'zh-CN'")
         seen.ready()
         words, text = table("zh"), seen.ask("document.body.innerText")
-        for key in ("page.lead", "page.view.scalings", "page.intro.scalings", "page.compare", "page.link", "page.formulas", "page.encoding", "scalings.method"):
+        for key in (
+            "page.lead",
+            "page.view.scalings",
+            "page.intro.scalings",
+            "page.compare",
+            "page.link",
+            "page.formulas",
+            "page.encoding",
+            "scalings.method",
+        ):
             assert words[key] in text, key
-        english = [table("en")[key] for key in table("en") if key.startswith("page.") and table("en")[key] != words[key]]
+        english = [
+            table("en")[key] for key in table("en") if key.startswith("page.") and table("en")[key] != words[key]
+        ]
         lines = {line.strip() for line in text.splitlines()}
         assert not lines & set(english) - {"English"} and "lang=zh" in seen.page.url
-        assert words["scalings.kept"] in "".join(seen.figures()) and seen.page.title().startswith(words["page.view.scalings"])
+        assert words["scalings.kept"] in "".join(seen.figures()) and seen.page.title().startswith(
+            words["page.view.scalings"]
+        )
         seen.check()
 
 
@@ -220,7 +285,7 @@ def test_two_encodings_stand_side_by_side_and_each_has_its_own_sliders(chromium,
         seen.check()
 
 
-# -- keyboard -----------------------------------------------------------------------------------------------------------------
+# -- keyboard ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -230,7 +295,9 @@ def test_everything_can_be_reached_with_the_tab_key_and_shows_it(chromium, serve
         met, plain = set(), []
         for _ in range(wanted + 5):
             seen.page.keyboard.press("Tab")
-            number, outline = seen.ask("[document.activeElement.dataset.tab ?? null, getComputedStyle(document.activeElement).outlineStyle]")
+            number, outline = seen.ask(
+                "[document.activeElement.dataset.tab ?? null, getComputedStyle(document.activeElement).outlineStyle]"
+            )
             if number is not None:
                 met.add(int(number))
                 if outline == "none":
@@ -250,18 +317,23 @@ def test_the_arrow_keys_read_a_figure_out(chromium, served):
 def test_the_pointer_finds_the_number_of_a_cell(chromium, served):
     with Seen(chromium, served, "?view=code&a=alibi(heads%3D1%2C+slopes%3D(0.5%2C))&length=8&lang=en") as seen:
         x, y = seen.ask(
-            """(() => { const svg = document.querySelector('.drawing svg'), box = svg.getBoundingClientRect(), d = svg.dataset;
+            """(() => { const svg = document.querySelector('.drawing svg');
+            const box = svg.getBoundingClientRect(), d = svg.dataset;
             return [box.left + +d.left + d.width * (2.5 / 8), box.top + +d.top + d.height * (5.5 / 8)] })()"""
         )
         seen.page.mouse.move(x, y)
         assert seen.ask("document.querySelector('.cursor').textContent") == "key position 2\nquery position 5\n-1.5"
 
 
-# -- bad input ----------------------------------------------------------------------------------------------------------------
+# -- bad input ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("lang", "why"), [("en", "trained is a number from 16 to 131072 here, got 1"), ("zh", "trained 在此页要填 16 到 131072 之间的数，收到的是 1")]
+    ("lang", "why"),
+    [
+        ("en", "trained is a number from 16 to 131072 here, got 1"),
+        ("zh", "trained 在此页要填 16 到 131072 之间的数，收到的是 1"),
+    ],
 )
 def test_a_number_out_of_range_is_said_and_the_last_good_figure_stays(chromium, served, lang, why):
     with Seen(chromium, served, f"?view=clocks&lang={lang}") as seen:
@@ -282,10 +354,16 @@ def test_a_spec_that_can_t_be_is_said_in_the_package_s_own_words(chromium, serve
         before = seen.figures()
         seen.page.fill("#spec-0", "rope(head_dim=7)")
         seen.ready()
-        assert "the rotary size must be even, from 2 to head_dim=7, got 7" in seen.trouble() and seen.figures() == before
+        assert (
+            "the rotary size must be even, from 2 to head_dim=7, got 7" in seen.trouble() and seen.figures() == before
+        )
         seen.page.fill("#spec-0", "rope(base=10")
         seen.ready()
-        assert "can't read the spec" in seen.trouble() and seen.figures() == before and "Traceback" not in seen.ask("document.body.innerText")
+        assert (
+            "can't read the spec" in seen.trouble()
+            and seen.figures() == before
+            and "Traceback" not in seen.ask("document.body.innerText")
+        )
         seen.page.click("#trouble button")
         seen.ready()
         assert not seen.trouble() and seen.page.locator("#spec-0").input_value() == "sinusoidal"
@@ -306,22 +384,33 @@ def test_script_tags_in_typed_text_are_shown_as_text(chromium, served):
     with Seen(chromium, served, "?view=permute&lang=en") as seen:
         seen.page.fill("#settings input[type=text]", f"{OWNED} the end")
         seen.ready()
-        assert not seen.trouble() and "document.title='owned'</script>" in seen.ask("document.querySelector('.sentence').textContent")
+        assert not seen.trouble() and "document.title='owned'</script>" in seen.ask(
+            "document.querySelector('.sentence').textContent"
+        )
         assert seen.ask("document.querySelectorAll('.side script, .side img, svg script').length") == 0
-        assert "owned" not in seen.page.title() and "<img" in seen.ask("document.querySelector('.drawing svg').textContent")
+        assert "owned" not in seen.page.title() and "<img" in seen.ask(
+            "document.querySelector('.drawing svg').textContent"
+        )
         seen.page.reload()
         seen.ready()
         assert "owned" not in seen.page.title()
         seen.page.fill("#spec-0", OWNED)
         seen.ready()
-        assert OWNED[:20] in seen.trouble() and seen.ask("document.querySelectorAll('#trouble img, #trouble script').length") == 0
+        assert (
+            OWNED[:20] in seen.trouble()
+            and seen.ask("document.querySelectorAll('#trouble img, #trouble script').length") == 0
+        )
         seen.check()
 
 
 def test_a_very_long_text_is_refused_with_its_limit(chromium, served):
     with Seen(chromium, served, "?view=permute&lang=en") as seen:
         before = seen.figures()
-        limits = {"long " * 70: "2 to 24 words", "a" * 500: "at most 400 characters here, got 500", "字" * 30_000: "at most 8192 characters"}
+        limits = {
+            "long " * 70: "2 to 24 words",
+            "a" * 500: "at most 400 characters here, got 500",
+            "字" * 30_000: "at most 8192 characters",
+        }
         for text, words in limits.items():
             seen.page.fill("#settings input[type=text]", text)
             seen.until("document.body.dataset.ready === 'yes' && !document.getElementById('trouble').hidden")
@@ -336,13 +425,15 @@ def test_a_server_that_has_gone_is_said(chromium, served):
         assert table("en")["page.unreachable"] in seen.trouble() and seen.figures() == before
 
 
-# -- work done, and files -----------------------------------------------------------------------------------------------------
+# -- work done, and files ----------------------------------------------------------------------------------------------
 
 
 def test_a_first_visit_asks_for_little_and_draws_at_once(chromium, served):
     with Seen(chromium, served, "?view=code&lang=en") as seen:
         asked = [url.removeprefix(served).split("?")[0] for url in seen.asked]
-        assert sorted(set(asked)) == sorted(["", "page.css", "page.js", "controls.js", "figures.js", "icon.svg", "api/start", "api/code"])
+        assert sorted(set(asked)) == sorted(
+            ["", "page.css", "page.js", "controls.js", "figures.js", "icon.svg", "api/start", "api/code"]
+        )
         assert asked.count("api/code") == 1
 
 
@@ -366,9 +457,16 @@ def test_figures_download_as_png_svg_and_data(chromium, served, tmp_path):
             done.save_as(tmp_path / word)
         png = (tmp_path / "PNG").read_bytes()
         wide, tall = struct.unpack(">II", png[16:24])
-        shown = seen.ask("[document.querySelector('.drawing svg').width.baseVal.value, document.querySelector('.drawing svg').height.baseVal.value]")
-        assert png[:8] == b"\x89PNG\r\n\x1a\n" and [wide, tall] == [2 * round(size) for size in shown] and len(png) > 5000
-        assert (tmp_path / "SVG").read_text().startswith("<svg xmlns") and (tmp_path / "CSV").read_text().startswith("distance,ones with itself")
+        shown = seen.ask(
+            "[document.querySelector('.drawing svg').width.baseVal.value, document.querySelector('.drawing "
+            "svg').height.baseVal.value]"
+        )
+        assert (
+            png[:8] == b"\x89PNG\r\n\x1a\n" and [wide, tall] == [2 * round(size) for size in shown] and len(png) > 5000
+        )
+        assert (tmp_path / "SVG").read_text().startswith("<svg xmlns") and (tmp_path / "CSV").read_text().startswith(
+            "distance,ones with itself"
+        )
         assert len(json.loads((tmp_path / "JSON").read_text())["x"]) == 64
         seen.check()
 

@@ -17,7 +17,11 @@ def known(spec):
 @pytest.mark.parametrize("name", [*NAMES, *SPACE])
 def test_every_argument_has_a_control_or_is_typed(name):
     enc = built(name)
-    arguments = [word for word, p in inspect.signature(type(enc)).parameters.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    arguments = [
+        word
+        for word, p in inspect.signature(type(enc)).parameters.items()
+        if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
     shown = {path.partition(".")[2] for path in known(name)}
     tuples = {word for word in arguments if isinstance(getattr(enc, word), tuple)}
     assert set(arguments) - shown <= TYPED | tuples
@@ -50,9 +54,16 @@ def test_a_moved_slider_keeps_the_rest_of_the_spec():
     spec = moved("rope(base=500.0) + alibi", {"0.scaling": "yarn", "1.heads": "4", "0.pairing": "interleaved"})
     assert spec == "rope(base=500.0, pairing='interleaved', scaling=yarn(factor=4.0, trained=2048)) + alibi(heads=4)"
     first, second = parts(built(spec))
-    assert (first.base, first.pairing, repr(first.scaling), second.heads) == (500.0, "interleaved", "yarn(factor=4.0, trained=2048)", 4)
+    assert (first.base, first.pairing, repr(first.scaling), second.heads) == (
+        500.0,
+        "interleaved",
+        "yarn(factor=4.0, trained=2048)",
+        4,
+    )
     assert moved(spec, {"0.scaling.factor": "8"}).count("factor=8.0") == 1
-    assert moved(spec, {"0.scaling": "linear", "0.scaling.beta_fast": "8"}) == moved(spec, {"0.scaling": "linear"})  # of the one that was replaced
+    assert moved(spec, {"0.scaling": "linear", "0.scaling.beta_fast": "8"}) == moved(
+        spec, {"0.scaling": "linear"}
+    )  # of the one that was replaced
     assert moved("rope", {}) == "rope"
 
 

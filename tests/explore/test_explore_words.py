@@ -39,13 +39,31 @@ def test_a_phrase_puts_in_every_number_of_the_english():
 
 
 def test_every_key_is_used_and_every_used_key_is_there():
-    source = "".join(path.read_text(encoding="utf-8") for path in [*HOME.rglob("*.py"), *HOME.rglob("*.js"), *HOME.rglob("*.html")])
-    made = {"view", "intro", "control", "option", "code", "distance", "attention", "permute", "scalings"}  # the rest of these is put together
+    source = "".join(
+        path.read_text(encoding="utf-8") for path in [*HOME.rglob("*.py"), *HOME.rglob("*.js"), *HOME.rglob("*.html")]
+    )
+    made = {
+        "view",
+        "intro",
+        "control",
+        "option",
+        "code",
+        "distance",
+        "attention",
+        "permute",
+        "scalings",
+    }  # the rest of these is put together
     asked = re.findall(r'words\.([a-z]+)\b|data-word="([a-z]+)"', source)
-    used = set(re.findall(r"""say\(["']([a-z_.]+)["']""", source)) | {f"page.{word}" for pair in asked for word in pair if word}
+    used = set(re.findall(r"""say\(["']([a-z_.]+)["']""", source)) | {
+        f"page.{word}" for pair in asked for word in pair if word
+    }
     assert used - {"page.phrase", "page.append", "page.say", "page.starting", "page.language"} <= keys("en")
     for key in keys("en") - used:
-        assert key.removeprefix("page.").split(".")[0] in made or f"words[{key!r}]" in source or key in {"page.csv", "page.json", "page.svg"}, key
+        assert (
+            key.removeprefix("page.").split(".")[0] in made
+            or f"words[{key!r}]" in source
+            or key in {"page.csv", "page.json", "page.svg"}
+        ), key
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -60,14 +78,24 @@ def test_every_view_control_and_choice_has_words(language):
 
 @pytest.mark.parametrize(("view", "name"), [(view, name) for view, made in VIEWS.items() for name in made.ENCODINGS])
 def test_nothing_in_a_chinese_answer_is_left_in_english(view, name):
-    query = {"encoding": name, "lang": "zh"} | ({"model": "random"} if view == "attention" else {"mask": "causal"} if view == "permute" else {})
+    query = {"encoding": name, "lang": "zh"} | (
+        {"model": "random"} if view == "attention" else {"mask": "causal"} if view == "permute" else {}
+    )
     found = answer(view, query)
     said = [found["sentence"], *(found["table"][0] if found["table"] else [])]
     for figure in found["figures"]:
-        said += [figure["title"], figure["x_title"], figure["y_title"], *(figure["lines"] or {}), *(mark["name"] for mark in figure["marks"])]
+        said += [
+            figure["title"],
+            figure["x_title"],
+            figure["y_title"],
+            *(figure["lines"] or {}),
+            *(mark["name"] for mark in figure["marks"]),
+        ]
         said += [dial["name"] for dial in figure["dials"]]
     plain = re.compile(r"query \d+|[\d.]+")
-    left = [text for text in said if text and not CHINESE.search(text) and text not in NEUTRAL and not plain.fullmatch(text)]
+    left = [
+        text for text in said if text and not CHINESE.search(text) and text not in NEUTRAL and not plain.fullmatch(text)
+    ]
     assert not left
 
 
