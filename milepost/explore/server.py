@@ -48,8 +48,11 @@ CHINESE = re.compile(r"[?&]lang=zh(?:&|$)")
 """Asked for, in an address that may be wrong otherwise."""
 SMALL = 1000
 """Bytes below which nothing is compressed."""
-SERVED, QUEUED = 32, 32
-"""Connections that are served at a time, and that the system lets wait; a browser opens about six."""
+SERVED, QUEUED, COMPUTED = 32, 32, 4
+"""Connections that are served at a time, that the system lets wait, and answers that are computed at a time.
+
+A browser opens about six connections. An answer takes at most some 200 MB.
+"""
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\ntoo many connections; try again\n"
 
 
@@ -62,6 +65,7 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, host: str, port: int):
         self.host, self.places = host, threading.BoundedSemaphore(SERVED)
+        self.computing = threading.BoundedSemaphore(COMPUTED)
         super().__init__((host, port), Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -167,7 +171,8 @@ class Handler(BaseHTTPRequestHandler):
             return 200, "application/json", _json(self._answer(asked.path.removeprefix("/api/"), query)), {}
         if asked.path.startswith("/file/"):
             view, _, kind = asked.path.removeprefix("/file/").rpartition(".")
-            body = file(view, kind, query).encode()
+            with self.server.computing:
+                body = file(view, kind, query).encode()
             return 200, KINDS[kind], body, {"Content-Disposition": f'attachment; filename="milepost-{view}-{int(query.get("figure", "0"))}.{kind}"'}
         path = "".join(letter if letter.isprintable() else "?" for letter in asked.path[:80])
         return 404, "text/plain", f"there is nothing at {path}; the page is at /\n".encode(), {}
@@ -175,7 +180,8 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self, view: str, query: dict[str, str]) -> dict[str, Any]:
         """An answer, or the sentence that refuses: both are what the page asked for."""
         try:
-            return light(answer(view, query))
+            with self.server.computing:
+                return light(answer(view, query))
         except ValueError as error:
             return {"error": self._said(str(error))}
 

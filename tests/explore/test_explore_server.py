@@ -27,7 +27,7 @@ import milepost.explore
 from milepost.cli import app
 from milepost.explore import app as space
 from milepost.explore.answer import answer
-from milepost.explore.server import FILES, LOCAL, PORT, Server, opened
+from milepost.explore.server import COMPUTED, FILES, LOCAL, PORT, Server, opened
 from milepost.explore.views import VIEWS, code
 
 HOME = Path(milepost.explore.__file__).parent
@@ -304,6 +304,27 @@ def test_a_slow_request_does_not_stop_the_others(served, monkeypatch):
         may_end.set()
         thread.join(60)
     assert got == [200]
+
+
+def test_so_many_answers_are_computed_at_a_time_and_no_more(served, monkeypatch):
+    counted, most, lock, show = [0], [0], threading.Lock(), code.show
+
+    def counting(*asked):
+        with lock:
+            counted[0] += 1
+            most[0] = max(most[0], counted[0])
+        time.sleep(0.1)
+        with lock:
+            counted[0] -= 1
+        return show(*asked)
+
+    monkeypatch.setattr(code, "show", counting)
+    threads = [threading.Thread(target=get, args=(served, "/api/code?length=8")) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert most[0] == COMPUTED == 4
 
 
 @pytest.mark.parametrize("header", [{"Content-Length": "5"}, {"Content-Length": "99999999999"}, {"Transfer-Encoding": "chunked"}])
