@@ -1,10 +1,12 @@
 """Angles: cosines and sines of positions times frequencies.
 
-Angles are float64; the cast to the model's precision comes last. In float32 the angle itself is off by 4e-2 at position 1048575.
+Angles are float64; the cast to the model's precision comes last. In float32 the angle itself is off by 4e-2 at position
+1048575.
 
-A table is shared by q, k and all layers: it is kept beside the position tensor that it was made for, together with copies of the
-positions and frequencies, and is taken again only while both are equal to those copies, number for number. So it can't be stale,
-whoever wrote to them and however. Comparing costs a thousandth of making a table. (Only on CPUs: elsewhere it would wait for the device.)
+A table is shared by q, k and all layers: it is kept beside the position tensor that it was made for, together with
+copies of the positions and frequencies, and is taken again only while both are equal to those copies, number for
+number. So it can't be stale, whoever wrote to them and however. Comparing costs a thousandth of making a table. (Only
+on CPUs: elsewhere it would wait for the device.)
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ def _equal(was: Tensor, now: Tensor) -> bool:
 
 
 def _comparable(t: Tensor) -> bool:
-    """Whether its numbers can be looked at, and tables made of them used anywhere (those of inference mode can't be trained on)."""
+    """Whether its numbers can be looked at, and tables made of them used anywhere (those of inference mode can't be
+    trained on).
+    """
     if torch.compiler.is_compiling() or torch.is_inference_mode_enabled() or t.requires_grad or type(t) is not Tensor:
         return False
     return t.device.type == "cpu" and torch._C._functorch.peek_interpreter_stack() is None and not _has_tangent()
@@ -93,8 +97,8 @@ def _(pos: Tensor, frequencies: Tensor, double: bool) -> tuple[Tensor, Tensor]:
 def cos_sin_axes(pos: Tensor, frequencies: Tensor, dtype: torch.dtype) -> Table:
     """cos and sin of ``p · w``, summed over axes: ``pos`` (axes B L) and ``frequencies`` (axes pairs) give B L pairs.
 
-    Positions of one axis (L or B L) are equal on every axis. A pair that turns by one axis alone has zeros for the others, which add nothing:
-    its table is to the last bit the one of `cos_sin`.
+    Positions of one axis (L or B L) are equal on every axis. A pair that turns by one axis alone has zeros for the
+    others, which add nothing: its table is to the last bit the one of `cos_sin`.
     """
     double = dtype == torch.float64
     if torch.compiler.is_compiling() and not pos.requires_grad:

@@ -40,10 +40,12 @@ PROPERTIES = (
 
 
 class Encoding(nn.Module):
-    """Base of all encodings, and NoPE itself. Override the hooks that your formula is about, and declare the properties.
+    """Base of all encodings, and NoPE itself. Override the hooks that your formula is about, and declare the
+    properties.
 
     Constructor arguments are kept as attributes of the same name: ``repr`` prints those that differ from their
-    defaults, and ``milepost.build`` reads that text back. ``heads``, ``head_dim``, ``width``, ``length`` are the size words.
+    defaults, and ``milepost.build`` reads that text back. ``heads``, ``head_dim``, ``width``, ``length`` are the size
+    words.
     """
 
     shift_invariant = True
@@ -134,7 +136,9 @@ class Encoding(nn.Module):
         return self
 
     def rekey(self, k: Tensor, pos: Tensor, was: Encoding, was_pos: Tensor) -> Tensor:
-        """Keys that ``was`` transformed at ``was_pos``, as this encoding would have transformed them at ``pos``: exact, or refused."""
+        """Keys that ``was`` transformed at ``was_pos``, as this encoding would have transformed them at ``pos``: exact,
+        or refused.
+        """
         if "embed" in self.points:
             raise ValueError(
                 f"{self!r} mixes positions into the embeddings: a cached key can't be given another position"
@@ -144,12 +148,15 @@ class Encoding(nn.Module):
         return k
 
     def check(self, where: Layout | Tensor) -> None:
-        """Raise ValueError if positions are not permitted here. Once a batch; hooks that are not compiled call it too."""
+        """Raise ValueError if positions are not permitted here. Once a batch; hooks that are not compiled call it
+        too.
+        """
         pos = where.pos if isinstance(where, Layout) else where
         check_dtype(pos)
         if not self._counts(pos):
             raise ValueError(
-                f"{self!r} takes positions of {self.axes} {'axis' if self.axes == 1 else 'axes'}, got a tensor of shape {tuple(pos.shape)}"
+                f"{self!r} takes positions of {self.axes} {'axis' if self.axes == 1 else 'axes'}, got a tensor of "
+                f"shape {tuple(pos.shape)}"
                 + ("; milepost.positions.grid(rows, columns) makes such positions, axes first" if self.axes > 1 else "")
             )
         if pos.is_floating_point():
@@ -176,13 +183,18 @@ class Encoding(nn.Module):
 
     def past_end(self, position: float) -> str:
         """The sentence for a position at or past ``end``."""
-        return f"position {position:.12g} is past the end of {self!r}, whose last position is {(self.end or 0) - 1}; use a shorter text or a larger encoding"
+        return (
+            f"position {position:.12g} is past the end of {self!r}, whose last position is {(self.end or 0) - 1}; "
+            "use a shorter text or a larger encoding"
+        )
 
     def past_side(self, axis: int, position: float) -> str:
         """The sentence for a position that an axis with an end does not have."""
         return (
-            f"position {position:.12g} on axis {axis} is not on the grid of {self!r}: sides {' x '.join(map(str, self.sides or ()))}, "
-            f"so 0 to {(self.sides or ())[axis] - 1} there; is the order of the axes right? a larger grid needs a larger table (milepost.resize_table)"
+            f"position {position:.12g} on axis {axis} is not on the grid of {self!r}: sides "
+            f"{' x '.join(map(str, self.sides or ()))}, "
+            f"so 0 to {(self.sides or ())[axis] - 1} there; is the order of the axes right? a larger grid needs a "
+            "larger table (milepost.resize_table)"
         )
 
     def _counts(self, pos: Tensor) -> bool:
@@ -247,7 +259,8 @@ def _checked(hook: Callable[[Any, Tensor, Tensor], Tensor]) -> Callable[[Any, Te
         if x.dim() != rank or not x.is_floating_point():
             letters = "(B, L, C)" if rank == 3 else "(B, H, L, D)"
             raise ValueError(
-                f"{hook.__name__}() of {self!r} wants floating numbers of shape {letters}, got {str(x.dtype)[6:]} of {tuple(x.shape)}"
+                f"{hook.__name__}() of {self!r} wants floating numbers of shape {letters}, got {str(x.dtype)[6:]} of "
+                f"{tuple(x.shape)}"
             )
         size = self.head_dim if rank == 4 else self.width if not self.added_width else None
         if size is not None and x.shape[-1] != size:
@@ -259,7 +272,8 @@ def _checked(hook: Callable[[Any, Tensor, Tensor], Tensor]) -> Callable[[Any, Te
             if self.axes > 1:
                 letters += ", axes first, as milepost.positions.grid(rows, columns) makes them,"
             raise ValueError(
-                f"positions of shape {letters} are wanted for a tensor of shape {tuple(x.shape)}, got {tuple(pos.shape)}"
+                f"positions of shape {letters} are wanted for a tensor of shape {tuple(x.shape)}, got "
+                f"{tuple(pos.shape)}"
             )
         if not torch.compiler.is_compiling():
             self.check(pos)

@@ -26,7 +26,9 @@ MOST_RUNS = 64
 
 @dataclass(frozen=True)
 class Run:
-    """Neighbours in memory that are neighbours in one text: tokens ``offset .. offset+length-1`` have index ``first ...``."""
+    """Neighbours in memory that are neighbours in one text: tokens ``offset .. offset+length-1`` have index ``first
+    ...``.
+    """
 
     offset: int
     length: int
@@ -88,7 +90,9 @@ class Layout:
         window: int | None = None,
         device: torch.device | str | None = None,
     ) -> Layout:
-        """Several texts one after another in one row, given by their lengths, or by ``cu_seqlens`` = 0, n1, n1+n2, ..."""
+        """Several texts one after another in one row, given by their lengths, or by ``cu_seqlens`` = 0, n1, n1+n2,
+        ...
+        """
         if (lengths is None) == (cu_seqlens is None):
             raise ValueError(
                 "give either lengths, such as [1000, 3096], or cu_seqlens, such as tensor([0, 1000, 4096])"
@@ -132,7 +136,8 @@ class Layout:
         check_dtype(self.index)
         if self.index.is_floating_point():
             raise ValueError(
-                f"index counts tokens and must be an integer tensor, got {self.index.dtype}; fractional places go into pos"
+                f"index counts tokens and must be an integer tensor, got {self.index.dtype}; fractional places go "
+                "into pos"
             )
         if self.segment.is_floating_point() or self.segment.dtype == torch.bool:
             raise ValueError(
@@ -140,11 +145,13 @@ class Layout:
             )
         if self.index.shape != self.segment.shape or self.index.dim() != 2:
             raise ValueError(
-                f"index and segment must both have shape (B, L), got {tuple(self.index.shape)} and {tuple(self.segment.shape)}"
+                f"index and segment must both have shape (B, L), got {tuple(self.index.shape)} and "
+                f"{tuple(self.segment.shape)}"
             )
         if self.pos.shape[-1] != self.index.shape[-1] or self.pos.dim() not in (2, 3):
             raise ValueError(
-                f"pos must have shape (B, L) or (axes, B, L) with L = {self.index.shape[-1]}, got {tuple(self.pos.shape)}"
+                f"pos must have shape (B, L) or (axes, B, L) with L = {self.index.shape[-1]}, got "
+                f"{tuple(self.pos.shape)}"
             )
         if not {self.pos.shape[-2], self.index.shape[0]} <= {1, max(self.pos.shape[-2], self.index.shape[0])}:
             raise ValueError(f"pos is for a batch of {self.pos.shape[-2]}, index for one of {self.index.shape[0]}")
@@ -190,7 +197,8 @@ class Layout:
         check_dtype(pos)
         if pos.dim() == 0:
             raise ValueError(
-                f"positions are one number a token, shape (L,), (B, L) or (axes, B, L) with L = {self.length}; got shape ()"
+                f"positions are one number a token, shape (L,), (B, L) or (axes, B, L) with L = {self.length}; got "
+                "shape ()"
             )
         return replace(self, pos=pos[None] if pos.dim() == 1 else pos)
 
@@ -256,7 +264,9 @@ class Layout:
         return replace(self, index=index, segment=self.segment[:, which], pos=pos, rows=None)
 
     def discovered(self) -> Layout:
-        """The same layout with ``rows`` read off its tensors (one synchronisation): for shards that are made of a few runs."""
+        """The same layout with ``rows`` read off its tensors (one synchronisation): for shards that are made of a few
+        runs.
+        """
         rows = tuple(_stretches(i, s) for i, s in zip(self.index.tolist(), self.segment.tolist(), strict=True))
         return replace(self, rows=rows if all(len(row) <= MOST_RUNS for row in rows) else None)
 
@@ -264,7 +274,8 @@ class Layout:
         """These tokens, and after them ``more``: what a cache holds after an append."""
         if self.pos.dim() != more.pos.dim():
             raise ValueError(
-                f"one layout has positions of shape {tuple(self.pos.shape)}, the other of {tuple(more.pos.shape)}: both must have as many axes"
+                f"one layout has positions of shape {tuple(self.pos.shape)}, the other of {tuple(more.pos.shape)}: "
+                "both must have as many axes"
             )
         batch = max(self.batch, more.batch)
         if not {self.batch, more.batch} <= {1, batch}:
@@ -285,7 +296,9 @@ class Layout:
 def trusted(
     index: Tensor, segment: Tensor, window: int | None, rows: tuple[tuple[Run, ...], ...], keys: Any = None
 ) -> Layout:
-    """A layout whose parts come from another and are known to fit, told its own index: no checks, for every token of a decode."""
+    """A layout whose parts come from another and are known to fit, told its own index: no checks, for every token of a
+    decode.
+    """
     made = object.__new__(Layout)
     made.__dict__.update(index=index, segment=segment, pos=index, window=window, rows=rows, keys=keys)
     return made

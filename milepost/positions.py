@@ -14,15 +14,15 @@ of tokens (that is ``Layout.index``), so a mask can't leak through it:
 
 Positions of several axes have the shape (axes, batch, tokens), in the order in which a model reads its tokens:
 
-    grid(14, 14)                  0 .. 13 on each axis, row by row                          ViT, Qwen-VL, Pixtral, rope-vit
+    grid(14, 14)                  0 .. 13 on each axis, row by row                        ViT, Qwen-VL, Pixtral, rope-vit
     centred(14, 14)               the same, from -6.5 to 6.5: zero in the middle
     normalised(14, 14)            -1 + 1/14 .. 1 - 1/14: the middles of patches on an image that goes from -1 to 1
     normalised(14, 14, reach=tau) the same times 2 pi                                        DINOv3
     prefixed(pos, 1)              class or register tokens before the patches
     multimodal(5, (4, 6), 3)      text, an image of 4 rows and 6 columns, text               Qwen2-VL
 
-The first axis is always the rows (frames, for a video): a model that wants columns first (rope-vit, Llama 4, MAE's codes) takes pos.flip(0).
-Give them to a layout: ``Layout.dense(196).with_positions(grid(14, 14))``.
+The first axis is always the rows (frames, for a video): a model that wants columns first (rope-vit, Llama 4, MAE's
+codes) takes pos.flip(0). Give them to a layout: ``Layout.dense(196).with_positions(grid(14, 14))``.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def check_dtype(pos: Tensor) -> None:
         )
     if pos.dtype not in COUNTING:
         raise ValueError(
-            f"positions must be int64 or int32 (or float32, float64 where fractional), got {str(pos.dtype)[6:]}, whose differences may wrap around"
+            f"positions must be int64 or int32 (or float32, float64 where fractional), got {str(pos.dtype)[6:]}, "
+            "whose differences may wrap around"
         )
 
 
@@ -90,7 +91,9 @@ def interpolate(pos: Tensor, factor: float) -> Tensor:
 
 
 def randomised(length: int, limit: int, *, batch: int = 1, generator: torch.Generator | None = None) -> Tensor:
-    """A sorted random subset of ``0 .. limit-1``, without repeats: shape ``(batch, length)``, another one for each row."""
+    """A sorted random subset of ``0 .. limit-1``, without repeats: shape ``(batch, length)``, another one for each
+    row.
+    """
     _at_least("length", length, 1)
     if length > limit:
         raise ValueError(
@@ -118,7 +121,9 @@ def skipped(
 
 
 def grouped(pos: Tensor, group: int) -> Tensor:
-    """``floor(pos / group)``: neighbours share a position. For what an encoding is told only; masks come from the index."""
+    """``floor(pos / group)``: neighbours share a position. For what an encoding is told only; masks come from the
+    index.
+    """
     _at_least("group", group, 1)
     return pos.div(group, rounding_mode="floor")
 
@@ -152,7 +157,9 @@ def centred(*sides: int) -> Tensor:
 
 
 def normalised(*sides: int, reach: float = 1.0) -> Tensor:
-    """The middles of patches on an image whose every axis goes from -reach to reach, whatever its size: float64, shape (axes, 1, tokens)."""
+    """The middles of patches on an image whose every axis goes from -reach to reach, whatever its size: float64, shape
+    (axes, 1, tokens).
+    """
     if not 0 < reach < float("inf"):
         raise ValueError(f"reach must be above 0 and finite, got {reach}")
     half = torch.tensor([side / 2 for side in sides], dtype=torch.float64)
@@ -162,8 +169,9 @@ def normalised(*sides: int, reach: float = 1.0) -> Tensor:
 def prefixed(pos: Tensor, count: int, place: Literal["above", "zero"] = "above") -> Tensor:
     """``pos`` (axes, B, L) with ``count`` tokens before it, such as a class token and registers: (axes, B, count + L).
 
-    place="above" puts token n at (-1, n, 0, ...), a row above the image, where `grid` tables keep its own row. place="zero" puts all of
-    them at zero, where a rotation leaves a vector as it is: rope-vit, DINOv3 and Llama 4 do not turn them.
+    place="above" puts token n at (-1, n, 0, ...), a row above the image, where `grid` tables keep its own row.
+    place="zero" puts all of them at zero, where a rotation leaves a vector as it is: rope-vit, DINOv3 and Llama 4 do
+    not turn them.
     """
     check_dtype(pos)
     if pos.dim() != 3 or pos.shape[0] < 2:
@@ -179,11 +187,13 @@ def prefixed(pos: Tensor, count: int, place: Literal["above", "zero"] = "above")
 
 
 def multimodal(*parts: int | tuple[int, ...], start: int = 0) -> Tensor:
-    """Positions of text, images and videos in a row, as M-RoPE wants them: int64, shape (3, 1, tokens), axes frame, row, column.
+    """Positions of text, images and videos in a row, as M-RoPE wants them: int64, shape (3, 1, tokens), axes frame,
+    row, column.
 
-    A number is so many tokens of text, which count on all three axes alike. (rows, columns) is an image and (frames, rows, columns) a video, after
-    merging of patches: its places are counted from where it begins. What follows begins one after the largest number so far: an image
-    advances by max(rows, columns), not by its rows * columns tokens. Generation goes on at ``int(pos.max()) + 1``.
+    A number is so many tokens of text, which count on all three axes alike. (rows, columns) is an image and (frames,
+    rows, columns) a video, after merging of patches: its places are counted from where it begins. What follows begins
+    one after the largest number so far: an image advances by max(rows, columns), not by its rows * columns tokens.
+    Generation goes on at ``int(pos.max()) + 1``.
     """
     found, here = [], start
     for part in parts:
@@ -194,7 +204,8 @@ def multimodal(*parts: int | tuple[int, ...], start: int = 0) -> Tensor:
             or any(type(n) is not int or n < 1 for n in sides)
         ):
             raise ValueError(
-                f"a part is a number of text tokens, (rows, columns) or (frames, rows, columns), each at least 1; got {part!r}"
+                "a part is a number of text tokens, (rows, columns) or (frames, rows, columns), each at least 1; got "
+                f"{part!r}"
             )
         places = (
             grid(*sides).expand(AXES, -1, -1) if len(sides) == 1 else grid(*((1,) * (AXES - len(sides)) + tuple(sides)))

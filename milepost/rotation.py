@@ -28,7 +28,9 @@ def pairs_of(x: Tensor, pairs: int, size: int, pairing: Pairing) -> tuple[Tensor
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, size: int, pairing: Pairing) -> Tensor:
-    """Turn the pairs of ``x`` (B H L D) by the angles of ``cos``, ``sin`` (B|1 H|1 L pairs); other channels stay bit-equal."""
+    """Turn the pairs of ``x`` (B H L D) by the angles of ``cos``, ``sin`` (B|1 H|1 L pairs); other channels stay
+    bit-equal.
+    """
     if (
         torch.compiler.is_compiling()
         or type(x) is not Tensor
@@ -100,7 +102,9 @@ class _Rotate(torch.autograd.Function):
 
 
 def permutation(size: int, *, to: Pairing) -> Tensor:
-    """Channels of a vector paired the other way, in the order that pairing ``to`` wants: ``x[..., permutation(...)]``."""
+    """Channels of a vector paired the other way, in the order that pairing ``to`` wants: ``x[...,
+    permutation(...)]``.
+    """
     if size % 2:
         raise ValueError(f"pairs need an even number of channels, got {size}")
     order = torch.arange(size)

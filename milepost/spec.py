@@ -1,9 +1,10 @@
 """Text <-> objects: ``build("rope(base=5e5) + alibi", heads=8, head_dim=64)``.
 
-A spec is a sum of calls with literal arguments: ``name(word=value, ...)``, where a value may itself be a scaling, a tuple of scalings, or
-an encoding (``self_extend(rope=rope(base=5e5))``). It is parsed, never evaluated, and imports nothing that is not ours. The size words
-heads, head_dim, width and length can be given beside the text, and fill what it leaves open, inside such an encoding too; so can ``sides``,
-the places on each axis of a grid. ``repr`` of an encoding is its spec, with sizes.
+A spec is a sum of calls with literal arguments: ``name(word=value, ...)``, where a value may itself be a scaling, a
+tuple of scalings, or an encoding (``self_extend(rope=rope(base=5e5))``). It is parsed, never evaluated, and imports
+nothing that is not ours. The size words heads, head_dim, width and length can be given beside the text, and fill what
+it leaves open, inside such an encoding too; so can ``sides``, the places on each axis of a grid. ``repr`` of an
+encoding is its spec, with sizes.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ T = TypeVar("T")
 def build(text: str, **sizes: int | tuple[int, ...] | None) -> Encoding:
     """The encoding that ``text`` names, e.g. ``build("t5(buckets=64)", heads=8)``.
 
-    ``sizes`` are any of heads, head_dim, width, length, and sides (a tuple); each is given to the parts that have such an argument.
+    ``sizes`` are any of heads, head_dim, width, length, and sides (a tuple); each is given to the parts that have such
+    an argument.
     ``package.module:Class(...)`` names a class of your own, from a module that you have imported.
     """
     if not isinstance(text, str):
@@ -74,7 +76,9 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def find_class(name: str) -> type[Encoding]:
-    """The class of an encoding by its name in specs, or ``package.module:Class`` from a module that is imported already."""
+    """The class of an encoding by its name in specs, or ``package.module:Class`` from a module that is imported
+    already.
+    """
     if ":" in name:
         return _stranger(name, Encoding)
     if name not in PAGES:
@@ -104,7 +108,8 @@ def _parse(text: str) -> ast.expr:
         return ast.parse(text.strip().replace(":", ".__class__."), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(
-            f"can't read the spec {_short(text)!r} ({type(error).__name__}); write it as 'rope(base=500000.0) + alibi(heads=8)'"
+            f"can't read the spec {_short(text)!r} ({type(error).__name__}); write it as 'rope(base=500000.0) + "
+            "alibi(heads=8)'"
         ) from None
 
 
@@ -161,7 +166,8 @@ def _name(node: ast.expr, text: str) -> str:
         node = node.value
     if not isinstance(node, ast.Name):
         raise ValueError(
-            f"{_short(text)!r} is not a spec: a term must be a name such as rope or alibi, with arguments in brackets or none"
+            f"{_short(text)!r} is not a spec: a term must be a name such as rope or alibi, with arguments in brackets "
+            "or none"
         )
     dotted = ".".join([node.id, *reversed(pieces)])
     return dotted.replace(".__class__.", ":")
@@ -178,7 +184,8 @@ def _value(node: ast.expr, text: str, sizes: Mapping[str, int | tuple[int, ...] 
         value = ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         raise ValueError(
-            f"an argument in {_short(text)!r} is not a plain value: a number, a text in quotes, True, False, None, a tuple, a scaling or an encoding"
+            f"an argument in {_short(text)!r} is not a plain value: a number, a text in quotes, True, False, None, a "
+            "tuple, a scaling or an encoding"
         ) from None
     return tuple(value) if isinstance(value, list) else value
 
@@ -206,7 +213,8 @@ def _make(cls: type, name: str, known: Mapping[str, inspect.Parameter], given: d
     if missing:
         beside = f", or build({name!r}, {missing[0]}=...)" if missing[0] in SIZES else ""
         raise ValueError(
-            f"{name} needs {', '.join(missing)}: write {name}({missing[0]}={'rope(...)' if missing[0] == 'rope' else '...'}){beside}"
+            f"{name} needs {', '.join(missing)}: write "
+            f"{name}({missing[0]}={'rope(...)' if missing[0] == 'rope' else '...'}){beside}"
         )
     try:
         return cls(**given)
@@ -218,7 +226,8 @@ def _make(cls: type, name: str, known: Mapping[str, inspect.Parameter], given: d
     ) as error:  # sizes that no machine holds, and the like
         asked = ", ".join(f"{word}={value!r}" for word, value in given.items())
         raise ValueError(
-            f"can't make {name}({_short(asked)}): {_short(str(error).splitlines()[0] if str(error) else type(error).__name__)}"
+            f"can't make {name}({_short(asked)}): "
+            f"{_short(str(error).splitlines()[0] if str(error) else type(error).__name__)}"
         ) from None
 
 
@@ -226,7 +235,9 @@ _PLAIN = {"int": int, "float": float, "bool": bool, "str": str}
 
 
 def _check_type(name: str, word: str, value: Any, parameter: inspect.Parameter) -> None:
-    """A value must be of the kind that the signature names; what the signature says otherwise is the class's to check."""
+    """A value must be of the kind that the signature names; what the signature says otherwise is the class's to
+    check.
+    """
     said = parameter.annotation
     kinds = [
         kind.strip() for kind in (said if isinstance(said, str) else getattr(said, "__name__", str(said))).split("|")

@@ -2,8 +2,9 @@
 
     angle of pair i at position p = p * w_i,        geometric spectrum: w_i = base^(-2i/size)
 
-Frequencies are Python numbers. A spectrum is a plain value, never a buffer: no cast or lazy load can touch it, and a config can be read
-without torch. Its tables of cosines and sines are made in `angles`; a scaling (milepost/scaling/) maps a spectrum to a spectrum.
+Frequencies are Python numbers. A spectrum is a plain value, never a buffer: no cast or lazy load can touch it, and a
+config can be read without torch. Its tables of cosines and sines are made in `angles`; a scaling (milepost/scaling/)
+maps a spectrum to a spectrum.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 class Spectrum:
     """Frequencies in radians a token, fastest pair first, with what they were made from.
 
-    ``size`` is the number of channels in the exponent. ``temperature`` multiplies logits (where only some channels turn: their
-    part of the logits, as published code has it, with its factor on cos and sin); rotations stay pure.
+    ``size`` is the number of channels in the exponent. ``temperature`` multiplies logits (where only some channels
+    turn: their part of the logits, as published code has it, with its factor on cos and sin); rotations stay pure.
     """
 
     frequencies: tuple[float, ...]
@@ -42,7 +43,9 @@ class Spectrum:
 
 
 def geometric(size: int, base: float = 10000.0, pairs: int | None = None) -> Spectrum:
-    """``base^(-2i/size)`` for ``size/2`` pairs; with ``pairs``, the first so many, and zero (no rotation) for the rest."""
+    """``base^(-2i/size)`` for ``size/2`` pairs; with ``pairs``, the first so many, and zero (no rotation) for the
+    rest.
+    """
     if size < 2 or size % 2:
         raise ValueError(f"a rotation turns pairs of channels: the rotary size must be even and at least 2, got {size}")
     if not 1 < base <= 1e300:

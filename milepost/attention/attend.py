@@ -77,9 +77,10 @@ def attend(
 ) -> Tensor | Attended:
     """Attention of q (B H I D) to k (B G J D) and v (B G J Dv), G dividing H, with the position of ``enc``: B H I Dv.
 
-    q and k come as they are, and are turned here: ``enc.query(q, at.pos)``, ``enc.key(k, to.pos)``. ``turned=True`` says that
-    both were turned before, ``turned="keys"`` that the keys were. ``at`` says where the queries are (by default dense: the last
-    I of J tokens), ``to`` where the keys are (by default the same as ``at``, or dense). ``scale`` is 1/sqrt(D) unless given.
+    q and k come as they are, and are turned here: ``enc.query(q, at.pos)``, ``enc.key(k, to.pos)``. ``turned=True``
+    says that both were turned before, ``turned="keys"`` that the keys were. ``at`` says where the queries are (by
+    default dense: the last I of J tokens), ``to`` where the keys are (by default the same as ``at``, or dense).
+    ``scale`` is 1/sqrt(D) unless given.
     ``first_head`` is the global number of head 0 where q holds a shard of the heads. With ``details`` the answer is
     ``Attended(output, logits, weights)``.
     """
@@ -194,18 +195,21 @@ def check(
         raise ValueError(f"q, k and v must share one floating dtype, got {q.dtype}, {k.dtype}, {v.dtype}")
     if not q.device == k.device == v.device == at.index.device == to.index.device:
         raise ValueError(
-            f"q, k, v and the layouts must be on one device, got {q.device}, {k.device}, {v.device}, {at.index.device}, {to.index.device}"
+            f"q, k, v and the layouts must be on one device, got {q.device}, {k.device}, {v.device}, "
+            f"{at.index.device}, {to.index.device}"
         )
     if q.shape[0] != k.shape[0] or k.shape[:3] != v.shape[:3] or q.shape[-1] != k.shape[-1]:
         raise ValueError(
-            f"shapes do not fit: q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}; wanted (B,H,I,D), (B,G,J,D), (B,G,J,Dv)"
+            f"shapes do not fit: q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}; wanted (B,H,I,D), "
+            "(B,G,J,D), (B,G,J,Dv)"
         )
     if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
         raise ValueError(f"{q.shape[1]} query heads can't share {k.shape[1]} key heads evenly")
     for name, layout, x in (("at", at, q), ("to", to, k)):
         if layout.length != x.shape[-2] or layout.batch not in (1, x.shape[0]):
             raise ValueError(
-                f"`{name}` is a layout of {layout.batch} x {layout.length} tokens for a tensor of {x.shape[0]} x {x.shape[-2]}"
+                f"`{name}` is a layout of {layout.batch} x {layout.length} tokens for a tensor of {x.shape[0]} x "
+                f"{x.shape[-2]}"
             )
     if enc.heads is not None:
         first = first_head or 0
@@ -216,7 +220,8 @@ def check(
             )
         if enc.content_dependent and q.shape[1] != enc.heads:
             raise ValueError(
-                f"{enc!r} scores content with parameters of {enc.heads} heads; for a shard of {q.shape[1]}, make an encoding with those heads' parameters"
+                f"{enc!r} scores content with parameters of {enc.heads} heads; for a shard of {q.shape[1]}, make an "
+                "encoding with those heads' parameters"
             )
     if enc.head_dim is not None and enc.content_dependent and enc.head_dim != q.shape[-1]:
         raise ValueError(f"{enc!r} is for head_dim={enc.head_dim}, q has {q.shape[-1]}")

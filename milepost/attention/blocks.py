@@ -1,7 +1,7 @@
 """Blocks: a layout cut into rectangles in which both queries and keys are neighbours of one text.
 
-Inside a block the distance between query r and key c is `ahead + r - c`, so masks and Toeplitz biases need no tensors of
-indices. Packed texts, padded rows and shards become a few blocks each.
+Inside a block the distance between query r and key c is `ahead + r - c`, so masks and Toeplitz biases need no tensors
+of indices. Packed texts, padded rows and shards become a few blocks each.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from milepost.layout import Layout, Run
 
 @dataclass(frozen=True)
 class Block:
-    """Queries ``first .. stop-1`` and keys ``key_first .. key_stop-1`` of one text, in ``row`` of the batch (None: in every row).
+    """Queries ``first .. stop-1`` and keys ``key_first .. key_stop-1`` of one text, in ``row`` of the batch (None: in
+    every row).
 
     ``ahead`` is the index of the first query minus the index of the first key. (Numbers, not slices: a compiler keeps
     numbers symbolic.)
@@ -65,7 +66,9 @@ class Block:
 
 
 def blocks(at: Layout, to: Layout, causal: bool) -> tuple[Block, ...] | str:
-    """The blocks of a layout, each cut to the keys that its queries can see at all; or why there are none, as a sentence."""
+    """The blocks of a layout, each cut to the keys that its queries can see at all; or why there are none, as a
+    sentence.
+    """
     if torch.compiler.is_compiling():
         return _blocks(at, to, causal)
     known = _last[0] if _last else None

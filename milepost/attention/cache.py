@@ -1,19 +1,22 @@
 """KVCache: keys and values of a text that goes on, with their layout.
 
     cache = KVCache(enc)
-    y = cache.decode(q, k, v)                           # the next tokens, q and k as they are: one call, or in its steps:
+    y = cache.decode(q, k, v)                           # the next tokens, q and k as they are: one call, or in its
+                                                        steps:
 
     at = cache.next(L)                                  # where the next L tokens are
     k, v, to = cache.append(k, v, at)                   # all keys and values so far, and where they are
     y = attend(q, k, v, enc, at=at, to=to)              # `to` knows that the keys are turned
 
-Keys come as they are and are kept turned. What would make them stale turns them again, exactly, or is refused. An encoding that
-depends on the length is run by a policy:
+Keys come as they are and are kept turned. What would make them stale turns them again, exactly, or is refused. An
+encoding that depends on the length is run by a policy:
 
-    staged     (default) by the stage of each query: exact, cached = full; keys turn again log2(N / trained) times in all
+    staged     (default) by the stage of each query: exact, cached = full; keys turn again log2(N / trained) times in
+               all
     recompute  keys are kept raw and turned at every step for the length so far: never stale, O(N) rotations a step
     frozen     scaled once, for a declared length
-    hf         as transformers does it: each key stays as it was turned when it came. Wrong past the trained length; for parity
+    hf         as transformers does it: each key stays as it was turned when it came. Wrong past the trained length; for
+               parity
 
 Nothing is changed until all that was given has been checked.
 """
@@ -58,7 +61,8 @@ class KVCache:
             raise ValueError(f"capacity and limit must be at least 1, got capacity={capacity}, limit={limit}")
         if (length is not None) != (policy == "frozen"):
             raise ValueError(
-                f'policy "frozen" wants length=, the declared length, and no other policy does; got policy={policy!r}, length={length}'
+                'policy "frozen" wants length=, the declared length, and no other policy does; got '
+                f"policy={policy!r}, length={length}"
             )
         self.by_length = turns_by_length(enc)
         if rule_of(enc) is not None and policy != "staged":
@@ -133,7 +137,9 @@ class KVCache:
     # -- what changes it ----------------------------------------------------------------------------------------
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None) -> Tensor:
-        """Take in the next tokens and attend to all so far: B H L Dv, from q (B H L D), k (B G L D), v (B G L Dv) as they are."""
+        """Take in the next tokens and attend to all so far: B H L Dv, from q (B H L D), k (B G L D), v (B G L Dv) as
+        they are.
+        """
         scale = q.shape[-1] ** -0.5 if scale is None else scale
         refuse_marked("q", q)
         refuse_marked("k", k)
@@ -171,7 +177,8 @@ class KVCache:
     def append(
         self, k: Tensor, v: Tensor, at: Layout | None = None, *, turned: bool = False
     ) -> tuple[Tensor, Tensor, Layout]:
-        """Take in keys (B G L D) and values (B G L Dv) at ``at`` (by default `next`); all keys and values so far, and where they are.
+        """Take in keys (B G L D) and values (B G L Dv) at ``at`` (by default `next`); all keys and values so far, and
+        where they are.
 
         Keys come as they are and are turned here, unless ``turned`` says that the encoding's `key` did so before.
         """
@@ -211,7 +218,9 @@ class KVCache:
         return self.k, self.v, layout
 
     def reorder(self, beams: Tensor) -> None:
-        """Let row b of the batch go on from what was row ``beams[b]``: for beam search. The number of rows may change."""
+        """Let row b of the batch go on from what was row ``beams[b]``: for beam search. The number of rows may
+        change.
+        """
         if self.layout is None or self._k is None or self._v is None:
             raise ValueError("the cache is empty; there are no beams to reorder")
         rows = self._k.shape[0]
@@ -262,11 +271,13 @@ class KVCache:
     def _check(self, k: Tensor, v: Tensor, at: Layout) -> None:
         if k.dim() != 4 or v.dim() != 4 or k.shape[:3] != v.shape[:3]:
             raise ValueError(
-                f"keys and values must have shapes (B, G, L, D) and (B, G, L, Dv), got {tuple(k.shape)} and {tuple(v.shape)}"
+                f"keys and values must have shapes (B, G, L, D) and (B, G, L, Dv), got {tuple(k.shape)} and "
+                f"{tuple(v.shape)}"
             )
         if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
             raise ValueError(
-                "a cache keeps numbers, and gradients would be lost: decode under torch.no_grad(), or append k.detach() and v.detach()"
+                "a cache keeps numbers, and gradients would be lost: decode under torch.no_grad(), or append "
+                "k.detach() and v.detach()"
             )
         if at.length != k.shape[2] or at.batch not in (1, k.shape[0]):
             raise ValueError(
@@ -288,7 +299,8 @@ class KVCache:
                 )
         if self.limit is not None and len(self) + k.shape[2] > self.limit:
             raise ValueError(
-                f"{len(self)} cached and {k.shape[2]} new tokens are more than the cache may hold ({self.limit}); evict first, or raise limit"
+                f"{len(self)} cached and {k.shape[2]} new tokens are more than the cache may hold ({self.limit}); "
+                "evict first, or raise limit"
             )
         if at.index.device != k.device:
             raise ValueError(f"the layout is on {at.index.device}, the keys on {k.device}")
@@ -307,11 +319,14 @@ class KVCache:
                 end = max((r.first + r.length for r in before if r.segment == run.segment), default=0)
                 if run.first < end:
                     raise ValueError(
-                        f"the cache holds tokens up to index {end - 1} of text {run.segment}; new ones must come after it, got index {run.first}"
+                        f"the cache holds tokens up to index {end - 1} of text {run.segment}; new ones must come "
+                        f"after it, got index {run.first}"
                     )
 
     def _turned(self, k: Tensor, at: Layout) -> tuple[Encoding | None, int | None, Tensor]:
-        """For what (and for which stage) the keys will have been turned after this append, and the new keys turned for it."""
+        """For what (and for which stage) the keys will have been turned after this append, and the new keys turned for
+        it.
+        """
         if not self.by_length:
             return self.by, None, self.rule.key(k, at.pos) if "key" in self.rule.points else k
         if self.policy == "recompute":
@@ -387,7 +402,8 @@ class KVCache:
             )
         if self.layout.remapped:
             raise ValueError(
-                f"{what}() renumbers tokens, and these are told other positions than their index; renumbering would lose them"
+                f"{what}() renumbers tokens, and these are told other positions than their index; renumbering would "
+                "lose them"
             )
 
     @torch.no_grad()

@@ -63,7 +63,9 @@ def chunked(
 
 
 def _chunks(queries: int, numbers: int) -> list[tuple[int, int]]:
-    """First and end row of each chunk. In a compiled graph their number is fixed, so that one graph serves all lengths."""
+    """First and end row of each chunk. In a compiled graph their number is fixed, so that one graph serves all
+    lengths.
+    """
     if torch.compiler.is_compiling():
         parts = 1 if queries < 1024 else 8
         return [(n * queries // parts, (n + 1) * queries // parts) for n in range(parts)]

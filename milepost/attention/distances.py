@@ -1,9 +1,10 @@
 """distances: a bias of the distance as a table, one number a head and distance, by falling distance.
 
-A decode needs the same numbers at every token, so the table of an encoding is kept, together with a copy of every number that it was made
-of (parameters, buffers, attributes). It is taken again only while all of them are equal to those copies: whoever writes to a
-parameter, by an optimizer, through ``.data`` or through numpy, the next token sees it. Only milepost's own encodings are kept so:
-what a stranger's ``bias`` reads can't be known, and it is asked anew at every call.
+A decode needs the same numbers at every token, so the table of an encoding is kept, together with a copy of every
+number that it was made of (parameters, buffers, attributes). It is taken again only while all of them are equal to
+those copies: whoever writes to a parameter, by an optimizer, through ``.data`` or through numpy, the next token sees
+it. Only milepost's own encodings are kept so: what a stranger's ``bias`` reads can't be known, and it is asked anew at
+every call.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ def falling(
     enc: Encoding, heads: int, first_head: int, far: int, count: int,
     *, causal: bool, window: int, dtype: torch.dtype, device: torch.device,
 ) -> Tensor:  # fmt: skip
-    """The bias of every head by falling distance, from ``far`` down, ``count`` numbers (H, count); -inf where hidden."""
+    """The bias of every head by falling distance, from ``far`` down, ``count`` numbers (H, count); -inf where
+    hidden.
+    """
     low = far - count + 1
     if low >= 0 and not window and not torch.compiler.is_compiling() and not _learning(enc):
         whole = _whole(enc, far + 1, heads, first_head, dtype, device)

@@ -1,11 +1,12 @@
 """hidden: what the mask hides never reaches a row, not even a NaN.
 
-A hidden pair has weight 0, but 0 times NaN is NaN, and a fused kernel multiplies whole blocks. So a token with a number that is not finite
-is taken out (its q, k and v become zeros) before anything is computed, and the rows that see it are made NaN afterwards:
-exactly those rows, in every backend. The other rows, and the gradients of a loss over them, are what they are without that token.
+A hidden pair has weight 0, but 0 times NaN is NaN, and a fused kernel multiplies whole blocks. So a token with a number
+that is not finite is taken out (its q, k and v become zeros) before anything is computed, and the rows that see it are
+made NaN afterwards: exactly those rows, in every backend. The other rows, and the gradients of a loss over them, are
+what they are without that token.
 
-Uncompiled, one sum over q, k and v decides whether there is such a token at all. In a compiled graph and under torch.func,
-where no number can be looked at, the two steps are always taken.
+Uncompiled, one sum over q, k and v decides whether there is such a token at all. In a compiled graph and under
+torch.func, where no number can be looked at, the two steps are always taken.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ ROWS = 512
 
 
 def transformed() -> bool:
-    """Whether torch.func (grad, jvp, vmap, ...) or forward-mode differentiation is at work: opaque operators do not serve there."""
+    """Whether torch.func (grad, jvp, vmap, ...) or forward-mode differentiation is at work: opaque operators do not
+    serve there.
+    """
     if torch.autograd.forward_ad._current_level >= 0:
         return True
     # a compiler takes any stack for one; what it can't map, it refuses itself
@@ -32,14 +35,17 @@ def transformed() -> bool:
 
 
 def finite(*tensors: Tensor) -> bool:
-    """Whether every number is finite. (A sum is finite only if all its terms are; if it overflows, the slower path is taken.)"""
+    """Whether every number is finite. (A sum is finite only if all its terms are; if it overflows, the slower path is
+    taken.)
+    """
     return all(math.isfinite(t.detach().sum(dtype=torch.promote_types(t.dtype, torch.float32)).item()) for t in tensors)
 
 
 def repaired(
     q: Tensor, k: Tensor, v: Tensor, touched: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """q, k and v with zeros for tokens that are not finite, and what to add to each row (B H I 1): NaN where it sees one, else 0.
+    """q, k and v with zeros for tokens that are not finite, and what to add to each row (B H I 1): NaN where it sees
+    one, else 0.
 
     Added, not multiplied: a loss that leaves such rows out has a gradient of 0 there, and 0 it must stay.
 

@@ -1,9 +1,9 @@
 """kernel: the one door to torch's CPU flash kernel, which believes what it is given.
 
-The operator reads memory by strides that it never checks: rows of q, k and v must be contiguous and must not overlap, a mask
-must be contiguous along the keys, and there must be something to attend to. `flash` and `flash_backward` make that so, by a copy
-where it is not. `torch.nn.functional.scaled_dot_product_attention` checks strides itself, but then leaves its fast path;
-`fused` keeps it there. Nothing else in milepost calls these operators, and a test holds that.
+The operator reads memory by strides that it never checks: rows of q, k and v must be contiguous and must not overlap, a
+mask must be contiguous along the keys, and there must be something to attend to. `flash` and `flash_backward` make that
+so, by a copy where it is not. `torch.nn.functional.scaled_dot_product_attention` checks strides itself, but then leaves
+its fast path; `fused` keeps it there. Nothing else in milepost calls these operators, and a test holds that.
 """
 
 from __future__ import annotations

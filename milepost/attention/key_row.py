@@ -2,10 +2,10 @@
 
     logits[b, h, i, j] = scale q_i · k_j + row[b, h, j]
 
-A softmax does not see what is added to a whole row of its logits, so -m (i - j) and m j give the same weights, and the bias is
-one number a key: rounded as the checkpoint rounds it, with padded keys put out of sight. torch's CPU flash kernel takes it
-as a mask whose rows are one row, together with the causal flag: no I x J tensor, no strips. A text that goes on is two calls
-(the keys before the first query, then the square), merged by their log-sum-exp.
+A softmax does not see what is added to a whole row of its logits, so -m (i - j) and m j give the same weights, and the
+bias is one number a key: rounded as the checkpoint rounds it, with padded keys put out of sight. torch's CPU flash
+kernel takes it as a mask whose rows are one row, together with the causal flag: no I x J tensor, no strips. A text that
+goes on is two calls (the keys before the first query, then the square), merged by their log-sum-exp.
 """
 
 from __future__ import annotations
@@ -27,18 +27,21 @@ CHUNK = 128
 
 
 def key_row(q: Tensor, k: Tensor, v: Tensor, row: Tensor, *, scale: float, causal: bool = True) -> Tensor:
-    """Attention of q (B H I D), the last I of J tokens, to k and v (B G J D), with a fixed bias ``row`` (B|1, H|1, 1, J): B H I D.
+    """Attention of q (B H I D), the last I of J tokens, to k and v (B G J D), with a fixed bias ``row`` (B|1, H|1, 1,
+    J): B H I D.
 
     G divides H. A key with -inf is hidden; what a query gives that sees no key at all is finite, and means nothing.
     """
     (B, H, I), J = q.shape[:3], k.shape[2]
     if row.dim() != 4 or row.shape[0] not in (1, B) or row.shape[1] not in (1, H) or row.shape[2:] != (1, J):
         raise ValueError(
-            f"a key row for q {tuple(q.shape)} and {J} keys has shape (1 or {B}, 1 or {H}, 1, {J}), got {tuple(row.shape)}"
+            f"a key row for q {tuple(q.shape)} and {J} keys has shape (1 or {B}, 1 or {H}, 1, {J}), got "
+            f"{tuple(row.shape)}"
         )
     if row.requires_grad:
         raise ValueError(
-            "a key row is fixed, got one that requires a gradient; give row.detach(), or attend() with an encoding that learns"
+            "a key row is fixed, got one that requires a gradient; give row.detach(), or attend() with an encoding "
+            "that learns"
         )
     if causal and I > J:
         raise ValueError(f"{I} queries can't be the last of {J} keys; attend with causal=False")
@@ -70,7 +73,9 @@ def _run(q: Tensor, k: Tensor, v: Tensor, row: Tensor, scale: float, causal: boo
 
 
 def _calls(q: Tensor, row: Tensor, causal: bool) -> Iterator[tuple[slice, bool, Tensor]]:
-    """The calls of the kernel: which keys, whether by the causal flag, and the bias as a view (B H I keys) with one row in memory."""
+    """The calls of the kernel: which keys, whether by the causal flag, and the bias as a view (B H I keys) with one row
+    in memory.
+    """
     (B, H, I), J = q.shape[:3], row.shape[-1]
     edges = [(0, J - I, False), (J - I, J, True)] if causal and I > 1 else [(0, J, False)]
     for low, high, flag in edges:
@@ -143,7 +148,9 @@ _key_row.register_autograd(_backward, setup_context=_save)
 
 
 def _by_chunks(q: Tensor, k: Tensor, v: Tensor, row: Tensor, scale: float, causal: bool) -> Tensor:
-    """The same without the kernel (other devices, values of another width), a few rows at a time, recomputed in the backward pass."""
+    """The same without the kernel (other devices, values of another width), a few rows at a time, recomputed in the
+    backward pass.
+    """
     done = []
     for a in range(0, q.shape[2], CHUNK):
         e = min(a + CHUNK, q.shape[2])

@@ -1,8 +1,8 @@
 """Lane: a text that goes on one token at a time, with nothing looked up twice.
 
-What `KVCache.decode` does for a token can be said in four lines (turn, write, slice the bias, attend). The checks, layouts and
-choices around them cost more than the arithmetic, and give the same answer at every token of a stretch. A lane asks them
-once, for a stretch of tokens, and then does the four lines.
+What `KVCache.decode` does for a token can be said in four lines (turn, write, slice the bias, attend). The checks,
+layouts and choices around them cost more than the arithmetic, and give the same answer at every token of a stretch. A
+lane asks them once, for a stretch of tokens, and then does the four lines.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ STRETCH = 256
 
 
 class Lane:
-    """The tokens ``first .. stop-1`` of one text a row, encoded by the plain ``enc``, like the token q, k, v (B H|G 1 D)."""
+    """The tokens ``first .. stop-1`` of one text a row, encoded by the plain ``enc``, like the token q, k, v (B H|G 1
+    D).
+    """
 
     def __init__(self, enc: Encoding, q: Tensor, k: Tensor, v: Tensor, first: int, stop: int, scale: float):
         self.enc, self.first, self.stop, self.scale = enc, first, min(stop, first + STRETCH), scale

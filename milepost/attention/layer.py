@@ -1,4 +1,5 @@
-"""Attention: a layer for those who want a ready module. Projections, grouped-query heads, norms of q and k, a cache, any encoding.
+"""Attention: a layer for those who want a ready module. Projections, grouped-query heads, norms of q and k, a cache,
+any encoding.
 
     q, k, v = split(W x),   q, k = norm(q), norm(k) if asked,   y = W_o attend(q, k, v, enc)
 
@@ -24,8 +25,10 @@ from milepost.layout import Layout
 class Attention(nn.Module):
     """Self-attention of ``width`` channels in ``heads`` heads, with the positions of ``enc`` (None: NoPE).
 
-    ``key_heads`` heads of keys and values are shared evenly by the query heads; ``head_dim`` is width / heads unless given;
-    ``qk_norm`` puts an RMS norm on each head's queries and keys before they are turned; ``bias`` is that of the projections.
+    ``key_heads`` heads of keys and values are shared evenly by the query heads; ``head_dim`` is width / heads unless
+    given;
+    ``qk_norm`` puts an RMS norm on each head's queries and keys before they are turned; ``bias`` is that of the
+    projections.
     """
 
     def __init__(
@@ -59,7 +62,9 @@ class Attention(nn.Module):
     def forward(
         self, x: Tensor, at: Layout | None = None, *, cache: KVCache | None = None, backend: str = "auto"
     ) -> Tensor:
-        """The layer's output (B L C) for x (B L C) at ``at`` (by default one dense text; after those of ``cache``, if given)."""
+        """The layer's output (B L C) for x (B L C) at ``at`` (by default one dense text; after those of ``cache``, if
+        given).
+        """
         q, k, v = self.project(x)
         if cache is None:
             at = Layout.dense(x.shape[1], device=x.device) if at is None else at

@@ -1,4 +1,5 @@
-"""lengths: attention with an encoding that depends on the length of the text. q and k come as they are and are turned here.
+"""lengths: attention with an encoding that depends on the length of the text. q and k come as they are and are turned
+here.
 
 dynamic, no cache      each text is turned for its own length, whatever lies beside it in the batch
 staged                 queries are taken stage by stage, each with all keys turned for that stage
@@ -22,7 +23,8 @@ from milepost.scaling.staged import Staged
 
 @dataclass(frozen=True)
 class Keys:
-    """What a cache holds: keys for encoding ``rule``, transformed already by the plain encoding ``by`` (None: as they came).
+    """What a cache holds: keys for encoding ``rule``, transformed already by the plain encoding ``by`` (None: as they
+    came).
 
     ``stage`` is the stage that ``by`` is for, where the rule has ``stages``.
     """
@@ -45,7 +47,8 @@ def check_keys(enc: Encoding, to: Layout) -> None:
     if to.keys.by is not None and repr(to.keys.by) == repr(enc):
         return
     raise ValueError(
-        f"these keys come from a cache made for {to.keys.rule!r}, not for {enc!r}; make a KVCache for the encoding that attends"
+        f"these keys come from a cache made for {to.keys.rule!r}, not for {enc!r}; make a KVCache for the encoding "
+        "that attends"
     )
 
 

@@ -39,7 +39,9 @@ def reference(
     scale: float,
     first_head: int = 0,
 ) -> Attended:
-    """Attention of q (B H I D) to k (B G J D), v (B G J Dv), where G divides H; see `milepost.attend` for the checks."""
+    """Attention of q (B H I D) to k (B G J D), v (B G J Dv), where G divides H; see `milepost.attend` for the
+    checks.
+    """
     kept = q.dtype
     work = torch.promote_types(kept, torch.float32)
     with torch.autocast(q.device.type, enabled=False):

@@ -4,8 +4,8 @@
     at = Layout.dense(N).take(mine)
     y = attend_shards(q, k, v, enc, at=at)              # q, k, v: this process's tokens, as they are; y: their outputs
 
-Keys and values are gathered, put in the order of the text, and attended to by the local queries; gradients are summed back.
-Zig-zag gives each process a chunk from the front and its mirror from the back, so that causal work is even.
+Keys and values are gathered, put in the order of the text, and attended to by the local queries; gradients are summed
+back. Zig-zag gives each process a chunk from the front and its mirror from the back, so that causal work is even.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def places(length: int, rank: int, world: int, how: Literal["contiguous", "zigza
         raise ValueError(f'how must be "contiguous" or "zigzag", got {how!r}')
     if not 0 <= rank < world or length % pieces:
         raise ValueError(
-            f"{length} tokens can't be cut into {pieces} equal pieces for rank {rank} of {world}; pad the text to a multiple of {pieces}"
+            f"{length} tokens can't be cut into {pieces} equal pieces for rank {rank} of {world}; pad the text to a "
+            f"multiple of {pieces}"
         )
     chunks = torch.arange(length).reshape(pieces, -1)
     return chunks[rank] if how == "contiguous" else torch.cat([chunks[rank], chunks[pieces - 1 - rank]])

@@ -3,9 +3,9 @@
     logits[h, i, j] = scale q_i · k_j + b_h(d),     d = ahead + i - j
 
 Attention does not care about the order of its rows, so take the queries in *reverse*: with i' = I-1-i the bias becomes
-b(ahead + I-1 - (i' + j)), a Hankel matrix, which is a view with strides (1, 1) of I + J - 1 numbers. torch's CPU flash kernel
-takes that view as its mask, and no I x J tensor is ever made. Where the mask is causal, rows go in strips, so that the hidden
-half is skipped; each strip is two calls, merged by their log-sum-exp.
+b(ahead + I-1 - (i' + j)), a Hankel matrix, which is a view with strides (1, 1) of I + J - 1 numbers. torch's CPU flash
+kernel takes that view as its mask, and no I x J tensor is ever made. Where the mask is causal, rows go in strips, so
+that the hidden half is skipped; each strip is two calls, merged by their log-sum-exp.
 
 `table` (H, I+J-1) holds b by falling distance, from d = ahead+I-1 down to ahead-J+1, with -inf where the mask hides.
 """
@@ -29,7 +29,9 @@ HELD = 1 << 23
 
 
 def hankel(table: Tensor, rows: int, keys: int, offset: int) -> Tensor:
-    """The bias of ``rows`` reversed queries and ``keys`` keys as a view: 1 H rows keys, ``[i', j] = table[offset + i' + j]``."""
+    """The bias of ``rows`` reversed queries and ``keys`` keys as a view: 1 H rows keys, ``[i', j] = table[offset + i' +
+    j]``.
+    """
     return table.as_strided(
         (1, table.shape[0], rows, keys),
         (0, table.stride(0), table.stride(1), table.stride(1)),
@@ -40,7 +42,9 @@ def hankel(table: Tensor, rows: int, keys: int, offset: int) -> Tensor:
 def _strips(
     queries: int, keys: int, ahead: int, causal: bool, window: int
 ) -> Iterator[tuple[int, int, list[tuple[int, int, int, int]]]]:
-    """Strips of rows (a, e), each with its calls (first row, end row, first key, end key); a row's calls never overlap."""
+    """Strips of rows (a, e), each with its calls (first row, end row, first key, end key); a row's calls never
+    overlap.
+    """
     if not causal and not window:
         yield 0, queries, [(0, queries, 0, keys)]
         return
@@ -136,8 +140,8 @@ def _backward_learned(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """As above with the bias's gradient: the sum of dS over each anti-diagonal.
 
-    dS is written into rows that are a chunk longer than the keys; seen with a row stride one shorter, that padding skews
-    it, and the sum over anti-diagonals becomes a sum over rows.
+    dS is written into rows that are a chunk longer than the keys; seen with a row stride one shorter, that padding
+    skews it, and the sum over anti-diagonals becomes a sum over rows.
     """
     B, H, I = q.shape[:3]
     J, work = k.shape[2], lse.dtype

@@ -17,7 +17,9 @@ from milepost.encoding import Encoding
 from milepost.layout import Layout
 
 FEWEST = 8
-"""Over fewer keys than this, torch's kernel without a mask turns a NaN in a query into zeros; with a mask it passes it on."""
+"""Over fewer keys than this, torch's kernel without a mask turns a NaN in a query into zeros; with a mask it passes it
+on.
+"""
 
 
 def obstacle(q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, causal: bool) -> str | None:

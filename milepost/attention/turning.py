@@ -1,12 +1,14 @@
 """turning: attend turns q and k itself, and never twice.
 
-    attend(q, k, v, enc, at=at)                      q and k as they are: they are turned here, each by its own positions
+    attend(q, k, v, enc, at=at)                      q and k as they are: they are turned here, each by its own
+                                                     positions
     attend(q, k, v, enc, at=at, to=to, turned="keys")    keys that were turned before, such as those of a cache
     attend(q, k, v, enc, at=at, turned=True)         both were turned before
 
-What `enc.query` and `enc.key` return carries a mark (`milepost.encoding.Mark`: by which encoding, at which positions). A marked tensor
-without ``turned=`` is refused, and so is one whose mark says another encoding or other positions than the call does. Arithmetic, slices,
-copies and compiled graphs give tensors without a mark: there, what ``turned`` says is believed.
+What `enc.query` and `enc.key` return carries a mark (`milepost.encoding.Mark`: by which encoding, at which positions).
+A marked tensor without ``turned=`` is refused, and so is one whose mark says another encoding or other positions than
+the call does. Arithmetic, slices, copies and compiled graphs give tensors without a mark: there, what ``turned`` says
+is believed.
 """
 
 from __future__ import annotations
@@ -30,19 +32,22 @@ def turn(q: Tensor, k: Tensor, enc: Encoding, at: Layout, to: Layout, turned: Tu
     """q and k as ``enc`` turns them, those that ``turned`` does not name; as they are where the length decides."""
     if not isinstance(turned, bool) and turned != "keys":
         raise ValueError(
-            'turned must be False (q and k as they are), "keys" (only the keys were turned before) or True (both were), '
+            'turned must be False (q and k as they are), "keys" (only the keys were turned before) or True (both '
+            "were), "
             f"got {turned!r}"
         )
     from_cache = to.keys is not None  # such keys are turned already, and `to` says how
     if turns_by_length(enc):
         if turned is True:
             raise ValueError(
-                f"{enc!r} depends on the length of the text, so q and k can't have been turned before attend() knows that "
+                f"{enc!r} depends on the length of the text, so q and k can't have been turned before attend() knows "
+                "that "
                 "length; give them as they are, without turned=True, or use enc.at(length) for one length"
             )
         if turned == "keys" and not from_cache:
             raise ValueError(
-                f"{enc!r} depends on the length of the text: keys that were turned before come from a KVCache, with the "
+                f"{enc!r} depends on the length of the text: keys that were turned before come from a KVCache, with "
+                "the "
                 "layout that its append() returns; give other keys as they are"
             )
         refuse_marked("q", q)
@@ -69,7 +74,8 @@ def refuse_marked(name: str, x: Tensor) -> None:
     mark = mark_of(x)
     if mark is not None:
         raise ValueError(
-            f"{name} was turned already, by {mark.encoding!r}, and would be turned twice. attend() turns q and k itself: "
+            f"{name} was turned already, by {mark.encoding!r}, and would be turned twice. attend() turns q and k "
+            "itself: "
             "give them as they are, attend(q, k, v, enc, at=at), or say that they come turned, "
             'attend(..., turned=True), or turned="keys" for the keys alone'
         )

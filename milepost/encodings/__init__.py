@@ -1,4 +1,5 @@
-"""Every encoding, one page each. To add one: write the page, and a line here: in NAMES, or in SPACE where a position is several numbers.
+"""Every encoding, one page each. To add one: write the page, and a line here: in NAMES, or in SPACE where a position is
+several numbers.
 
 Importing this module imports no page; `milepost.spec` and `milepost` import them when asked.
 """

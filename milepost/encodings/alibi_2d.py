@@ -2,11 +2,13 @@
 
     logits[h, i, j] += -m_h |i - j|,        |.| the distance of two patches,    m_h = 2^(-8h/H),   h = 1 .. H
 
-Fuller, Millard & Green, "CROMA: Remote Sensing Representations with Contrastive Radar-Optical Masked Autoencoders", 2023, section 3. arXiv:2311.00566
+Fuller, Millard & Green, "CROMA: Remote Sensing Representations with Contrastive Radar-Optical Masked Autoencoders",
+2023, section 3. arXiv:2311.00566
 
-Departure: distance="euclidean" is theirs; "manhattan" adds up rows and columns, which is ALiBi along each axis. Slopes for H that is no power
-of two are ALiBi's: those of the power of two below, then every other one of the power of two above. Symmetric: it tells how far a
-patch is, not where; only content, or another encoding beside it, can tell left from right.
+Departure: distance="euclidean" is theirs; "manhattan" adds up rows and columns, which is ALiBi along each axis. Slopes
+for H that is no power of two are ALiBi's: those of the power of two below, then every other one of the power of two
+above. Symmetric: it tells how far a patch is, not where; only content, or another encoding beside it, can tell left
+from right.
 
 Mechanism: subtracts a head's slope times the distance from the logit
 Information: relative; distance without direction

@@ -7,10 +7,11 @@ Heo et al., "Rotary Position Embedding for Vision Transformer", 2024, section 3.
 
 With one axis it is RoPE. Coordinates are positions (milepost.positions): an index, centred, or normalised to the image.
 
-Departure: the pairs of axis 0 come first, then those of axis 1, and so on: rows first, as Qwen2-VL, Pixtral and DINOv3 have it. rope-vit and
-Llama 4 put columns first: give them pos.flip(0). The published base for images is 100, ours the 10000 of most checkpoints; `base` may
-be one for each axis. pairing="half" pairs channel i with i + size/2 over all that turn; "interleaved" neighbours (rope-vit, Llama 4).
-spectra="dealt" (Pixtral) makes one spectrum for the head and deals its frequencies out to the axes in turn.
+Departure: the pairs of axis 0 come first, then those of axis 1, and so on: rows first, as Qwen2-VL, Pixtral and DINOv3
+have it. rope-vit and Llama 4 put columns first: give them pos.flip(0). The published base for images is 100, ours the
+10000 of most checkpoints; `base` may be one for each axis. pairing="half" pairs channel i with i + size/2 over all that
+turn; "interleaved" neighbours (rope-vit, Llama 4). spectra="dealt" (Pixtral) makes one spectrum for the head and deals
+its frequencies out to the axes in turn.
 
 Mechanism: turns pairs of channels of q and k, each pair by one axis
 Information: relative on every axis, from absolute rotations
@@ -34,7 +35,9 @@ from milepost.spectrum import geometric
 
 
 class Axial(Encoding):
-    """Rotations by ``axes`` coordinates; ``split`` says how many channels each has (equal parts of ``head_dim``, by default)."""
+    """Rotations by ``axes`` coordinates; ``split`` says how many channels each has (equal parts of ``head_dim``, by
+    default).
+    """
 
     rotation = True
 
@@ -52,7 +55,8 @@ class Axial(Encoding):
             raise ValueError(f"axes must be at least 1 and head_dim at least 2, got axes={axes}, head_dim={head_dim}")
         if split is None and head_dim % (2 * axes):
             raise ValueError(
-                f"head_dim={head_dim} is not {axes} equal even parts; say with split=(...) how many channels each axis has"
+                f"head_dim={head_dim} is not {axes} equal even parts; say with split=(...) how many channels each "
+                "axis has"
             )
         sizes = (head_dim // axes,) * axes if split is None else split
         bases = base if isinstance(base, tuple | list) else (base,) * axes
@@ -63,7 +67,8 @@ class Axial(Encoding):
             or sum(sizes) > head_dim
         ):
             raise ValueError(
-                f"split must be {axes} even numbers of channels, one for each axis, together at most head_dim={head_dim}; got {split!r}"
+                f"split must be {axes} even numbers of channels, one for each axis, together at most "
+                f"head_dim={head_dim}; got {split!r}"
             )
         if len(bases) != axes or any(isinstance(b, bool) or not isinstance(b, int | float) for b in bases):
             raise ValueError(f"base must be one number, or {axes} of them, one for each axis; got {base!r}")
@@ -73,7 +78,8 @@ class Axial(Encoding):
             )
         if spectra not in ("each", "dealt") or (spectra == "dealt" and (len(set(sizes)) > 1 or len(set(bases)) > 1)):
             raise ValueError(
-                f'spectra must be "each", or "dealt" with one base and equal parts, got {spectra!r} with base={base!r}, split={split!r}'
+                f'spectra must be "each", or "dealt" with one base and equal parts, got {spectra!r} with '
+                f"base={base!r}, split={split!r}"
             )
         self.head_dim, self.axes, self.pairing, self.spectra = head_dim, axes, pairing, spectra
         self.base = tuple(base) if isinstance(base, tuple | list) else base

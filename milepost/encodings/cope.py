@@ -7,9 +7,9 @@ Golovneva et al., "Contextual Position Encoding: Learning to Count What's Import
 
 The model counts what it chooses to count, such as sentences, instead of tokens.
 
-Departure: the paper's equations leave out 1/sqrt(D); its code divides q·k, for the gates too, but not q·e. We follow the code
-(scores here are divided by sqrt(D) later, hence the factor). The limit at `positions - 1` is the paper's. Keys may come
-in any order: the sum runs over positions, not over memory.
+Departure: the paper's equations leave out 1/sqrt(D); its code divides q·k, for the gates too, but not q·e. We follow
+the code (scores here are divided by sqrt(D) later, hence the factor). The limit at `positions - 1` is the paper's. Keys
+may come in any order: the sum runs over positions, not over memory.
 
 Mechanism: adds q · e[count] to the score, the count being made by gates between query and keys
 Information: relative, in units that the model chooses
@@ -38,7 +38,8 @@ class CoPE(Encoding):
         super().__init__()
         if heads < 1 or head_dim < 1 or positions < 2:
             raise ValueError(
-                f"CoPE needs heads, head_dim >= 1 and positions >= 2, got heads={heads}, head_dim={head_dim}, positions={positions}"
+                f"CoPE needs heads, head_dim >= 1 and positions >= 2, got heads={heads}, head_dim={head_dim}, "
+                f"positions={positions}"
             )
         self.heads, self.head_dim, self.positions, self.shared = heads, head_dim, positions, shared
         self.e = nn.Parameter(torch.randn(1 if shared else heads, positions, head_dim) * 0.02)

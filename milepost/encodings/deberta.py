@@ -5,10 +5,10 @@
 
 He et al., "DeBERTa", 2021, section 3.1, arXiv:2006.03654; log buckets from the authors' DeBERTa-v2
 
-Departure: the paper writes content-to-position with delta(i, j) and position-to-content with delta(j, i); the authors' code
-reads row bucket(i - j) in both, and so do we (the learned table is the mirror image). K and Q are the projected tables, one
-for each head; a model that shares one embedding between layers projects it into them. buckets=None is v1: distances clipped
-at `span`. Attend's usual 1/sqrt(D) completes the paper's 1/sqrt(3D).
+Departure: the paper writes content-to-position with delta(i, j) and position-to-content with delta(j, i); the authors'
+code reads row bucket(i - j) in both, and so do we (the learned table is the mirror image). K and Q are the projected
+tables, one for each head; a model that shares one embedding between layers projects it into them. buckets=None is v1:
+distances clipped at `span`. Attend's usual 1/sqrt(D) completes the paper's 1/sqrt(3D).
 
 Mechanism: adds query-with-distance and key-with-distance to the score
 Information: relative
@@ -43,7 +43,8 @@ class DeBERTa(Encoding):
             )
         if buckets is not None and not (buckets >= 4 and buckets % 2 == 0 and buckets // 2 < span - 1):
             raise ValueError(
-                f"buckets must be even, at least 4, and buckets/2 below span - 1 = {span - 1}; got {buckets} (None for v1)"
+                f"buckets must be even, at least 4, and buckets/2 below span - 1 = {span - 1}; got {buckets} (None "
+                "for v1)"
             )
         if not (c2p or p2c):
             raise ValueError("with both c2p and p2c off there is no position left; use nope")
@@ -83,7 +84,9 @@ class DeBERTa(Encoding):
 
 
 def edges(buckets: int, span: int) -> tuple[int, ...]:
-    """The first |d| of buckets M+1, M+2, ... 2M, by whole numbers: ceil(x) >= step where (d/M)^(M-1) > ((span-1)/M)^(step-1)."""
+    """The first |d| of buckets M+1, M+2, ... 2M, by whole numbers: ceil(x) >= step where (d/M)^(M-1) >
+    ((span-1)/M)^(step-1).
+    """
     middle = buckets // 2
     power = middle - 1
     top = 2 * span  # the last bucket begins just past the span

@@ -1,8 +1,10 @@
 """FIRE: functional interpolation for relative encoding.
 
-    logits[h, i, j] += f_h( psi(i - j) / psi(max(i, L)) ),      psi(x) = ln(c x + 1),   f: a small ReLU network 1 - hidden - H
+    logits[h, i, j] += f_h( psi(i - j) / psi(max(i, L)) ),      psi(x) = ln(c x + 1)
+    f: a small ReLU network 1 - hidden - H
 
-Li et al., "Functional Interpolation for Relative Positions Improves Long Context Transformers", 2023, section 3. arXiv:2310.04418
+Li et al., "Functional Interpolation for Relative Positions Improves Long Context Transformers", 2023, section 3.
+arXiv:2310.04418
 
 Relative, yet not shift-invariant: past the threshold L, distances are measured against the query's own position.
 
@@ -27,7 +29,9 @@ from milepost.encoding import Encoding
 
 
 class FIRE(Encoding):
-    """A network of ``hidden`` units for all heads, with one output for each of ``heads`` heads (one in all, when ``shared``)."""
+    """A network of ``hidden`` units for all heads, with one output for each of ``heads`` heads (one in all, when
+    ``shared``).
+    """
 
     shift_invariant = False
     toeplitz = False
@@ -38,7 +42,8 @@ class FIRE(Encoding):
         super().__init__()
         if heads < 1 or hidden < 1 or not 0 < threshold < float("inf") or not 0 < c < float("inf"):
             raise ValueError(
-                f"FIRE needs heads, hidden >= 1 and threshold, c > 0, both finite; got heads={heads}, hidden={hidden}, threshold={threshold}, c={c}"
+                f"FIRE needs heads, hidden >= 1 and threshold, c > 0, both finite; got heads={heads}, "
+                f"hidden={hidden}, threshold={threshold}, c={c}"
             )
         self.heads, self.hidden, self.threshold, self.c, self.shared = heads, hidden, threshold, c, shared
         self.inner, self.outer = nn.Linear(1, hidden), nn.Linear(hidden, 1 if shared else heads)

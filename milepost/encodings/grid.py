@@ -5,10 +5,11 @@
 
 Dosovitskiy et al., "An Image is Worth 16x16 Words", 2021, section 3.1, arXiv:2010.11929
 
-Departure: the sides are said, never guessed: 36 rows may be 6 x 6, 4 x 9 or 35 and a class token. The table is laid out as in checkpoints:
-`prefix` rows for class and distillation tokens, then the cells (how="sum": the rows' table, then the columns'). Token n of the prefix stands
-at place (-1, n): see milepost.positions.prefixed. After those with a row may come `bare` ones, registers that get nothing. Another grid
-needs a resized table (milepost.resize_table): a place that is not on the grid is an error.
+Departure: the sides are said, never guessed: 36 rows may be 6 x 6, 4 x 9 or 35 and a class token. The table is laid out
+as in checkpoints: `prefix` rows for class and distillation tokens, then the cells (how="sum": the rows' table, then the
+columns'). Token n of the prefix stands at place (-1, n): see milepost.positions.prefixed. After those with a row may
+come `bare` ones, registers that get nothing. Another grid needs a resized table (milepost.resize_table): a place that
+is not on the grid is an error.
 
 Mechanism: adds a row of a table to the embedding, or one for each axis
 Information: absolute
@@ -35,7 +36,9 @@ MOST = 1 << 20
 
 
 class Grid(Encoding):
-    """Tables for ``sides`` (rows, columns, or more axes), with ``prefix`` tokens that have rows of their own and ``bare`` ones that have none."""
+    """Tables for ``sides`` (rows, columns, or more axes), with ``prefix`` tokens that have rows of their own and
+    ``bare`` ones that have none.
+    """
 
     shift_invariant = False
     negative = False
@@ -57,11 +60,13 @@ class Grid(Encoding):
             or math.prod(sides) > MOST
         ):
             raise ValueError(
-                f"sides must be two whole numbers or more, such as (14, 14) for rows and columns, with at most {MOST} cells; got {sides!r}"
+                f"sides must be two whole numbers or more, such as (14, 14) for rows and columns, with at most {MOST} "
+                f"cells; got {sides!r}"
             )
         if width < 1 or not 0 <= prefix <= MOST or not 0 <= bare <= MOST:
             raise ValueError(
-                f"width must be at least 1, prefix and bare from 0 to {MOST}, got width={width}, prefix={prefix}, bare={bare}"
+                f"width must be at least 1, prefix and bare from 0 to {MOST}, got width={width}, prefix={prefix}, "
+                f"bare={bare}"
             )
         if how not in ("cells", "sum"):
             raise ValueError(f'how must be "cells" or "sum", got {how!r}')
@@ -102,7 +107,8 @@ class Grid(Encoding):
         said = pos[1][before]
         if int(said.min()) < 0 or int(said.max()) >= self.prefix + self.bare:
             raise ValueError(
-                f"{self!r} has {self.prefix + self.bare} tokens before the grid, at places (-1, 0) and on; got (-1, {int(said.max())}): "
+                f"{self!r} has {self.prefix + self.bare} tokens before the grid, at places (-1, 0) and on; got (-1, "
+                f"{int(said.max())}): "
                 "give prefix= (tokens with a row of their own) or bare= (registers, which have none)"
             )
         super().check(pos[:, ~before][:, None])

@@ -3,7 +3,8 @@
     kind="log":    logits[h, i, j] += -p_h ln(1 + a_h |i - j|)
     kind="power":  logits[h, i, j] += -a_h |i - j|^p_h,          0 < p_h <= 2
 
-Chi et al., "KERPLE: Kernelized Relative Positional Embedding for Length Extrapolation", 2022, section 4. arXiv:2205.09921
+Chi et al., "KERPLE: Kernelized Relative Positional Embedding for Length Extrapolation", 2022, section 4.
+arXiv:2205.09921
 
 Departure: as in the authors' code, p and a are free parameters that act clamped (at least 0.01, and p at most 2 in the
 power kernel), started at p ~ U(0, 2), a ~ U(0, 1). The power kernel with p = 1 is ALiBi with learned slopes.

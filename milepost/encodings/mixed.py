@@ -1,14 +1,16 @@
 """Mixed: RoPE whose pairs turn by all axes at once, in directions that each head learns.
 
     pair i of head h turns by w_hi · p = sum over axes a of w_hia p_a,          w learned
-    start: w = |w| u,   |w| = base^(-2i/size) over size = D/axes channels,   u the axes of a frame turned at random for each head
+    start: w = |w| u,   |w| = base^(-2i/size) over size = D/axes channels,   u the axes of a frame turned at random for
+                                                                             each head
 
 Heo et al., "Rotary Position Embedding for Vision Transformer", 2024, section 3. arXiv:2403.13298
 
 Axial rotations see rows and columns apart; here a pair may follow a diagonal.
 
-Departure: none for two axes: the authors' start, base = 10, and neighbouring channels as pairs. For more axes the random angle becomes
-a random rotation. Frequencies are learned, angles are still computed in float64. Keys must have as many heads as queries.
+Departure: none for two axes: the authors' start, base = 10, and neighbouring channels as pairs. For more axes the
+random angle becomes a random rotation. Frequencies are learned, angles are still computed in float64. Keys must have as
+many heads as queries.
 
 Mechanism: turns pairs of channels of q and k by a learned mix of the axes
 Information: relative, in every direction
@@ -37,8 +39,8 @@ class Mixed(Encoding):
         super().__init__()
         if heads < 1 or axes < 2 or head_dim < 2 * axes or head_dim % (2 * axes):
             raise ValueError(
-                f"mixed needs heads >= 1, axes >= 2 and head_dim a multiple of 2 x axes, got heads={heads}, axes={axes}, head_dim={head_dim}"
-                + ("; one axis is rope" if axes == 1 else "")
+                f"mixed needs heads >= 1, axes >= 2 and head_dim a multiple of 2 x axes, got heads={heads}, "
+                f"axes={axes}, head_dim={head_dim}" + ("; one axis is rope" if axes == 1 else "")
             )
         if pairing not in ("half", "interleaved"):
             raise ValueError(
@@ -55,7 +57,8 @@ class Mixed(Encoding):
         """Rotation of ``x`` (B H L D) by ``pos`` (axes B L), each head by its own frequencies."""
         if x.shape[1] != self.heads:
             raise ValueError(
-                f"{self!r} has frequencies for {self.heads} heads, got {x.shape[1]}: keys need as many heads as queries here, and no shard of them"
+                f"{self!r} has frequencies for {self.heads} heads, got {x.shape[1]}: keys need as many heads as "
+                "queries here, and no shard of them"
             )
         angle = torch.stack(
             [p.double()[:, None, :, None] * w[:, None] for p, w in zip(pos, self.frequencies.double(), strict=True)]

@@ -4,14 +4,16 @@
     chunked:      the first sections[0] pairs are axis 0's, the next sections[1] axis 1's, ...
     interleaved:  pair i is axis (i mod axes)'s while that one has some left, else axis 0's
 
-Wang et al., "Qwen2-VL: Enhancing Vision-Language Model's Perception of the World at Any Resolution", 2024, section 2.1. arXiv:2409.12191
+Wang et al., "Qwen2-VL: Enhancing Vision-Language Model's Perception of the World at Any Resolution", 2024, section 2.1.
+arXiv:2409.12191
 
-A text token has equal numbers on all axes, so that text alone is RoPE to the last bit: positions of one axis are taken as such.
-`milepost.positions.multimodal` makes the positions of text with images and videos: an image advances by max(rows, columns).
+A text token has equal numbers on all axes, so that text alone is RoPE to the last bit: positions of one axis are taken
+as such. `milepost.positions.multimodal` makes the positions of text with images and videos: an image advances by
+max(rows, columns).
 
-Departure: none. order="chunked" is Qwen2-VL (16, 24, 24 of 64 pairs: a quarter for frames, our default), "interleaved" is Qwen3-VL (24, 20, 20),
-where all axes get fast and slow pairs; our default there is equal parts. The two are no permutation of each other. A temperature,
-where the scaling has one, multiplies queries only, as in rope.
+Departure: none. order="chunked" is Qwen2-VL (16, 24, 24 of 64 pairs: a quarter for frames, our default), "interleaved"
+is Qwen3-VL (24, 20, 20), where all axes get fast and slow pairs; our default there is equal parts. The two are no
+permutation of each other. A temperature, where the scaling has one, multiplies queries only, as in rope.
 
 Mechanism: turns pairs of channels of q and k, each pair by one of the axes
 Information: relative on every axis, from absolute rotations
@@ -36,7 +38,9 @@ from milepost.spectrum import geometric
 
 
 class MRoPE(Encoding):
-    """Rotations of ``rotary`` of ``head_dim`` channels (all, by default); ``sections`` has the number of pairs of each axis."""
+    """Rotations of ``rotary`` of ``head_dim`` channels (all, by default); ``sections`` has the number of pairs of each
+    axis.
+    """
 
     rotation = True
     flat = True
@@ -99,7 +103,9 @@ class MRoPE(Encoding):
 
 
 def usual(pairs: int, order: str) -> tuple[int, ...]:
-    """Sections for frame, row, column where none are given: a quarter and the rest in halves; equal parts when interleaved."""
+    """Sections for frame, row, column where none are given: a quarter and the rest in halves; equal parts when
+    interleaved.
+    """
     frames = pairs // 4 if order == "chunked" else -(-pairs // 3)
     return frames, -(-(pairs - frames) // 2), (pairs - frames) // 2
 

@@ -8,8 +8,9 @@ Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021
 Departure: the paper pairs neighbouring channels (pairing="interleaved"); Llama and most checkpoints pair channel i with
 i + size/2 (pairing="half", our default). Partial rotation: partial="prefix" turns the first `rotary` channels with
 exponents over `rotary` (GPT-NeoX); "proportional" turns the `rotary`/2 fastest pairs of the whole head, with exponents
-over head_dim (p-RoPE, arXiv:2410.06205). A temperature, where the scaling has one, multiplies queries only (the channels among
-which pairs are formed, as published code has it): keys are pure rotations, so they can be cached, shifted and turned again.
+over head_dim (p-RoPE, arXiv:2410.06205). A temperature, where the scaling has one, multiplies queries only (the
+channels among which pairs are formed, as published code has it): keys are pure rotations, so they can be cached,
+shifted and turned again.
 
 Mechanism: turns pairs of channels of q and k by an angle that grows with position
 Information: relative, from two absolute rotations
@@ -34,7 +35,9 @@ from milepost.spectrum import geometric
 
 
 class RoPE(Encoding):
-    """Rotations of ``rotary`` of ``head_dim`` channels (all, by default), after an optional scaling of the frequencies."""
+    """Rotations of ``rotary`` of ``head_dim`` channels (all, by default), after an optional scaling of the
+    frequencies.
+    """
 
     rotation = True
 
@@ -100,14 +103,17 @@ class RoPE(Encoding):
         return rotate(k, angle.cos().to(work), angle.sin().to(work), self.size, self.pairing)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *more: Any) -> None:
-        """Checkpoints of old hold their frequencies as a buffer: one that agrees is passed over, another is an error."""
+        """Checkpoints of old hold their frequencies as a buffer: one that agrees is passed over, another is an
+        error.
+        """
         stored = state_dict.pop(prefix + "inv_freq", None)
         own = self.inv_freq
         if stored is not None and not (
             stored.shape == own.shape and torch.allclose(stored.double().cpu(), own, rtol=2**-8, atol=0)
         ):
             raise ValueError(
-                f"the checkpoint's {prefix}inv_freq is not the spectrum of {self!r}: build the encoding with the model's "
+                f"the checkpoint's {prefix}inv_freq is not the spectrum of {self!r}: build the encoding with the "
+                "model's "
                 "own base and scaling"
             )
         super()._load_from_state_dict(state_dict, prefix, *more)

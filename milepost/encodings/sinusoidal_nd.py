@@ -5,9 +5,10 @@
 
 He et al., "Masked Autoencoders Are Scalable Vision Learners", 2022, arXiv:2111.06377; DETR, arXiv:2005.12872
 
-Departure: axis 0, the rows, has the first channels, as in DETR; MAE's code and what follows it put columns first: give pos.flip(0). order="halves"
-puts the sines of an axis before its cosines (MAE, ViT codes), "interleaved" is the paper of 2017 (DETR), as in `sinusoidal`, which this is
-with one axis. A class token has no code in MAE: embed the patches alone. DETR's coordinates are normalised: see milepost.positions.
+Departure: axis 0, the rows, has the first channels, as in DETR; MAE's code and what follows it put columns first: give
+pos.flip(0). order="halves" puts the sines of an axis before its cosines (MAE, ViT codes), "interleaved" is the paper of
+2017 (DETR), as in `sinusoidal`, which this is with one axis. A class token has no code in MAE: embed the patches alone.
+DETR's coordinates are normalised: see milepost.positions.
 
 Mechanism: adds sines and cosines to the embedding, a part of its channels for each axis
 Information: absolute; the offset between two codes is a fixed rotation on every axis
@@ -40,7 +41,8 @@ class SinusoidalND(Encoding):
         super().__init__()
         if axes < 1 or width < 2 * axes or width % (2 * axes):
             raise ValueError(
-                f"every axis needs as many channels, in pairs: width must be a multiple of 2 x axes, got width={width}, axes={axes}"
+                "every axis needs as many channels, in pairs: width must be a multiple of 2 x axes, got "
+                f"width={width}, axes={axes}"
             )
         if order not in ("interleaved", "halves"):
             raise ValueError(f'order must be "interleaved" or "halves", got {order!r}')

@@ -2,11 +2,13 @@
 
     logits[h, i, j] += table[i - j, h],         |i_a - j_a| < side_a on every axis a
 
-Liu et al., "Swin Transformer: Hierarchical Vision Transformer using Shifted Windows", 2021, section 3.2, equation 4. arXiv:2103.14030
+Liu et al., "Swin Transformer: Hierarchical Vision Transformer using Shifted Windows", 2021, section 3.2, equation 4.
+arXiv:2103.14030
 
-Departure: none; the rows of the table are those of the released checkpoints: offsets (i - j) + side - 1 on each axis, the first axis slowest.
-Places are counted inside the window, from 0: what is outside of it is an error, not the row of another offset. Windows of one image are texts
-of a layout, told apart by `segment`, or rows of a batch. The offset is signed: the table is not symmetric.
+Departure: none; the rows of the table are those of the released checkpoints: offsets (i - j) + side - 1 on each axis,
+the first axis slowest. Places are counted inside the window, from 0: what is outside of it is an error, not the row of
+another offset. Windows of one image are texts of a layout, told apart by `segment`, or rows of a batch. The offset is
+signed: the table is not symmetric.
 
 Mechanism: adds a learned number to the logit
 Information: relative on every axis, inside a window
@@ -46,7 +48,8 @@ class Swin(Encoding):
             or 4 * math.prod(sides) > MOST
         ):
             raise ValueError(
-                f"sides must be two whole numbers or more, such as (7, 7) for rows and columns, with at most {MOST} offsets; got {sides!r}"
+                f"sides must be two whole numbers or more, such as (7, 7) for rows and columns, with at most {MOST} "
+                f"offsets; got {sides!r}"
             )
         self.heads, self.sides, self.axes = heads, tuple(sides), len(sides)
         self.table = nn.Parameter(torch.randn(math.prod(2 * side - 1 for side in sides), heads) * 0.02)

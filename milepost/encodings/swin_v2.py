@@ -1,15 +1,18 @@
 """Swin v2: a bias from log-spaced offsets, by a small network.
 
-    logits[h, i, j] += 16 sigmoid( f_h(c) ),        c_a = sign(d_a) log2(1 + |d_a|) / log2(8),   d_a = 8 (i_a - j_a) / (trained_a - 1)
+    logits[h, i, j] += 16 sigmoid( f_h(c) ),        c_a = sign(d_a) log2(1 + |d_a|) / log2(8)
+    d_a = 8 (i_a - j_a) / (trained_a - 1)
     f: ReLU network axes - hidden - H, with a bias inside and none outside
 
 Liu et al., "Swin Transformer V2: Scaling Up Capacity and Resolution", 2022, section 3.3. arXiv:2111.09883
 
-The network has an answer for every offset, so that a larger window needs no new table; logarithms keep far offsets close to those it knows.
+The network has an answer for every offset, so that a larger window needs no new table; logarithms keep far offsets
+close to those it knows.
 
-Departure: the formula of the paper is sign(d) log(1 + |d|) of the offset alone; we follow the authors' code, which first scales the `trained`
-window to -8 .. 8, and bounds the bias by 16 sigmoid. Where offsets are whole numbers, the network is asked once for each offset, not for each
-pair of tokens. The cosine attention of Swin v2 is not position's business: normalise q and k, and give attend(..., scale=1.0).
+Departure: the formula of the paper is sign(d) log(1 + |d|) of the offset alone; we follow the authors' code, which
+first scales the `trained` window to -8 .. 8, and bounds the bias by 16 sigmoid. Where offsets are whole numbers, the
+network is asked once for each offset, not for each pair of tokens. The cosine attention of Swin v2 is not position's
+business: normalise q and k, and give attend(..., scale=1.0).
 
 Mechanism: adds a learned function of the offset to the logit
 Information: relative on every axis
@@ -31,7 +34,9 @@ from milepost.positions import grid
 
 
 class SwinV2(Encoding):
-    """A network of ``hidden`` units, with one output for each of ``heads`` heads; ``trained`` is the window that was scaled to -8 .. 8."""
+    """A network of ``hidden`` units, with one output for each of ``heads`` heads; ``trained`` is the window that was
+    scaled to -8 .. 8.
+    """
 
     def __init__(self, heads: int, trained: tuple[int, ...] = (8, 8), hidden: int = 512):
         super().__init__()
@@ -41,7 +46,8 @@ class SwinV2(Encoding):
             or any(type(n) is not int or n < 2 for n in trained)
         ):
             raise ValueError(
-                f"trained must be two whole numbers or more, each at least 2, such as (8, 8) for rows and columns; got {trained!r}"
+                "trained must be two whole numbers or more, each at least 2, such as (8, 8) for rows and columns; "
+                f"got {trained!r}"
             )
         if heads < 1 or hidden < 1:
             raise ValueError(f"heads and hidden must be at least 1, got heads={heads}, hidden={hidden}")

@@ -8,8 +8,8 @@ Raffel et al., "Exploring the Limits of Transfer Learning with T5", 2020, sectio
 With mode="bidirectional" half of the buckets serve keys at or before the query and half the keys after it. Every
 distance of max_distance and more falls into one bucket: that is the formula, not a limit of the table.
 
-Departure: bucket edges are found once in exact integer arithmetic, so that no device's logarithm can move one. T5 itself
-does not divide logits by sqrt(D): call attend(..., scale=1.0) for its checkpoints.
+Departure: bucket edges are found once in exact integer arithmetic, so that no device's logarithm can move one. T5
+itself does not divide logits by sqrt(D): call attend(..., scale=1.0) for its checkpoints.
 
 Mechanism: adds a learned number to the logit
 Information: relative, in buckets
@@ -30,7 +30,9 @@ from milepost.encoding import Encoding
 
 
 def edges(buckets: int, max_distance: int) -> tuple[int, ...]:
-    """The first distance of buckets 1, 2, ...: n is in bucket E + t from (n/E)^K >= (max_distance/E)^t on, K = N - E."""
+    """The first distance of buckets 1, 2, ...: n is in bucket E + t from (n/E)^K >= (max_distance/E)^t on, K = N -
+    E.
+    """
     exact = buckets // 2
     rest = buckets - exact
     later = []
@@ -65,7 +67,8 @@ class T5(Encoding):
         sided = buckets if mode == "causal" else buckets // 2
         if heads < 1 or sided < 2 or (mode == "bidirectional" and buckets % 2) or max_distance <= sided // 2:
             raise ValueError(
-                f"T5 needs heads >= 1, at least 2 buckets a side (an even number for both sides) and max_distance above {max(sided // 2, 1)}; "
+                "T5 needs heads >= 1, at least 2 buckets a side (an even number for both sides) and max_distance "
+                f"above {max(sided // 2, 1)}; "
                 f"got heads={heads}, buckets={buckets}, max_distance={max_distance}, mode={mode!r}"
             )
         self.heads, self.mode, self.buckets, self.max_distance, self.shared = heads, mode, buckets, max_distance, shared

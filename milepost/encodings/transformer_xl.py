@@ -1,12 +1,14 @@
 """Transformer-XL: content and position, each met by the query and by a learned vector.
 
-    score[i, j] = (q_i + u) · k_j + (q_i + v) · W R[i - j],        R[d] = (sin d w_c .., cos d w_c ..),   w_c = base^(-2c/width)
+    score[i, j] = (q_i + u) · k_j + (q_i + v) · W R[i - j]
+    R[d] = (sin d w_c .., cos d w_c ..),        w_c = base^(-2c/width)
 
 Dai et al., "Transformer-XL", 2019, section 3.3, arXiv:1901.02860; used by Yang et al., "XLNet", 2019, arXiv:1906.08237
 
-Departure: the papers build R for every distance, multiply, and shift rows into place. Since sin and cos of i - j unfold into
-products of those of i and of j, the position term is a plain product of a vector of the query with one of the key: exact for
-any positions, in any order, without a table of distances. XLNet's segment term is not a position and is not here.
+Departure: the papers build R for every distance, multiply, and shift rows into place. Since sin and cos of i - j unfold
+into products of those of i and of j, the position term is a plain product of a vector of the query with one of the key:
+exact for any positions, in any order, without a table of distances. XLNet's segment term is not a position and is not
+here.
 
 Mechanism: adds two products to the score: query with distance, and a learned vector with each of key and distance
 Information: relative

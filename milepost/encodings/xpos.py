@@ -51,13 +51,16 @@ class XPos(Encoding):
         self.end = self._end(torch.float32)
 
     def _end(self, dtype: torch.dtype) -> int:
-        """The first position whose decay leaves the range of ``dtype``, with a tenth of its exponents to spare for q and k."""
+        """The first position whose decay leaves the range of ``dtype``, with a tenth of its exponents to spare for q
+        and k.
+        """
         return int(0.9 * math.log(torch.finfo(dtype).max) / -self.rate[0].item())
 
     def _turn(self, x: Tensor, pos: Tensor, sign: int) -> Tensor:
         if x.dtype == torch.float16 and not torch.compiler.is_compiling() and extent(pos)[1] >= self._end(x.dtype):
             raise ValueError(
-                f"position {extent(pos)[1]:.12g} makes {self!r} overflow float16, which ends at {self._end(x.dtype)}; use bfloat16 or float32"
+                f"position {extent(pos)[1]:.12g} makes {self!r} overflow float16, which ends at {self._end(x.dtype)}; "
+                "use bfloat16 or float32"
             )
         cos, sin = (t[..., None, :, :] for t in cos_sin(pos, self.inv_freq, x.dtype))
         turned = rotate(x.to(cos.dtype), cos, sin, x.shape[-1], self.pairing)
@@ -74,4 +77,7 @@ class XPos(Encoding):
         return self._turn(k, pos, -1)
 
     def past_end(self, position: float) -> str:
-        return f"position {position:.12g}: the decay of {self!r} leaves float32 at position {self.end}; use a larger scale_base, or rope with a bias"
+        return (
+            f"position {position:.12g}: the decay of {self!r} leaves float32 at position {self.end}; "
+            "use a larger scale_base, or rope with a bias"
+        )

@@ -1,4 +1,5 @@
-"""Position maps: longer texts without training. Each takes a RoPE as it is and tells it other places, by the distance of query and key.
+"""Position maps: longer texts without training. Each takes a RoPE as it is and tells it other places, by the distance
+of query and key.
 
 Importing this module imports no page; `milepost.spec` and `milepost` import them when asked.
 """

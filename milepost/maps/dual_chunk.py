@@ -2,16 +2,17 @@
 
     c = chunk - local,    key n at n mod c,    query m at   m mod c                       for keys of its own chunk
                                                             min(m mod c + c, chunk)       for keys of the chunk before
-                                                            min(2c - 1, chunk)            for keys of all chunks before that
+                                                            min(2c - 1, chunk)            for keys of earlier chunks
 
 An et al., "Training-Free Long-Context Scaling of Large Language Models", 2024, section 3. arXiv:2402.17463
 
-The chunk of m is floor(m/c). The second line keeps the true distance for the first `local + 1` tokens of a chunk, so that neighbours
-stay neighbours across an edge; texts of up to chunk + 1 (and 2c) tokens are plain RoPE. No distance is larger than `chunk`.
+The chunk of m is floor(m/c). The second line keeps the true distance for the first `local + 1` tokens of a chunk, so
+that neighbours stay neighbours across an edge; texts of up to chunk + 1 (and 2c) tokens are plain RoPE. No distance is
+larger than `chunk`.
 
-Departure: the paper calls c the chunk size s, takes 3/4 of the trained length for it, and puts far queries at the trained length - 1.
-The released code (and so this page) names c + local the chunk, takes chunk = 3/4 and local = 1/8 of the trained length (so c is 5/8),
-and puts far queries at min(2c - 1, chunk).
+Departure: the paper calls c the chunk size s, takes 3/4 of the trained length for it, and puts far queries at the
+trained length - 1. The released code (and so this page) names c + local the chunk, takes chunk = 3/4 and local = 1/8 of
+the trained length (so c is 5/8), and puts far queries at min(2c - 1, chunk).
 
 Mechanism: scores by RoPE at places inside chunks, with three places for each query
 Information: relative in a chunk and near its edge; of far keys only the place in their chunk
@@ -31,7 +32,9 @@ from milepost.maps.mapped import Mapped, places, unless_hidden, whole
 
 
 class DualChunk(Mapped):
-    """``rope`` in chunks of ``chunk - local`` tokens, with true distances over the first ``local`` tokens past an edge."""
+    """``rope`` in chunks of ``chunk - local`` tokens, with true distances over the first ``local`` tokens past an
+    edge.
+    """
 
     shift_invariant = False
     causal_only = True
@@ -45,7 +48,8 @@ class DualChunk(Mapped):
         )
         if local >= chunk:
             raise ValueError(
-                f"local must be smaller than chunk, since chunks start every chunk - local tokens, got chunk={chunk}, local={local}"
+                f"local must be smaller than chunk, since chunks start every chunk - local tokens, got chunk={chunk}, "
+                f"local={local}"
             )
 
     def rescore(self, s: Tensor, q: Tensor, k: Tensor, i: Tensor, j: Tensor) -> Tensor:

@@ -2,9 +2,10 @@
 
     s[m, n] = (R(a) q_m) · (R(b) k_n),      a, b = places that the map gives to the pair
 
-A rotated key would hold one place for all queries, so q and k pass points 1 and 2 as they are, and `rescore` turns them: once for each
-case of the map (near, far, ...), a whole chunk of queries at a time. Keys are therefore cached as they came, and stay right for ever.
-In a sum a map stands first: it scores anew, and what an earlier part made of the scores is lost, but for the -inf of the mask.
+A rotated key would hold one place for all queries, so q and k pass points 1 and 2 as they are, and `rescore` turns
+them: once for each case of the map (near, far, ...), a whole chunk of queries at a time. Keys are therefore cached as
+they came, and stay right for ever. In a sum a map stands first: it scores anew, and what an earlier part made of the
+scores is lost, but for the -inf of the mask.
 """
 
 from __future__ import annotations
@@ -26,16 +27,20 @@ class Mapped(Encoding):
         if not isinstance(rope, RoPE):
             came = repr(rope) if isinstance(rope, Encoding) else type(rope).__name__
             raise ValueError(
-                f"{name} maps the places of a RoPE, such as RoPE(head_dim=64), got {came}; other parts are added: {name}(rope, ...) + ALiBi(heads=8)"
+                f"{name} maps the places of a RoPE, such as RoPE(head_dim=64), got {came}; other parts are added: "
+                f"{name}(rope, ...) + ALiBi(heads=8)"
             )
         if rope.length_dependent:
             raise ValueError(
-                f"{name} needs one rope for all lengths, and {rope!r} is another one for each; give {name} the plain one for your longest text: rope.at(length)"
+                f"{name} needs one rope for all lengths, and {rope!r} is another one for each; give {name} the plain "
+                "one for your longest text: rope.at(length)"
             )
         self.rope, self.head_dim = rope, rope.head_dim
 
     def reach(self, length: int) -> float:
-        """The largest relative position that a text of ``length`` tokens (from position 0) meets: keep it below the trained length."""
+        """The largest relative position that a text of ``length`` tokens (from position 0) meets: keep it below the
+        trained length.
+        """
         raise NotImplementedError(f"{type(self).__name__} does not say how far it reaches: a map overrides reach()")
 
 

@@ -6,8 +6,8 @@
 
 Su, "Rectified Rotary Position Embeddings", 2023. kexue.fm/archives/9708, github.com/bojone/rerope
 
-A rectifier of the distance: RoPE with its order near by, and no order (or little, leaky) past the window. `leak` is the published
-code's `scaling_factor`, 16 there. Both forms see distances alone, so they are shift-invariant.
+A rectifier of the distance: RoPE with its order near by, and no order (or little, leaky) past the window. `leak` is the
+published code's `scaling_factor`, 16 there. Both forms see distances alone, so they are shift-invariant.
 
 Departure: the published code also multiplies queries by log-n with the trained length: here that is a part of its own,
 `rerope(...) + logn(length=4096)`. It takes the distance without its sign; here a key after its query is refused.
@@ -41,7 +41,8 @@ class ReRoPE(Mapped):
             isinstance(leak, bool) or not isinstance(leak, int | float) or not 1 <= leak < float("inf")
         ):
             raise ValueError(
-                f"leak must be a finite number of at least 1 (far tokens that add one to the distance), or None for no leak, got {leak!r}"
+                "leak must be a finite number of at least 1 (far tokens that add one to the distance), or None for "
+                f"no leak, got {leak!r}"
             )
         self.leak = leak
 

@@ -5,11 +5,13 @@
 
 Jin et al., "LLM Maybe LongLM: Self-Extend LLM Context Window Without Tuning", 2024, section 3. arXiv:2401.01325
 
-The second line goes on where the first one ends: with G a divisor of W the distance at m - n = W is W. The authors advise W and G such
-that W + (N - W)/G stays below 1/2 to 2/3 of the trained length, for texts of N tokens; `reach(N)` gives the exact number.
+The second line goes on where the first one ends: with G a divisor of W the distance at m - n = W is W. The authors
+advise W and G such that W + (N - W)/G stays below 1/2 to 2/3 of the trained length, for texts of N tokens; `reach(N)`
+gives the exact number.
 
-Departure: the authors' code drops the shift W - floor(W/G) while the text is shorter than W, where no distance is far: nothing changes.
-It multiplies queries by log-n if asked to: here that is a part of its own, `self_extend(...) + logn(length=4096)`.
+Departure: the authors' code drops the shift W - floor(W/G) while the text is shorter than W, where no distance is far:
+nothing changes. It multiplies queries by log-n if asked to: here that is a part of its own, `self_extend(...) +
+logn(length=4096)`.
 
 Mechanism: scores near keys by RoPE, far keys by RoPE at floor(position / group)
 Information: relative near by; far away relative in groups

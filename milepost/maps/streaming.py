@@ -6,15 +6,17 @@
 
 Xiao et al., "Efficient Streaming Language Models with Attention Sinks", 2023, section 3.2. arXiv:2309.17453
 
-Softmax needs somewhere to put weight that no key deserves, and models put it on the first tokens: dropping those breaks the model, so a
-rolling cache keeps them. Positions are places in that cache (0, 1, 2, ... without a gap), never indices of the text.
+Softmax needs somewhere to put weight that no key deserves, and models put it on the first tokens: dropping those breaks
+the model, so a rolling cache keeps them. Positions are places in that cache (0, 1, 2, ... without a gap), never indices
+of the text.
 
-The cache holds `sinks + window` tokens when a query comes, and the query is one more, as in the paper's figure. So this page equals a
-`KVCache(rope)` with `evict(sinks=, window=)` after every token; one that evicts more rarely sees more, and is another thing. A
-`KVCache(streaming)` may evict at any time, by the same numbers, and nothing changes but memory.
+The cache holds `sinks + window` tokens when a query comes, and the query is one more, as in the paper's figure. So this
+page equals a `KVCache(rope)` with `evict(sinks=, window=)` after every token; one that evicts more rarely sees more,
+and is another thing. A `KVCache(streaming)` may evict at any time, by the same numbers, and nothing changes but memory.
 
-Departure: the authors' demo makes room before it reads, so that the new tokens count as part of the window; their evaluation, the paper
-and this page make room after. Sinks are the tokens at positions 0 to sinks - 1: a text that starts elsewhere has none.
+Departure: the authors' demo makes room before it reads, so that the new tokens count as part of the window; their
+evaluation, the paper and this page make room after. Sinks are the tokens at positions 0 to sinks - 1: a text that
+starts elsewhere has none.
 
 Mechanism: hides keys past the window but for the first few, and scores those by RoPE at their place in the cache
 Information: relative in the window; of sinks their number

@@ -4,8 +4,8 @@
 
 emozilla, "Dynamically Scaled RoPE", 2023, after bloc97's NTK-aware scaling; as in transformers
 
-The base depends on the length of the text, so keys that were cached at a shorter length are stale: see `KVCache` for the
-policies, and `staged` for a scaling of this kind that is exact.
+The base depends on the length of the text, so keys that were cached at a shorter length are stale: see `KVCache` for
+the policies, and `staged` for a scaling of this kind that is exact.
 
 Departure: none from the formula. Published uses let `length` grow with each token and keep the stale keys; here a plain
 scaling has one length, and nothing is kept that depends on what was asked before.
@@ -22,7 +22,9 @@ from milepost.spectrum import Spectrum, retuned
 
 @dataclass(frozen=True, repr=False)
 class Dynamic(Scaling):
-    """``trained`` is the trained length; ``length`` is None (it depends on the text), or the one length that it is for."""
+    """``trained`` is the trained length; ``length`` is None (it depends on the text), or the one length that it is
+    for.
+    """
 
     trained: int
     factor: float = 1.0

@@ -4,7 +4,7 @@
 
 Ours, for studies: which pairs need what? NTK-by-parts, Llama 3 and LongRoPE are all answers to that question.
 
-    hybrid(edges=(16, 48), scalings=(None, ntk(factor=4.0), linear(factor=4.0)))        keep 0-15, NTK for 16-47, PI for the rest
+    hybrid(edges=(16, 48), scalings=(None, ntk(factor=4.0), linear(factor=4.0)))    keep, then NTK, then PI
 
 Each scaling is worked out on the whole spectrum, and its band is taken from the result.
 
@@ -64,7 +64,8 @@ class Hybrid(Scaling):
         temperatures = {b.temperature for b, s in zip(bands, self.scalings, strict=True) if s is not None}
         if len(temperatures) > 1:
             raise ValueError(
-                f"the scalings of hybrid set different temperatures ({', '.join(f'{t:g}' for t in sorted(temperatures))}), and logits have one"
+                "the scalings of hybrid set different temperatures "
+                f"({', '.join(f'{t:g}' for t in sorted(temperatures))}), and logits have one"
             )
         edges = (0, *self.edges, pairs)
         joined = [

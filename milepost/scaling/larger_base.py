@@ -6,8 +6,9 @@
 Xiong et al., "Effective Long-Context Scaling of Foundation Models", 2023, section 4.1. arXiv:2309.16039
 The base for a length: Liu et al., "Scaling Laws of RoPE-based Extrapolation", 2023, section 3. arXiv:2310.05209
 
-With that base, the pair that made exactly one turn over the trained length makes exactly one over N: pairs that have seen
-every angle still have, and those that have not are as many as before. A model wants to be trained a little at the new base.
+With that base, the pair that made exactly one turn over the trained length makes exactly one over N: pairs that have
+seen every angle still have, and those that have not are as many as before. A model wants to be trained a little at the
+new base.
 
 Departure: none.
 """

@@ -2,8 +2,8 @@
 
     w_i' = w_i / factor
 
-Chen et al., "Extending Context Window of Large Language Models via Positional Interpolation", 2023, section 3. arXiv:2306.15595
-(found independently by kaiokendev, 2023)
+Chen et al., "Extending Context Window of Large Language Models via Positional Interpolation", 2023, section 3.
+arXiv:2306.15595 (found independently by kaiokendev, 2023)
 
 No pair meets an angle that it has not seen; in return neighbours are `factor` times harder to tell apart.
 

@@ -6,7 +6,8 @@
 
 Meta, "The Llama 3 Herd of Models", 2024, and the released code of Llama 3.1. arXiv:2407.21783
 
-The same shape as NTK-by-parts, with 1 and 4 turns where YaRN has 1 and 32, and no temperature. Equal factors make a step: Llama 4 has 1 and 1.
+The same shape as NTK-by-parts, with 1 and 4 turns where YaRN has 1 and 32, and no temperature. Equal factors make a
+step: Llama 4 has 1 and 1.
 
 Departure: none.
 """
@@ -34,7 +35,8 @@ class Llama3(Scaling):
         self.check_length("trained", self.trained)
         if not 0 < self.low_freq_factor <= self.high_freq_factor < float("inf"):
             raise ValueError(
-                f"llama3 wants 0 < low_freq_factor <= high_freq_factor, got {self.low_freq_factor} and {self.high_freq_factor}"
+                f"llama3 wants 0 < low_freq_factor <= high_freq_factor, got {self.low_freq_factor} and "
+                f"{self.high_freq_factor}"
             )
 
     def __call__(self, plain: Spectrum) -> Spectrum:

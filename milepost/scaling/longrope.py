@@ -6,11 +6,13 @@
 Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens", 2024, section 3. arXiv:2402.13753
 m and the lists as in Microsoft's Phi-3 code
 
-The switch is the catch: the lists change at trained + 1 tokens, so keys cached before are stale after. Who decides differs:
-transformers looks at the text's length at each call (SGLang at a batch's), vLLM and llama.cpp at the length that they serve, once. Here
-`length` is None (the text decides: the encoding is length-dependent, see `KVCache` for the policies) or the length served.
+The switch is the catch: the lists change at trained + 1 tokens, so keys cached before are stale after. Who decides
+differs: transformers looks at the text's length at each call (SGLang at a batch's), vLLM and llama.cpp at the length
+that they serve, once. Here `length` is None (the text decides: the encoding is length-dependent, see `KVCache` for the
+policies) or the length served.
 
-Departure: none. m may be given (`attention_factor`), for each list apart if need be (`short_m`, `long_m`: vLLM's short_mscale, long_mscale).
+Departure: none. m may be given (`attention_factor`), for each list apart if need be (`short_m`, `long_m`: vLLM's
+short_mscale, long_mscale).
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ class LongRoPE(Scaling):
                 raise ValueError(f"{name} of longrope must be a number from {1 / MOST:g} to {MOST:g}, got {value}")
         if self.attention_factor is not None and (self.short_m is not None or self.long_m is not None):
             raise ValueError(
-                "longrope: attention_factor is m for both lists; short_m and long_m are for one each: give one or the other"
+                "longrope: attention_factor is m for both lists; short_m and long_m are for one each: give one or the "
+                "other"
             )
 
     @property
@@ -89,7 +92,8 @@ class LongRoPE(Scaling):
         factors = self.long if self._long() else self.short
         if len(factors) != len(plain.frequencies):
             raise ValueError(
-                f"longrope has {len(factors)} factors for {len(plain.frequencies)} pairs (rotary size {plain.size}); it needs one for each pair"
+                f"longrope has {len(factors)} factors for {len(plain.frequencies)} pairs (rotary size {plain.size}); "
+                "it needs one for each pair"
             )
         turned = tuple(w / f for w, f in zip(plain.frequencies, factors, strict=True))
         return replace(plain, frequencies=turned, temperature=plain.temperature * self.m**2)

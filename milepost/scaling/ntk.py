@@ -1,10 +1,12 @@
-"""NTK-aware: a larger base, chosen so that the slowest pair is slowed by exactly the factor, and the fastest not at all.
+"""NTK-aware: a larger base, chosen so that the slowest pair is slowed by exactly the factor, and the fastest not at
+all.
 
     base' = base * factor^(d / (d - 2)),        so that  w'_0 = w_0  and  w'_(d/2-1) = w_(d/2-1) / factor
 
 bloc97, "NTK-Aware Scaled RoPE", 2023; in print in Peng et al., "YaRN", section 3.1. arXiv:2309.00071
 
-Departure: none. (vLLM's `ntk` is another one, after Su: base * factor and frequencies over factor^(2/d); the dialect says so.)
+Departure: none. (vLLM's `ntk` is another one, after Su: base * factor and frequencies over factor^(2/d); the dialect
+says so.)
 """
 
 from __future__ import annotations

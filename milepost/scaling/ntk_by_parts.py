@@ -1,4 +1,5 @@
-"""NTK-by-parts: each pair by the turns it made over the trained length. Many: keep it. Less than one: interpolate it. Between: blend.
+"""NTK-by-parts: each pair by the turns it made over the trained length. Many: keep it. Less than one: interpolate it.
+Between: blend.
 
     r_i  = trained * w_i / 2π                                       turns over the trained length
     γ_i  = clip((r_i - slow) / (fast - slow), 0, 1)                 1 keeps a pair, 0 interpolates it
@@ -8,8 +9,9 @@ Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models"
 
 `yarn` is this with a temperature (and, in its released code, with a ramp over the pair's number instead of its turns).
 
-Departure: form="early" is the code that came before the paper, with four fixed bounds: a first ramp (1.25 to 0.75 turns) goes
-from interpolation to NTK-aware, a second (16 to 2 turns) from that to the plain frequency; both over the pair's number.
+Departure: form="early" is the code that came before the paper, with four fixed bounds: a first ramp (1.25 to 0.75
+turns) goes from interpolation to NTK-aware, a second (16 to 2 turns) from that to the plain frequency; both over the
+pair's number.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from milepost.spectrum import Spectrum
 
 @dataclass(frozen=True, repr=False)
 class NTKByParts(Scaling):
-    """``factor`` times ``trained`` tokens; pairs with more than ``fast`` turns are kept, those with fewer than ``slow`` interpolated."""
+    """``factor`` times ``trained`` tokens; pairs with more than ``fast`` turns are kept, those with fewer than ``slow``
+    interpolated.
+    """
 
     factor: float
     trained: int
@@ -40,7 +44,8 @@ class NTKByParts(Scaling):
             raise ValueError(f'form must be "paper" or "early", got {self.form!r}')
         if not 0 < self.slow < self.fast < float("inf"):
             raise ValueError(
-                f"ntk_by_parts wants 0 < slow < fast, in turns over the trained length, got slow={self.slow}, fast={self.fast}"
+                f"ntk_by_parts wants 0 < slow < fast, in turns over the trained length, got slow={self.slow}, "
+                f"fast={self.fast}"
             )
         if self.form == "early" and (self.fast, self.slow) != (32.0, 1.0):
             raise ValueError('form="early" has fixed bounds of its own; fast and slow are of form="paper"')

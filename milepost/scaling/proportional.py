@@ -2,11 +2,11 @@
 
     w_i' = w_i / factor  for i < floor(share * d/2),        0 beyond
 
-Barbero et al., "Round and Round We Go! What makes Rotary Positional Encodings useful?", 2024, section 6 (p-RoPE). arXiv:2410.06205
-The factor as in transformers' rope type `proportional` (Gemma 4)
+Barbero et al., "Round and Round We Go! What makes Rotary Positional Encodings useful?", 2024, section 6 (p-RoPE).
+arXiv:2410.06205 The factor as in transformers' rope type `proportional` (Gemma 4)
 
-Exponents go over the whole size d: the pairs that turn, turn as they did. `rope(partial="proportional", rotary=...)` is the same
-with factor 1, said of the encoding; this page says it of a spectrum, so that it can be one band of a `hybrid`.
+Exponents go over the whole size d: the pairs that turn, turn as they did. `rope(partial="proportional", rotary=...)` is
+the same with factor 1, said of the encoding; this page says it of a spectrum, so that it can be one band of a `hybrid`.
 
 Departure: none.
 """
@@ -35,7 +35,8 @@ class Proportional(Scaling):
         live = int(self.share * plain.size // 2)
         if live < 1:
             raise ValueError(
-                f"a share of {self.share} of {plain.size // 2} pairs turns none of them; a model without positions is 'nope'"
+                f"a share of {self.share} of {plain.size // 2} pairs turns none of them; a model without positions is "
+                "'nope'"
             )
         return replace(
             plain, frequencies=tuple(w / self.factor if i < live else 0.0 for i, w in enumerate(plain.frequencies))

@@ -1,4 +1,5 @@
-"""Ramp: how much of each pair's frequency is kept, from 1 (fast pairs) to 0 (slow pairs), in the two ways that are in use.
+"""Ramp: how much of each pair's frequency is kept, from 1 (fast pairs) to 0 (slow pairs), in the two ways that are in
+use.
 
     turns of pair i over `trained` tokens        r_i = trained * w_i / 2π
     pair that makes r turns (a real number)      c(r) = d ln(trained / (2π r)) / (2 ln base)
@@ -8,8 +9,8 @@
 
 They agree at both ends and not between: at pair 15 of gpt-oss, 0.047 over turns and 0.258 over pairs.
 
-Bounds over pairs are held inside 0 .. `most`, and may cross there: where no pair makes as few turns as `slow`, or none as many as
-`fast`. Published code then keeps what it should interpolate, or the reverse; here that is an error.
+Bounds over pairs are held inside 0 .. `most`, and may cross there: where no pair makes as few turns as `slow`, or none
+as many as `fast`. Published code then keeps what it should interpolate, or the reverse; here that is an error.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def over_pairs(plain: Spectrum, trained: int, fast: float, slow: float, *, trunc
     if high < low:
         what = f"pairs {low:g} and {high:g} of {len(plain.frequencies)}"
         raise ValueError(
-            f"the bounds of the ramp ({fast:g} and {slow:g} turns over {trained} tokens) cross: {what}; a ramp over turns has no bounds"
+            f"the bounds of the ramp ({fast:g} and {slow:g} turns over {trained} tokens) cross: {what}; a ramp over "
+            "turns has no bounds"
         )
     width = high - low or 0.001  # equal bounds: a step
     return [1 - min(1.0, max(0.0, (i - low) / width)) for i in range(len(plain.frequencies))]

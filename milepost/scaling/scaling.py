@@ -29,7 +29,8 @@ class Scaling:
         if not 1 <= factor < float("inf"):
             hint = f" ({factor:g} is the inverse of {1 / factor:g})" if 0 < factor < 1 else ""
             raise ValueError(
-                f"{name} of {self._name()} must be a finite number of at least 1, which means a longer context, got {factor}{hint}"
+                f"{name} of {self._name()} must be a finite number of at least 1, which means a longer context, got "
+                f"{factor}{hint}"
             )
 
     def check_length(self, name: str, length: int) -> None:
@@ -50,5 +51,6 @@ class Scaling:
         return str(importlib.import_module("milepost.notebook").scaling(self))
 
     def __repr__(self) -> str:
-        shown = [f for f in fields(self) if f.default is MISSING or getattr(self, f.name) != f.default]  # type: ignore[arg-type]
+        own = fields(self)  # type: ignore[arg-type]
+        shown = [f for f in own if f.default is MISSING or getattr(self, f.name) != f.default]
         return f"{self._name()}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in shown)})"

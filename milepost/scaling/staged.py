@@ -1,9 +1,11 @@
 """Staged: dynamic NTK whose base depends on the stage of the query, so that a cache and a full pass agree.
 
-    stage(m) = 0 for m < trained,   ceil(log2((m + 1) / trained)) beyond;     a query at m, and the keys it meets, turn as
+    stage(m) = 0 for m < trained,   ceil(log2((m + 1) / trained)) beyond;     a query at m, and the keys it meets, turn
+                                                                              as
     dynamic NTK does for a text of trained * 2^stage tokens
 
-Ours. It is not the published dynamic NTK, has its own name in specs, and is never written as `dynamic` for another engine.
+Ours. It is not the published dynamic NTK, has its own name in specs, and is never written as `dynamic` for another
+engine.
 
 Why it is exact: what a query sees depends on its own position, never on how far the text goes on. A full pass runs one
 attention a stage; decoding turns the cached keys again only when a stage begins, log2(N / trained) times in all.

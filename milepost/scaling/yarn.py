@@ -1,9 +1,11 @@
 """YaRN: NTK-by-parts with a temperature on the logits.
 
-    w_i' = (1 - γ_i) w_i / factor + γ_i w_i,        γ_i from 1 (beta_fast turns and more) to 0 (beta_slow turns and fewer)
+    w_i' = (1 - γ_i) w_i / factor + γ_i w_i,        γ_i from 1 (beta_fast turns and more) to 0 (beta_slow turns and
+                                                    fewer)
     logits * m^2,                                   m = 0.1 ln(factor) + 1
 
-Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models", 2023, sections 3.2 to 3.4. arXiv:2309.00071
+Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models", 2023, sections 3.2 to 3.4.
+arXiv:2309.00071
 
 Departure: the paper's ramp is linear in turns, every engine's is linear in the pair's number. The default is what the
 released code and transformers do; a preset names the others:
@@ -13,8 +15,8 @@ released code and transformers do; a preset names the others:
     gpt-oss         pairs        as they come, inside 0 .. d/2 - 1    an error
     paper           turns        none                                 -
 
-`truncate` overrides whether bounds are whole numbers. m goes on cos and sin in published code; here rotations stay pure and
-m^2 multiplies the turned channels of the query, which is the same logits. What sets m, first that is given:
+`truncate` overrides whether bounds are whole numbers. m goes on cos and sin in published code; here rotations stay pure
+and m^2 multiplies the turned channels of the query, which is the same logits. What sets m, first that is given:
 
     attention_factor          m itself
     mscale, mscale_all_dim    g(mscale) / g(mscale_all_dim),  g(k) = 0.1 k ln(factor) + 1     both, and neither zero
@@ -54,15 +56,18 @@ class YaRN(Scaling):
             raise ValueError(f'preset must be "transformers", "gpt-oss" or "paper", got {self.preset!r}')
         if not 0 < self.beta_slow <= self.beta_fast < float("inf"):
             raise ValueError(
-                f"yarn wants 0 < beta_slow <= beta_fast, in turns over the trained length, got {self.beta_slow} and {self.beta_fast}"
+                f"yarn wants 0 < beta_slow <= beta_fast, in turns over the trained length, got {self.beta_slow} and "
+                f"{self.beta_fast}"
             )
         if self.attention_factor is not None and self.attn_factor is not None:
             raise ValueError(
-                f"attention_factor={self.attention_factor} is m itself, attn_factor={self.attn_factor} multiplies the default m: give one of them"
+                f"attention_factor={self.attention_factor} is m itself, attn_factor={self.attn_factor} multiplies the "
+                "default m: give one of them"
             )
         if self.preset == "paper" and self.beta_slow == self.beta_fast:
             raise ValueError(
-                f'preset="paper" has a ramp over turns, which wants beta_slow < beta_fast, got {self.beta_slow} for both'
+                f'preset="paper" has a ramp over turns, which wants beta_slow < beta_fast, got {self.beta_slow} for '
+                "both"
             )
         if self.preset == "paper" and self.truncate is not None:
             raise ValueError('preset="paper" has a ramp over turns, which has no bounds to truncate')
@@ -97,7 +102,8 @@ class YaRN(Scaling):
             )
             if not 0 < low < high < most:
                 raise ValueError(
-                    f'preset="gpt-oss" wants bounds inside 0 .. {most:g} pairs, got {low:.4f} and {high:.4f}; use preset="transformers"'
+                    f'preset="gpt-oss" wants bounds inside 0 .. {most:g} pairs, got {low:.4f} and {high:.4f}; use '
+                    'preset="transformers"'
                 )
         return over_pairs(plain, self.trained, self.beta_fast, self.beta_slow, truncate=truncate, most=most)
 

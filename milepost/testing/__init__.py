@@ -4,8 +4,9 @@
     assert check_encoding(MyEncoding(heads=8)).ok
 
 Each law is a function that takes an encoding and raises: `Broken` with the numbers, or `Excused` with the reason why
-it does not apply. Parameters are randomised first (a bias of zeros passes everything), and positions are the ones that matter,
-up to 1048575, as far as the encoding goes. Laws see wrong positions; a wrong formula needs an oracle beside them.
+it does not apply. Parameters are randomised first (a bias of zeros passes everything), and positions are the ones that
+matter, up to 1048575, as far as the encoding goes. Laws see wrong positions; a wrong formula needs an oracle beside
+them.
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ class Verdicts:
 
 
 def check_encoding(enc: Encoding, laws: Sequence[Callable[[Encoding], None]] | None = None) -> Verdicts:
-    """Every law (or those given) on a copy of ``enc`` in float64 with randomised parameters. Never raises for a broken law."""
+    """Every law (or those given) on a copy of ``enc`` in float64 with randomised parameters. Never raises for a broken
+    law.
+    """
     found = []
     for law in laws or LAWS:
         passed: bool | None = True

@@ -63,7 +63,9 @@ def _shift_by_axis(enc: Encoding) -> None:
                 half - 1 + s >= side for half, s, side in zip(sides, step, enc.sides, strict=True)
             ):
                 continue
-            moved = layer(x, Layout.dense(n).with_positions(pos + torch.tensor(step)[:, None, None]), causal=enc.causal_only)
+            moved = layer(
+                x, Layout.dense(n).with_positions(pos + torch.tensor(step)[:, None, None]), causal=enc.causal_only
+            )
             if enc.shift_invariant:
                 same(still, moved, enc.axes * by * enc.axes + n, f"moved by {step}")
             elif not (still - moved).abs().max() > 1e-6:

@@ -1,4 +1,6 @@
-"""The laws' small world: one layer of attention around an encoding, the texts and places they use, and what float64 permits."""
+"""The laws' small world: one layer of attention around an encoding, the texts and places they use, and what float64
+permits.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class Excused(Exception):  # noqa: N818
 
 
 def randomised_copy(enc: Encoding, seed: int = 0) -> Encoding:
-    """A float64 copy whose parameters are neither zero nor at their start: moved by a tenth where they are set, drawn where zero."""
+    """A float64 copy whose parameters are neither zero nor at their start: moved by a tenth where they are set, drawn
+    where zero.
+    """
     enc = copy.deepcopy(enc).double()
     generator = torch.Generator().manual_seed(seed)
     for p in enc.parameters():
@@ -38,7 +42,9 @@ def randomised_copy(enc: Encoding, seed: int = 0) -> Encoding:
 
 
 class Layer:
-    """Random projections around an encoding: text in, attention output out. ``size`` is the text's length for `enc.at`."""
+    """Random projections around an encoding: text in, attention output out. ``size`` is the text's length for
+    `enc.at`.
+    """
 
     def __init__(self, enc: Encoding, *, dtype: torch.dtype = torch.float64, seed: int = 1):
         generator = torch.Generator().manual_seed(seed)
@@ -76,7 +82,9 @@ def tokens_of(enc: Encoding) -> int:
 
 
 def places(enc: Encoding, index: Tensor, start: int = 0) -> Tensor:
-    """What ``enc`` is told of tokens at ``index`` (B L): the index, or places on a small grid that begins at ``start`` on every axis (axes B L)."""
+    """What ``enc`` is told of tokens at ``index`` (B L): the index, or places on a small grid that begins at ``start``
+    on every axis (axes B L).
+    """
     if enc.axes == 1:
         return index
     short = max(2, int(TEXT ** (1 / enc.axes)))

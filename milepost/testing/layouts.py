@@ -80,7 +80,8 @@ def padded(enc: Encoding) -> None:
         same(out[1:], layer(long, dense(enc, n)), n, "the unpadded row beside it")
         if out[:1, :, ~real].any():
             raise Broken(
-                f"padding on the {side} attends to something: {out[:1, :, ~real].abs().max().item():.2e} instead of zeros"
+                f"padding on the {side} attends to something: {out[:1, :, ~real].abs().max().item():.2e} instead of "
+                "zeros"
             )
 
 

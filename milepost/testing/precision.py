@@ -46,7 +46,9 @@ def half_precision(enc: Encoding) -> None:
 
 
 def _same_codes(narrow: Encoding, wide: Encoding, x: Tensor, layer_shape: tuple[int, ...], at: Layout) -> None:
-    """What the hooks of points 1 and 2 give in bfloat16, against float64 from the same numbers: rounded once or twice, no more."""
+    """What the hooks of points 1 and 2 give in bfloat16, against float64 from the same numbers: rounded once or twice,
+    no more.
+    """
     q = torch.randn(layer_shape, generator=torch.Generator().manual_seed(8)).bfloat16()
     for name, given in (("embed", x), ("query", q), ("key", q)):
         if name in narrow.points:

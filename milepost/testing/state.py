@@ -106,7 +106,9 @@ def far(enc: Encoding) -> None:
 
 
 def _past_every_side(enc: Encoding, layer: Layer) -> None:
-    """On a grid with an end, the last place of each axis works, and the one after it raises a sentence that names it."""
+    """On a grid with an end, the last place of each axis works, and the one after it raises a sentence that names
+    it.
+    """
     for axis, side in enumerate(enc.sides or ()):
         pos = torch.zeros(enc.axes, 1, 1, dtype=torch.long)
         for place in (side - 1, side, side + 131071):

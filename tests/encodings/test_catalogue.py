@@ -24,7 +24,7 @@ DEFAULT = (
     | {"dual_chunk": "dual_chunk(rope=rope, chunk=24, local=4)"}
 )
 """The shortest text that builds each."""
-LONGEST = 122
+LONGEST = 130
 every = pytest.mark.parametrize("name", [*NAMES, *SPACE, *MAPS])
 
 
