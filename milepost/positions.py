@@ -14,7 +14,7 @@ of tokens (that is ``Layout.index``), so a mask can't leak through it:
 
 Positions of several axes have the shape (axes, batch, tokens), in the order in which a model reads its tokens:
 
-    grid(14, 14)                  0 .. 13 on each axis, row by row                        ViT, Qwen-VL, Pixtral, rope-vit
+    grid(14, 14)                  0 .. 13 on each axis, row by row                      ViT, Qwen-VL, Pixtral, rope-vit
     centred(14, 14)               the same, from -6.5 to 6.5: zero in the middle
     normalised(14, 14)            -1 + 1/14 .. 1 - 1/14: the middles of patches on an image that goes from -1 to 1
     normalised(14, 14, reach=tau) the same times 2 pi                                        DINOv3
