@@ -15,7 +15,7 @@ from typing import Any
 from milepost.claims.checkpoint import StretchedCheckpoint
 from milepost.claims.claim import Claim
 from milepost.claims.rule import NotMeasured, Number, sentence, verdict
-from milepost.claims.seeds import T
+from milepost.claims.seeds import MOST_SEEDS
 from milepost.claims.table import CLAIMS, GROUPS, NEEDS
 from milepost.claims.trained import Lab, train
 from milepost.measure.results import Rows, provenance
@@ -67,8 +67,8 @@ def judge(
         raise ValueError("a checkpoint is measured on a text: give both --model and --text, or neither")
     if seeds and (exact or out is None):
         raise ValueError("--seeds chooses the models to train: give --out, the folder for them, and leave --exact out")
-    if len(seeds) > max(T):
-        raise ValueError(f"intervals are known for at most {max(T)} seeds, got {len(seeds)}: name fewer")
+    if len(seeds) > MOST_SEEDS:
+        raise ValueError(f"claims are judged on at most {MOST_SEEDS} seeds, got {len(seeds)}: name fewer")
     chosen = choose(ids, exact=exact)
     if exact:
         return judge_measured(chosen, None, None, {}, parts=("exact",), tell=tell)

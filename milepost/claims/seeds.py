@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 
 from milepost.claims.rule import NotMeasured, Number
-from milepost.measure.intervals import mean, share
+from milepost.measure.intervals import mean, share, t_quantile
 
 Run = dict[str, Any]
 Numbers = np.ndarray[Any, Any]
-T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
-"""Student's t for 95% on both sides, by the number of seeds."""
+MOST_SEEDS = 10
 ANY, SHARE, LEAD = (-math.inf, math.inf), (0.0, 1.0), (-1.0, 1.0)
 """The range of any number, of a share, and of a difference of two shares."""
 
@@ -35,7 +34,7 @@ def mean_of_seeds(
     ``low`` and ``high`` are the interval over texts.
     """
     value, n = fmean(values), len(values)
-    around = 0.0 if n == 1 else T[n] * stdev(values) / math.sqrt(n)
+    around = 0.0 if n == 1 else t_quantile(n) * stdev(values) / math.sqrt(n)
     low, high = (value if side is None else side for side in (low, high))
     low, high = max(ends[0], min(low, value - around)), min(ends[1], max(high, value + around))
     return Number(value, low, high, f"{'one seed' if n == 1 else f'{n} seeds'}, {over}")

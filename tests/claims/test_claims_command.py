@@ -85,7 +85,7 @@ def test_exact_runs_the_exact_half_of_a_mixed_claim_and_says_what_was_left_out()
     [
         (["--seeds", "3,4"], "--seeds chooses the models to train: give --out"),
         (["--seeds", "x", "--out", "OUT"], "--seeds is how many, such as 3, or which, such as 0,7; got 'x'"),
-        (["--seeds", "11", "--out", "OUT"], "intervals are known for at most 10 seeds, got 11"),
+        (["--seeds", "11", "--out", "OUT"], "claims are judged on at most 10 seeds, got 11"),
         (["--seeds", "4,4", "--out", "OUT"], "seeds are different whole numbers"),
     ],
 )

@@ -7,7 +7,8 @@ import pytest
 
 from milepost.claims.groups.absolute import frame
 from milepost.claims.rule import NotMeasured, Number
-from milepost.claims.seeds import LEAD, T, accuracy, gap, mean_loss, mean_of_seeds, rise, shares
+from milepost.claims.seeds import LEAD, accuracy, gap, mean_loss, mean_of_seeds, rise, shares
+from milepost.measure.intervals import t_quantile
 
 
 def runs(made, encoding, strategy="none", **how):
@@ -53,7 +54,7 @@ def test_texts_that_differ_are_not_compared(made):
 
 def test_the_wider_interval_is_taken_on_each_side():
     one = mean_of_seeds([1.0, 1.2, 1.4], 1.19, 1.25, "files")
-    around = T[3] * 0.2 / math.sqrt(3)
+    around = t_quantile(3) * 0.2 / math.sqrt(3)
     assert one.sides == pytest.approx((1.2 - around, 1.2 + around))
     assert mean_of_seeds([1.2, 1.2, 1.2], 1.0, 1.3, "files").sides == (1.0, 1.3)
     assert mean_of_seeds([1.2], 1.0, 1.3, "files").over == "one seed, files"
@@ -61,7 +62,7 @@ def test_the_wider_interval_is_taken_on_each_side():
 
 def test_the_interval_of_a_share_ends_where_shares_do():
     values = [1.0, 1.0, 0.75]
-    around = T[3] * 0.25 / 3  # the standard deviation is 0.25 / sqrt(3)
+    around = t_quantile(3) * 0.25 / 3  # the standard deviation is 0.25 / sqrt(3)
     assert mean_of_seeds(values, None, None, "rows").sides == pytest.approx(
         (11 / 12 - around, 11 / 12 + around)
     )  # of what has no bounds
@@ -94,11 +95,11 @@ def test_student_s_t_is_the_published_one():
     """The density of t with n - 1 degrees of freedom, integrated over the interval: 95%."""
     import mpmath
 
-    for n, t in T.items():
-        v = n - 1
+    for n in range(2, 11):
+        t, v = t_quantile(n), n - 1
         inside = mpmath.quad(lambda x, v=v: (1 + x * x / v) ** (-(v + 1) / 2), [-t, 0, t])
         whole = mpmath.sqrt(v * mpmath.pi) * mpmath.gamma(mpmath.mpf(v) / 2) / mpmath.gamma(mpmath.mpf(v + 1) / 2)
-        assert float(inside / whole) == pytest.approx(0.95, abs=1e-4)
+        assert float(inside / whole) == pytest.approx(0.95, abs=1e-12)
 
 
 def test_accuracy_counts_rows_not_answers():
