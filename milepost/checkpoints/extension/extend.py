@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from milepost.checkpoints.extension.losses import ExtensionLosses
-from milepost.checkpoints.extension.plan import ExtensionPlan, plan_extension, read_start
+from milepost.checkpoints.extension.plan import ExtensionPlan, plan_extension
 from milepost.checkpoints.extension.request import check_request, choose_method
 from milepost.checkpoints.extension.source import open_source
 from milepost.checkpoints.files.copy import write_files, write_sidecar, write_weights
@@ -99,11 +99,11 @@ def extend(
     if dtype not in DTYPES:
         raise ConfigError(f"dtype is one of {', '.join(DTYPES)}, got {dtype!r}")
     check_device(device)
-    source = open_source(model, target_length)
+    start = open_source(model, target_length)
+    source = start.source
     place = check_out(out, source.folder)
     state = None if tuning is None else processes(device)
     main = state is None or state.is_main_process
-    start = read_start(source, target_length)  # before anything takes long
     with new_folder(place, resume=resume, main=main) as draft:
         recommendation = measured = before = subject = None
         if text is not None:

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from milepost.checkpoints.extension.config import changes, check_transformers, extended_config, undo, undone
-from milepost.checkpoints.files.source import SourceFiles
+from milepost.checkpoints.extension.config import changes, check_transformers, extended_config, undo
+from milepost.checkpoints.extension.source import Start
 from milepost.checkpoints.recommendation.candidates import stretch
 from milepost.rope.analysis import analyse
 from milepost.rope.config.keys import ConfigError
@@ -32,23 +32,6 @@ LONGROPE_ONLY = ("phi3", "phi4_multimodal")
 """Model types whose config class in transformers takes no rope type but longrope (and calls yarn that, without its
 lists).
 """
-
-
-@dataclass(frozen=True)
-class Start:
-    """Where an extension to ``target`` tokens starts from: the lengths that the source was trained for, and serves.
-
-    ``config`` is its config before any extension, and ``plain`` what that means; ``before`` is what its config means
-    now.
-    """
-
-    source: SourceFiles
-    target: int
-    config: Mapping[str, Any]
-    plain: RopeSpec
-    before: RopeSpec
-    trained: int
-    served: int
 
 
 @dataclass(frozen=True)
@@ -78,32 +61,6 @@ class ExtensionPlan:
             when: {found.kind: list(found.unseen_pairs) for found in analyse(spec, self.target)}
             for when, spec in specs.items()
         }
-
-
-def read_start(source: SourceFiles, target: int) -> Start:
-    """The source's config, read once; an error where the target is not above what it serves."""
-    config = undone(source.config, source.sidecar)
-    plain = RopeSpec.from_config(config)
-    before = plain if source.sidecar is None else RopeSpec.from_config(source.config)
-    trained = plain.trained
-    if trained is None:
-        raise ConfigError(
-            f"{source.name} does not say its trained length: add max_position_embeddings to a copy of its config.json"
-        )
-    served = int(source.sidecar["to"]) if source.sidecar else _served(before)
-    if target <= served:
-        known = f"trained for {trained}" + (f", scaled to {served}" if served > trained else "")
-        raise ConfigError(
-            f"{source.name} serves {served} tokens already ({known}): a target length of {target} is not above that; "
-            "give a longer one"
-        )
-    return Start(source, target, config, plain, replace(before, trained=trained), trained, served)
-
-
-def _served(spec: RopeSpec) -> int:
-    """What a config promises: max_position_embeddings, or, where that is the trained length, what its scaling adds."""
-    trained, served = spec.trained or 1, spec.served or spec.trained or 1
-    return served if served > trained else max(served, spec.scaled or trained)
 
 
 def plan_extension(start: Start, method: str, factor: float | None = None) -> ExtensionPlan:

@@ -12,10 +12,11 @@ quantised, cut short, a pickle, code of its own: refused, as everywhere here
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from milepost.checkpoints.extension.config import undone
 from milepost.checkpoints.files.config import check_not_quantised
 from milepost.checkpoints.files.source import SIDECAR, SourceFiles, from_hub, read_source
 from milepost.checkpoints.inspection.inspect import Inspection, inspect
@@ -23,24 +24,68 @@ from milepost.checkpoints.model.hf_load import check_installed, check_tensors, m
 from milepost.rope.config.files import load
 from milepost.rope.config.keys import ConfigError
 from milepost.rope.engines.written import Refused
+from milepost.rope.spec import RopeSpec
 
 FIXED = ("gptj", "codegen", "recurrent_gemma")
 """Model types for which transformers computes one table, and reads no scaling."""
 
 
-def open_source(model: str | Path, target: int) -> SourceFiles:
+@dataclass(frozen=True)
+class Start:
+    """Where an extension to ``target`` tokens starts from: the lengths that the source was trained for, and serves.
+
+    ``config`` is its config before any extension, and ``plain`` what that means; ``before`` is what its config means
+    now.
+    """
+
+    source: SourceFiles
+    target: int
+    config: Mapping[str, Any]
+    plain: RopeSpec
+    before: RopeSpec
+    trained: int
+    served: int
+
+
+def open_source(model: str | Path, target: int) -> Start:
     """The checkpoint of a folder or a name on the Hub, if it can be extended to ``target`` tokens."""
     folder = _folder(str(model))
+    config = load(folder / "config.json")
+    check_not_quantised(config, "extend the unquantised one, verify it, and quantise the result")
     check_installed("extending a checkpoint")
+    model_class(config)
     check_tensors(folder)
     inspection = inspect(folder, target_length=target)
-    config = inspection.config
-    check_not_quantised(config, "extend the unquantised one, verify it, and quantise the result")
-    model_class(config)
     _check_turns(inspection, target, config)
     source = read_source(model, folder, config)
     sidecar, notes = _sidecar(folder, source.digest)
-    return replace(source, sidecar=sidecar, notes=notes)
+    assert inspection.spec is not None
+    return _start(replace(source, sidecar=sidecar, notes=notes), inspection.spec, target)
+
+
+def _start(source: SourceFiles, before: RopeSpec, target: int) -> Start:
+    """What the source's config means, now and before any extension; an error where it serves the target already."""
+    config = undone(source.config, source.sidecar)
+    plain = before if source.sidecar is None else RopeSpec.from_config(config)
+    trained = plain.trained
+    if trained is None:
+        raise ConfigError(
+            f"{source.name} does not say its trained length: add max_position_embeddings to a copy of its config.json"
+        )
+    served = int(source.sidecar["to"]) if source.sidecar else _served(before)
+    if target <= served:
+        known = f"trained for {trained}" + (f", scaled to {served}" if served > trained else "")
+        raise ConfigError(
+            f"{source.name} serves {served} tokens already ({known}): a target length of {target} is not above that; "
+            "give a longer one"
+        )
+    return Start(source, target, config, plain, replace(before, trained=trained), trained, served)
+
+
+def _served(spec: RopeSpec) -> int:
+    """What a config promises: max_position_embeddings, or, where that is the trained length, what its scaling adds."""
+    trained, served = spec.trained or 1, spec.served or spec.trained or 1
+    return served if served > trained else max(served, spec.scaled or trained)
 
 
 def _folder(model: str) -> Path:

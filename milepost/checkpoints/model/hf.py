@@ -48,7 +48,7 @@ class HuggingFace(Loaded):
         self.inspection = inspection
         self.text_config = self.model.config.get_text_config()
         self._check_causal()
-        self.spec = read_spec(config)[0]
+        self.spec = read_spec(config)[0] if gguf else inspection.spec
         self.vocabulary = int(self.model.get_input_embeddings().num_embeddings)
         takes = inspect.signature(self.model.forward).parameters
         self.shifts = "position_ids" in takes and not getattr(self.text_config, "alibi", False)

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from milepost.checkpoints import Extension, extend
 from milepost.checkpoints.extension.config import check_transformers, extended_config
-from milepost.checkpoints.extension.plan import ExtensionPlan, plan_extension, read_start
+from milepost.checkpoints.extension.plan import ExtensionPlan, plan_extension
 from milepost.checkpoints.extension.source import open_source
 from milepost.checkpoints.files.copy import write_files, write_sidecar, write_weights
 from milepost.cli import app
@@ -54,8 +54,9 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def written(folder: Path, out: Path, target: int, method: str, factor: float | None = None) -> ExtensionPlan:
     """The folder alone, as extend writes it, without verifying it."""
-    source = open_source(folder, target)
-    planned = plan_extension(read_start(source, target), method, factor)
+    start = open_source(folder, target)
+    source = start.source
+    planned = plan_extension(start, method, factor)
     out.mkdir()
     write_files(source, planned.config, target, out, lambda text: None)
     write_weights(source, out, link=False, tell=lambda text: None)
@@ -198,7 +199,7 @@ def test_a_sidecar_of_another_config_is_not_believed(tmp_path):
     written(made("llama", tmp_path / "model"), tmp_path / "x4", 4 * L, "ntk")
     path = tmp_path / "x4" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"max_position_embeddings": 2 * L}))
-    planned = plan_extension(read_start(open_source(tmp_path / "x4", 8 * L), 8 * L), "linear")
+    planned = plan_extension(open_source(tmp_path / "x4", 8 * L), "linear")
     assert planned.trained == 2 * L and planned.factor == 4.0 and "was not believed" in planned.notes[0]
 
 
@@ -228,7 +229,7 @@ def test_a_config_of_transformers_4_keeps_its_spelling(method, tmp_path):
 
 def test_an_older_type_key_stays_beside_rope_type(tmp_path):
     old = respelled(made("llama", tmp_path / "old"), rope_theta=50000.0, rope_scaling={"type": "linear", "factor": 2.0})
-    said = plan_extension(read_start(open_source(old, 8 * L), 8 * L), "linear").config["rope_scaling"]
+    said = plan_extension(open_source(old, 8 * L), "linear").config["rope_scaling"]
     assert said["type"] == said["rope_type"] == "linear" and said["factor"] == 8.0
 
 
@@ -264,12 +265,7 @@ def test_what_is_no_part_of_the_scaling_stays_in_its_dictionary(tmp_path):
         tmp_path / "model",
         rope_parameters={"rope_type": "default", "rope_theta": 50000.0, "llama_4_scaling_beta": 0.1},
     )
-    assert (
-        plan_extension(read_start(open_source(source, 4 * L), 4 * L), "yarn").config["rope_parameters"][
-            "llama_4_scaling_beta"
-        ]
-        == 0.1
-    )
+    assert plan_extension(open_source(source, 4 * L), "yarn").config["rope_parameters"]["llama_4_scaling_beta"] == 0.1
 
 
 def test_a_config_class_that_changes_what_is_written_is_refused(tmp_path):
@@ -282,7 +278,7 @@ def test_a_config_class_that_changes_what_is_written_is_refused(tmp_path):
 
 
 def test_dynamic_keeps_the_number_that_it_starts_from(tmp_path):
-    planned = plan_extension(read_start(open_source(made("llama", tmp_path / "model"), 4 * L), 4 * L), "dynamic")
+    planned = plan_extension(open_source(made("llama", tmp_path / "model"), 4 * L), "dynamic")
     assert planned.config["max_position_embeddings"] == L and any(
         "must stay the trained length" in note for note in planned.notes
     )
@@ -293,7 +289,7 @@ def test_dynamic_has_a_factor_of_its_own(tmp_path):
     planned = written(source, tmp_path / "out", 4 * L, "dynamic", 6.0)
     assert planned.factor == planned.config["rope_parameters"]["factor"] == 6.0
     assert planned.config["max_position_embeddings"] == L and planned.after.main.scaling == Dynamic(L, 6.0)
-    plain_one = plan_extension(read_start(open_source(source, 4 * L), 4 * L), "dynamic")
+    plain_one = plan_extension(open_source(source, 4 * L), "dynamic")
     assert plain_one.factor == plain_one.config["rope_parameters"]["factor"] == 1.0
 
 
@@ -309,11 +305,11 @@ def test_a_factor_may_be_more_than_the_target_asks_for(tmp_path):
         < (meant - logits(plain(source), text())).abs().max()
     )
     with pytest.raises(ConfigError, match="factor 3 makes 192 tokens of 64, fewer than the target length 256"):
-        plan_extension(read_start(open_source(source, 4 * L), 4 * L), "yarn", 3.0)
+        plan_extension(open_source(source, 4 * L), "yarn", 3.0)
     with pytest.raises(
         ConfigError, match=r"dynamic follows the length of the text, by a factor of at least 1, got 0\.5"
     ):
-        plan_extension(read_start(open_source(source, 4 * L), 4 * L), "dynamic", 0.5)
+        plan_extension(open_source(source, 4 * L), "dynamic", 0.5)
 
 
 @pytest.mark.parametrize("method", ["yarn", "linear", "ntk", "llama3", "base"])

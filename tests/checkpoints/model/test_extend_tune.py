@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from milepost.checkpoints import extend
 from milepost.checkpoints.extension.losses import ExtensionLosses
-from milepost.checkpoints.extension.plan import plan_extension, read_start
+from milepost.checkpoints.extension.plan import plan_extension
 from milepost.checkpoints.extension.source import open_source
 from milepost.checkpoints.model.load import load
 from milepost.checkpoints.model.tune import Tuning, has_peft
@@ -174,8 +174,7 @@ def test_without_peft_all_weights_are_tuned_and_the_sidecar_says_so(model, book,
 
 def test_the_text_that_is_tuned_on_is_not_the_text_that_is_measured_on(model, tmp_path):
     np.save(tmp_path / "halves.npy", np.concatenate([np.full(4000, 5), np.full(4000, 50)]))
-    source = open_source(model, 2 * L)
-    made = plan_extension(read_start(source, 2 * L), "yarn")
+    made = plan_extension(open_source(model, 2 * L), "yarn")
     found = ExtensionLosses(load(model), made, tmp_path / "halves.npy", Tuning(3, 2 * L), False)
     assert {int(token) for row in found.training for token in row["input_ids"]} == {5} and set(
         np.unique(found.windows)
