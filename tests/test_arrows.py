@@ -353,6 +353,17 @@ def test_imports_by_name_are_seen(file, code, expected):
     assert [name.split(".")[-1] for name in seen] == [name.split(".")[-1] for name in expected]
 
 
+@pytest.mark.parametrize(
+    ("folder", "below"), [("files", set()), ("inspection", {"files"}), ("model", {"files", "inspection"})]
+)
+def test_what_checkpoint_commands_share_knows_no_command(folder, below):
+    """Files are below reading them without torch (inspection), and that is below loading (model)."""
+    home = "milepost.checkpoints."
+    inner = [i for i in IMPORTS if dotted_name(i.file).startswith(f"{home}{folder}.") and i.target.startswith(home)]
+    wrong = [str(i) for i in inner if i.target.removeprefix(home).split(".")[0] not in below | {folder}]
+    assert inner and not wrong
+
+
 def test_pages_do_not_know_each_other():
     wrong = [str(i) for i in IMPORTS if i.part == "pages" and part_of(i.target) == "pages"]
     assert not wrong
