@@ -10,7 +10,7 @@ TOOLS = ROOT / "tools" / "handbook"
 sys.path.insert(0, str(TOOLS))  # what makes pages and figures
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.S | re.M)
-ELSEWHERE = {"checkpoints.md", "migration.md", "space.md"}
+ELSEWHERE = {"tour.md", "checkpoints.md", "migration.md", "space.md"}
 """Pages whose commands tests/test_readme.py runs."""
 PAGES = sorted(
     str(path.relative_to(DOCS))

@@ -24,6 +24,7 @@ import explored
 import notebook
 import pages
 import portraits
+import reference
 from figures import FIGURES, Figure
 
 from milepost.report.figure import Figure as Drawn
@@ -59,6 +60,11 @@ def on_files(files: Files, config: Any) -> Files:
     for path in sorted((Path(config.docs_dir) / "notebooks").glob("*.ipynb")):
         files.append(File.generated(config, f"notebooks/{path.stem}.md", content=notebook.markdown(path)))
     return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """The reference's marks as what the package says of its public names."""
+    return reference.filled(markdown) if page.file.src_uri == "reference.md" else markdown
 
 
 def on_page_content(text: str, page: Any, config: Any, files: Files) -> str:
