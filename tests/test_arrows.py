@@ -1,4 +1,5 @@
-"""The arrows between modules, read from their imports: who may know whom, who may import what, and what stays without torch."""
+"""The arrows between modules, read from their imports: who may know whom, who may import what, and what stays without
+torch."""
 
 import ast
 import re
@@ -112,7 +113,8 @@ ARROWS: dict[str, set[str]] = {
     "renamed": set(),
     "milepost": LIBRARY | {"attention", "maps", "resize_table", "rope", "renamed"},
 }
-"""Which part of milepost may import which others, by folder or file ("pages": the files of encodings/; APART). A new folder needs a line here."""
+"""Which part of milepost may import which others, by folder or file ("pages": the files of encodings/; APART). A new
+folder needs a line here."""
 
 APART = {
     "milepost.rope.analysis": "analysis",
@@ -173,7 +175,8 @@ UPWARD: dict[tuple[str, str], str] = {
     ("milepost.*", "milepost.notebook"): "results draw themselves in notebooks through a file above them",
     ("milepost.report.svg", "milepost.report.svg_*"): "the page of figures and its shapes know each other",
 }
-"""Imports that close a cycle, by importer and imported (``*`` for any letters), and why. This list may only get shorter."""
+"""Imports that close a cycle, by importer and imported (``*`` for any letters), and why. This list may only get
+shorter."""
 
 
 @dataclass(frozen=True)
@@ -422,7 +425,8 @@ def test_a_report_imports_no_torch(module):
 
 def test_the_catalogue_is_read_without_torch():
     done = run(
-        "import sys; from milepost.encodings.catalogue import pages; assert len(pages()) > 10; sys.exit('torch' in sys.modules)"
+        "import sys; from milepost.encodings.catalogue import pages; assert len(pages()) > 10; "
+        "sys.exit('torch' in sys.modules)"
     )
     assert done.returncode == 0, done.stderr
 

@@ -80,9 +80,19 @@ def test_the_temperature_is_of_the_scaling_and_of_the_models_softmax():
     (yarn,) = analyse(spec().extended(16384, "yarn"))
     assert math.isclose(yarn.temperature, (0.1 * math.log(4) + 1) ** 2, rel_tol=1e-14)
     deepseek = {
-        "model_type": "deepseek_v3", "qk_rope_head_dim": 64, "num_hidden_layers": 2, "max_position_embeddings": 163840, "rope_theta": 10000,
-        "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096, "mscale": 1.0, "mscale_all_dim": 1.0},
-    }  # fmt: skip
+        "model_type": "deepseek_v3",
+        "qk_rope_head_dim": 64,
+        "num_hidden_layers": 2,
+        "max_position_embeddings": 163840,
+        "rope_theta": 10000,
+        "rope_scaling": {
+            "type": "yarn",
+            "factor": 40,
+            "original_max_position_embeddings": 4096,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+        },
+    }
     (found,) = analyse(RopeSpec.from_config(deepseek))
     assert math.isclose(found.temperature, (0.1 * math.log(40) + 1) ** 2, rel_tol=1e-14)
 
@@ -95,9 +105,14 @@ def test_a_length_that_matters_is_the_one_that_is_asked_for():
 
 def test_kinds_of_layers_are_analysed_apart():
     gemma = {
-        "model_type": "gemma3_text", "head_dim": 256, "num_hidden_layers": 12, "max_position_embeddings": 32768, "rope_theta": 1e6,
-        "rope_local_base_freq": 1e4, "rope_scaling": {"rope_type": "linear", "factor": 8.0},
-    }  # fmt: skip
+        "model_type": "gemma3_text",
+        "head_dim": 256,
+        "num_hidden_layers": 12,
+        "max_position_embeddings": 32768,
+        "rope_theta": 1e6,
+        "rope_local_base_freq": 1e4,
+        "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+    }
     found = {one.kind: one for one in analyse(RopeSpec.from_config(gemma), 131072)}
     assert (
         found["sliding_attention"].base == 1e4
@@ -112,8 +127,12 @@ def test_kinds_of_layers_are_analysed_apart():
 
 
 def test_pairs_that_stand_still_meet_nothing_new_and_have_no_wavelength():
-    config = {"model_type": "llama", "head_dim": 64, "max_position_embeddings": 128, "rope_parameters": {
-        "rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e4}}  # fmt: skip
+    config = {
+        "model_type": "llama",
+        "head_dim": 64,
+        "max_position_embeddings": 128,
+        "rope_parameters": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e4},
+    }
     (found,) = analyse(RopeSpec.from_config(config), 4096)
     assert (
         all(p.wavelength is None and not p.unseen for p in found.pairs[8:])

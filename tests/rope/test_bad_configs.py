@@ -215,7 +215,8 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "two factors on cos": (
         scaled(YARN, attention_factor=1.0, attn_factor=1.0),
-        "rope_scaling.attention_factor = 1 is the factor itself (transformers), rope_scaling.attn_factor = 1 multiplies the default one (vLLM)",
+        "rope_scaling.attention_factor = 1 is the factor itself (transformers), "
+        "rope_scaling.attn_factor = 1 multiplies the default one (vLLM)",
     ),
     "two sizes": (
         {**real.PHI_2, "rotary_dim": 40},
@@ -327,7 +328,7 @@ def test_deep_nesting() -> None:
     assert "rope_theta must be a finite number" in refused({**LLAMA, "rope_theta": lists})
 
 
-# ------------------------------------------------------------------------------------------------------------------ files
+# --------------------------------------------------------------------------------------------------------- files
 
 
 def written(folder: Path, text: str | bytes) -> Path:

@@ -1,4 +1,5 @@
-"""What each engine makes of the same words, against numbers worked out by hand: the defects that users meet, and the refusals.
+"""What each engine makes of the same words, against numbers worked out by hand: the defects that users meet, and the
+refusals.
 
 D10 to D13 are what vLLM and llama.cpp do differently; S1, S3, S4, S9, S12 are known faults of scalings in engines.
 """
@@ -258,9 +259,13 @@ def test_ntk_of_vllm_is_sus() -> None:
 
 LONG = tuple(1.0 + i for i in range(48))
 PHI: dict[str, Any] = {
-    "model_type": "phi3", "head_dim": 96, "max_position_embeddings": 131072, "original_max_position_embeddings": 4096, "rope_theta": 10000.0,
+    "model_type": "phi3",
+    "head_dim": 96,
+    "max_position_embeddings": 131072,
+    "original_max_position_embeddings": 4096,
+    "rope_theta": 10000.0,
     "rope_scaling": {"type": "longrope", "short_factor": [1.0] * 48, "long_factor": list(LONG)},
-}  # fmt: skip
+}
 
 
 def test_s12_longrope() -> None:
@@ -465,8 +470,16 @@ def test_flags_on_baked_factors() -> None:
 
 
 def test_sliding_layers_keep_their_base() -> None:
-    gemma = read({"model_type": "gemma3_text", "head_dim": 256, "max_position_embeddings": 32768, "num_hidden_layers": 12, "rope_theta": 1000000,
-                  "rope_local_base_freq": 10000})  # fmt: skip
+    gemma = read(
+        {
+            "model_type": "gemma3_text",
+            "head_dim": 256,
+            "max_position_embeddings": 32768,
+            "num_hidden_layers": 12,
+            "rope_theta": 1000000,
+            "rope_local_base_freq": 10000,
+        }
+    )
     ropes = as_read_by("llama.cpp", "--rope-freq-base 5000000 --rope-scale 2", on=gemma).ropes()
     assert (ropes["sliding_attention"].base, ropes["sliding_attention"].scaling) == (10000, None)
     assert (ropes["full_attention"].base, ropes["full_attention"].scaling) == (5000000, Linear(2.0))
@@ -474,7 +487,8 @@ def test_sliding_layers_keep_their_base() -> None:
 
 def test_llama_server() -> None:
     assert export(spec_of(YaRN(4.0, 32768)), "llama.cpp").text == (
-        "llama-server -m MODEL.gguf -c 131072 --rope-scaling yarn --rope-scale 4 --yarn-orig-ctx 32768 --rope-freq-base 1000000"
+        "llama-server -m MODEL.gguf -c 131072 --rope-scaling yarn --rope-scale 4 --yarn-orig-ctx "
+        "32768 --rope-freq-base 1000000"
     )
     assert "--rope-scaling linear --rope-scale 2.5" in export(spec_of(Linear(2.5)), "llama.cpp").text
     assert export(spec_of(NTK(4.0)), "llama.cpp").text.endswith(
@@ -501,7 +515,8 @@ REFUSED: list[tuple[str, Any, str]] = [
     (
         "vllm",
         Dynamic(32768, 2.0),
-        "vLLM has one base for texts of all lengths, and dynamic(trained=32768, factor=2.0) has 1000000 up to 32768 tokens and",
+        "vLLM has one base for texts of all lengths, and dynamic(trained=32768, factor=2.0) has "
+        "1000000 up to 32768 tokens and",
     ),
     ("sglang", Dynamic(32768, 2.0), "fix the length: dynamic(trained=32768, factor=2.0, length=131072)"),
     (
@@ -549,8 +564,10 @@ def test_staged_is_never_exported(engine: str) -> None:
 
 def test_megatron() -> None:
     assert export(spec_of(YaRN(4.0, 32768, truncate=False, attention_factor=1.0)), "megatron").text == (
-        "--position-embedding-type yarn --kv-channels 128 --max-position-embeddings 131072 --rotary-base 1000000 --rotary-scaling-factor 4.0 "
-        "--yarn-original-max-position-embeddings 32768 --yarn-beta-fast 32.0 --yarn-beta-slow 1.0 --mscale 0.0 --mscale-all-dim 0.0 "
+        "--position-embedding-type yarn --kv-channels 128 --max-position-embeddings 131072 "
+        "--rotary-base 1000000 --rotary-scaling-factor 4.0 "
+        "--yarn-original-max-position-embeddings 32768 --yarn-beta-fast 32.0 --yarn-beta-slow 1.0 "
+        "--mscale 0.0 --mscale-all-dim 0.0 "
         "--no-yarn-correction-range-round-to-int"
     )
     assert export(spec_of(Llama3(8.0, 8192)), "megatron").text.endswith(
@@ -582,7 +599,8 @@ def test_megatron_layers_that_do_not_turn() -> None:
 def test_torchtitan() -> None:
     written = export(spec_of(YaRN(4.0, 32768, truncate=False)), "torchtitan")
     assert written.text == (
-        "CosSinRoPE.Config(dim=128, max_context_length=131072, theta=1000000.0, scaling='yarn', rope_factor=4.0, beta_fast=32.0, beta_slow=1.0, "
+        "CosSinRoPE.Config(dim=128, max_context_length=131072, theta=1000000.0, scaling='yarn', "
+        "rope_factor=4.0, beta_fast=32.0, beta_slow=1.0, "
         "original_seq_len=32768, truncate=False)"
     )
     assert "multiply the model's softmax scale by 1.296477" in written.notes[0]

@@ -1,4 +1,5 @@
-"""Whatever a config holds, reading gives a spec whose tables can be made, or one sentence. `make fuzz` tries more of them."""
+"""Whatever a config holds, reading gives a spec whose tables can be made, or one sentence. `make fuzz` tries more of
+them."""
 
 from __future__ import annotations
 

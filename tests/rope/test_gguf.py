@@ -1,4 +1,5 @@
-"""GGUF: the header byte by byte, damaged files, and what llama.cpp makes of the keys, held to the same model's config.json."""
+"""GGUF: the header byte by byte, damaged files, and what llama.cpp makes of the keys, held to the same model's
+config.json."""
 
 import math
 import struct
@@ -135,9 +136,17 @@ PHI3_LONG = {
     "rope.scaling.attn_factor": math.sqrt(1 + math.log(32) / math.log(4096)),
 }
 GEMMA3 = {
-    "context_length": 131072, "embedding_length": 2560, "block_count": 34, "attention.head_count": 8, "attention.key_length": 256,
-    "attention.sliding_window": 1024, "rope.freq_base": 1e6, "rope.freq_base_swa": 1e4, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0,
-}  # fmt: skip
+    "context_length": 131072,
+    "embedding_length": 2560,
+    "block_count": 34,
+    "attention.head_count": 8,
+    "attention.key_length": 256,
+    "attention.sliding_window": 1024,
+    "rope.freq_base": 1e6,
+    "rope.freq_base_swa": 1e4,
+    "rope.scaling.type": "linear",
+    "rope.scaling.factor": 8.0,
+}
 SHORT = [1.0 + i / 64 for i in range(48)]
 LONG = [1.5 + i for i in range(48)]
 
@@ -167,9 +176,19 @@ def llama3_factors(factor, base=5e5, size=128, trained=8192):
 
 def test_every_type_of_value_is_read_as_it_was_written(written):
     values = [
-        ("a.u8", U8, 200), ("a.i8", I8, -5), ("a.u16", U16, 60000), ("a.i16", I16, -300), ("a.u32", U32, 1 << 31), ("a.i32", I32, -(1 << 30)),
-        ("a.f32", F32, 0.5), ("a.bool", BOOL, True), ("a.text", TEXT, "Grüße"), ("a.u64", U64, 1 << 63), ("a.i64", I64, -(1 << 62)), ("a.f64", F64, 0.1),
-    ]  # fmt: skip
+        ("a.u8", U8, 200),
+        ("a.i8", I8, -5),
+        ("a.u16", U16, 60000),
+        ("a.i16", I16, -300),
+        ("a.u32", U32, 1 << 31),
+        ("a.i32", I32, -(1 << 30)),
+        ("a.f32", F32, 0.5),
+        ("a.bool", BOOL, True),
+        ("a.text", TEXT, "Grüße"),
+        ("a.u64", U64, 1 << 63),
+        ("a.i64", I64, -(1 << 62)),
+        ("a.f64", F64, 0.1),
+    ]
     lists = [("a.ints", ARRAY, (I32, [16, 24, 24, 0])), ("a.flags", ARRAY, (BOOL, [True, False]))]
     for version in (2, 3):
         found = gguf.metadata(written(header([*values, *lists], version=version)))
@@ -231,21 +250,48 @@ BAD = {
     "name of 0 bytes": b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("") + struct.pack("<IB", U8, 0),
     "name of 18446744073709551615 bytes": b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, (1 << 64) - 1),
     "no UTF-8": b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text(b"\xff\xfe") + struct.pack("<IB", U8, 0),
-    "needs 18446744073709551615 more bytes": b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("a") + struct.pack("<IQ", TEXT, (1 << 64) - 1),
-    "has 1152921504606846976 texts": b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("a") + struct.pack("<IIQ", ARRAY, TEXT, 1 << 60),
-    "inside the texts": b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("a") + struct.pack("<IIQQQ", ARRAY, TEXT, 2, (1 << 64) - 1, 0),
+    "needs 18446744073709551615 more bytes": b"GGUF"
+    + struct.pack("<IQQ", 3, 0, 1)
+    + text("a")
+    + struct.pack("<IQ", TEXT, (1 << 64) - 1),
+    "has 1152921504606846976 texts": b"GGUF"
+    + struct.pack("<IQQ", 3, 0, 1)
+    + text("a")
+    + struct.pack("<IIQ", ARRAY, TEXT, 1 << 60),
+    "inside the texts": b"GGUF"
+    + struct.pack("<IQQ", 3, 0, 1)
+    + text("a")
+    + struct.pack("<IIQQQ", ARRAY, TEXT, 2, (1 << 64) - 1, 0),
     "more bytes": b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("a") + struct.pack("<IIQ", ARRAY, F64, 1 << 60),
-    "more than 16777216": b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("a") + struct.pack("<IIQ", ARRAY, ARRAY, STEPS + 1),
+    "more than 16777216": b"GGUF"
+    + struct.pack("<IQQ", 3, 0, 1)
+    + text("a")
+    + struct.pack("<IIQ", ARRAY, ARRAY, STEPS + 1),
     "twice": header([("a", U8, 1), ("a", U8, 1)]),
     "neither 0 nor 1": b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("a") + struct.pack("<IB", BOOL, 2),
     "general.alignment = 7": header([("general.alignment", U32, 7)]),
-    "general.alignment = 'x'": b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("general.alignment") + struct.pack("<I", TEXT) + text("x"),
+    "general.alignment = 'x'": b"GGUF"
+    + struct.pack("<IQQ", 3, 0, 1)
+    + text("general.alignment")
+    + struct.pack("<I", TEXT)
+    + text("x"),
     "9 axes": b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + text("t") + struct.pack("<I", 9) + b"\0" * 99,
-    "type 1: it is always float32": b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + text("rope_freqs.weight") + struct.pack("<IQIQ", 1, 4, 1, 0) + b"\0" * 99,
-    "of sizes [18446744073709551615]": b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + text("rope_freqs.weight") + struct.pack("<IQIQ", 1, (1 << 64) - 1, 0, 0),
-    "of sizes [0]": b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + text("rope_freqs.weight") + struct.pack("<IQIQ", 1, 0, 0, 0) + b"\0" * 99,
+    "type 1: it is always float32": b"GGUF"
+    + struct.pack("<IQQ", 3, 1, 0)
+    + text("rope_freqs.weight")
+    + struct.pack("<IQIQ", 1, 4, 1, 0)
+    + b"\0" * 99,
+    "of sizes [18446744073709551615]": b"GGUF"
+    + struct.pack("<IQQ", 3, 1, 0)
+    + text("rope_freqs.weight")
+    + struct.pack("<IQIQ", 1, (1 << 64) - 1, 0, 0),
+    "of sizes [0]": b"GGUF"
+    + struct.pack("<IQQ", 3, 1, 0)
+    + text("rope_freqs.weight")
+    + struct.pack("<IQIQ", 1, 0, 0, 0)
+    + b"\0" * 99,
     "rope_freqs.weight ends at byte": header([], [("rope_freqs.weight", (4,), [1.0] * 4)])[:-1],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("words", BAD)
@@ -428,7 +474,8 @@ def test_qwen_with_yarn_is_its_config(model):
     }
     yarn = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
     assert differences(spec, read({**config, "rope_theta": 1e6, "rope_scaling": yarn})) == []
-    # bounds: c(r) = 64 ln(32768 / (2 pi r)) / ln(1e6) = 23.6 and 39.7 for 32 and 1 turns, so the ramp falls from pair 23 to pair 40
+    # bounds: c(r) = 64 ln(32768 / (2 pi r)) / ln(1e6) = 23.6 and 39.7 for 32 and 1 turns, so the ramp falls from pair
+    # 23 to pair 40
     kept = 1 - (32 - 23) / (40 - 23)
     spectrum = spec.main.spectrum()
     assert spectrum.frequencies[0] == 1.0
@@ -484,10 +531,19 @@ def test_mistral_3_cancels_m_by_its_log_multiplier(model, multiplier, m):
 @pytest.mark.parametrize("mscale", [1.0, 0.707])
 def test_deepseek_is_its_config(model, mscale):
     keys = {
-        "context_length": 163840, "embedding_length": 7168, "block_count": 61, "attention.head_count": 128, "attention.key_length": 576,
-        "attention.kv_lora_rank": 512, "rope.dimension_count": 64, "rope.freq_base": 1e4, "rope.scaling.type": "yarn", "rope.scaling.factor": 40.0,
-        "rope.scaling.original_context_length": 4096, "rope.scaling.yarn_log_multiplier": 0.1 * mscale,
-    }  # fmt: skip
+        "context_length": 163840,
+        "embedding_length": 7168,
+        "block_count": 61,
+        "attention.head_count": 128,
+        "attention.key_length": 576,
+        "attention.kv_lora_rank": 512,
+        "rope.dimension_count": 64,
+        "rope.freq_base": 1e4,
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": 40.0,
+        "rope.scaling.original_context_length": 4096,
+        "rope.scaling.yarn_log_multiplier": 0.1 * mscale,
+    }
     yarn = {
         "type": "yarn",
         "factor": 40,
@@ -543,9 +599,15 @@ def test_a_factor_besides_the_lists_divides_too(model):
 def test_gemma_3_is_its_config_in_both_kinds_of_layers(model):
     spec = model("gemma3", GEMMA3)
     config = {
-        "model_type": "gemma3_text", "head_dim": 256, "num_hidden_layers": 34, "max_position_embeddings": 131072, "rope_theta": 1e6,
-        "rope_local_base_freq": 1e4, "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "sliding_window_pattern": 6,
-    }  # fmt: skip
+        "model_type": "gemma3_text",
+        "head_dim": 256,
+        "num_hidden_layers": 34,
+        "max_position_embeddings": 131072,
+        "rope_theta": 1e6,
+        "rope_local_base_freq": 1e4,
+        "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+        "sliding_window_pattern": 6,
+    }
     assert differences(spec, read(config)) == []
     assert [i for i, kind in enumerate(spec.layers) if kind == "full_attention"] == [5, 11, 17, 23, 29]
     for layer, base, factor in ((0, 1e4, 1.0), (5, 1e6, 8.0)):

@@ -1,4 +1,5 @@
-"""The golden files: they obey their schema, are what the script writes, and milepost and transformers mean the same by each config."""
+"""The golden files: they obey their schema, are what the script writes, and milepost and transformers mean the same by
+each config."""
 
 import ast
 import importlib
@@ -43,9 +44,24 @@ TYPES: dict[str, Any] = {
     "null": type(None),
 }
 KEYWORDS = {
-    "$schema", "$defs", "$ref", "title", "description", "type", "required", "properties", "additionalProperties", "items", "minItems", "const", "enum",
-    "pattern", "minimum", "maximum", "exclusiveMinimum",
-}  # fmt: skip
+    "$schema",
+    "$defs",
+    "$ref",
+    "title",
+    "description",
+    "type",
+    "required",
+    "properties",
+    "additionalProperties",
+    "items",
+    "minItems",
+    "const",
+    "enum",
+    "pattern",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+}
 
 
 def is_type(value: Any, name: str) -> bool:
@@ -53,7 +69,7 @@ def is_type(value: Any, name: str) -> bool:
 
 
 def faults(value: Any, rule: dict[str, Any], where: str = "") -> list[str]:
-    """What is wrong with a value, by the keywords that schema.json uses; a keyword that is not known here is an error."""
+    """What is wrong with a value, by the keywords that schema.json uses; a keyword not known here is an error."""
     assert set(rule) <= KEYWORDS, set(rule) - KEYWORDS
     if "$ref" in rule:
         rule = {
@@ -197,7 +213,8 @@ def test_the_check_sees_another_byte(script, tmp_path, monkeypatch, capsys):
 
 @every_file
 def test_the_fastest_pair_of_an_unscaled_table_is_the_cosine_of_the_position(name):
-    """w_0 = 1 exactly, so Python's own cos, which is right to the last digit or the one before, is an oracle at 1048575."""
+    """w_0 = 1 exactly, so Python's own cos, which is right to the last digit or the one before, is an oracle at
+    1048575."""
     for kind in FILES[name]["kinds"]:
         for table in kind["tables"]:
             if table["inv_freq"][0] == 1:
@@ -226,7 +243,8 @@ def test_llama_4_scout_has_a_step_and_no_blend():
 
 
 def test_yarn_starts_and_ends_where_the_paper_s_code_does():
-    """Bounds from c(r) = d ln(L / (2 pi r)) / (2 ln base), computed apart: Llama 2 20.9 and 45.0, Qwen 23.6 and 39.6, gpt-oss 8.09 and 17.40."""
+    """Bounds from c(r) = d ln(L / (2 pi r)) / (2 ln base), computed apart: Llama 2 20.9 and 45.0, Qwen 23.6 and 39.6,
+    gpt-oss 8.09 and 17.40."""
     for name, first, last in (("yarn-llama-2-7b-64k", 20, 46), ("qwen2.5-7b-yarn", 23, 40), ("gpt-oss-20b", 8, 18)):
         share = ratios(name)
         factor = FILES[name]["config"]["rope_scaling"]["factor"]
@@ -308,7 +326,8 @@ def test_milepost_means_the_same(name):
 
 
 def check_table(spectrum: Any, kind: dict[str, Any], table: dict[str, Any]) -> None:
-    """milepost's cos and sin: off by no more than p times its frequency's error, the rounding of p w, and that of cos itself."""
+    """milepost's cos and sin: off by no more than p times its frequency's error, the rounding of p w, and that of cos
+    itself."""
     rows, pairs = table["cos_sin"], kind["pairs"]
     p = torch.tensor([row["position"] for row in rows], dtype=torch.float64)
     exact = torch.tensor(table["inv_freq"], dtype=torch.float64)[pairs]
@@ -325,7 +344,7 @@ def check_table(spectrum: Any, kind: dict[str, Any], table: dict[str, Any]) -> N
 UNKNOWN = {"internlm2.5-7b", "kimi-k2"}
 """Models whose code is on the hub, not in transformers."""
 REFUSED = {"phi-3-vision-128k": "original_max_position_embeddings"}
-"""Configs that transformers 5 does not load: it reads rope type su only where the trained length is in the dictionary."""
+"""Configs that transformers 5 does not load: it reads su only where the trained length is in the dictionary."""
 NO_MODULE = {"gpt-j-6b"}
 """Models of transformers that have no rotary module of their own."""
 

@@ -82,7 +82,8 @@ def test_yarn_has_its_bounds_and_no_temperature_where_scale_is_not_applied():
     spec = params_json.read(MINISTRAL)
     assert spec.main.scaling == YaRN(16.0, 16384, 32.0, 1.0, attention_factor=1.0)
     assert (spec.trained, spec.served, spec.scaled) == (16384, 262144, 262144)
-    # c(r) = 64 ln(16384 / (2 pi r)) / ln(1e6) = 20.4 and 36.4 for 32 and 1 turns: the ramp falls from pair 20 to pair 37
+    # c(r) = 64 ln(16384 / (2 pi r)) / ln(1e6) = 20.4 and 36.4 for 32 and 1 turns: the ramp falls from pair 20 to pair
+    # 37
     kept = 1 - (32 - 20) / (37 - 20)
     spectrum = spec.main.spectrum()
     assert spectrum.frequencies[0] == 1.0 and spectrum.temperature == 1.0

@@ -9,9 +9,14 @@ from typer.testing import CliRunner
 from milepost.cli import app
 
 QWEN = {
-    "model_type": "qwen2", "hidden_size": 3584, "num_attention_heads": 28, "num_hidden_layers": 28, "max_position_embeddings": 131072, "rope_theta": 1e6,
+    "model_type": "qwen2",
+    "hidden_size": 3584,
+    "num_attention_heads": 28,
+    "num_hidden_layers": 28,
+    "max_position_embeddings": 131072,
+    "rope_theta": 1e6,
     "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768},
-}  # fmt: skip
+}
 LLAMA = {
     "model_type": "llama",
     "hidden_size": 4096,
@@ -177,10 +182,16 @@ BAD = {
     "contradictory lengths": (json.dumps(with_scaling(factor=2.0)), "max_position_embeddings = 131072"),
     "unknown": (json.dumps(with_scaling(beta_quick=3)), "rope_scaling.beta_quick = 3"),
     "wrong length": (
-        json.dumps({**LLAMA, "original_max_position_embeddings": 4096, "rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}}),
+        json.dumps(
+            {
+                **LLAMA,
+                "original_max_position_embeddings": 4096,
+                "rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]},
+            }
+        ),
         "has 1 numbers, and there are 64 pairs",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", list(BAD))

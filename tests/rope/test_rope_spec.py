@@ -24,8 +24,13 @@ QWEN = {
     "rope_theta": 1e6,
 }
 GEMMA = {
-    "model_type": "gemma3_text", "head_dim": 256, "num_hidden_layers": 12, "max_position_embeddings": 32768, "rope_theta": 1e6, "rope_local_base_freq": 1e4,
-}  # fmt: skip
+    "model_type": "gemma3_text",
+    "head_dim": 256,
+    "num_hidden_layers": 12,
+    "max_position_embeddings": 32768,
+    "rope_theta": 1e6,
+    "rope_local_base_freq": 1e4,
+}
 METHODS = ["base", "linear", "ntk", "ntk_by_parts", "dynamic", "yarn", "llama3"]
 
 

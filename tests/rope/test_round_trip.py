@@ -1,6 +1,8 @@
-"""Config -> spec -> engine's words -> spec: the same table, in every engine that is read and can express it (fault S15).
+"""Config -> spec -> engine's words -> spec: the same table, in every engine that is read and can express it (fault
+S15).
 
-Every model below, as it is and with every scaling: an engine either says it, and is read back as the same table, or is in the
+Every model below, as it is and with every scaling: an engine either says it, and is read back as the same table, or is
+in the
 list of those that can't. So a refusal too many is seen as well as one too few.
 """
 
@@ -28,73 +30,199 @@ from milepost.scaling.yarn import YaRN
 
 LONG = [1.0 + 0.5 * i for i in range(48)]
 MODELS = {
-    "llama 2": {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32, "max_position_embeddings": 4096},
+    "llama 2": {
+        "model_type": "llama",
+        "hidden_size": 4096,
+        "num_attention_heads": 32,
+        "num_hidden_layers": 32,
+        "max_position_embeddings": 4096,
+    },
     "codellama": {"model_type": "llama", "head_dim": 128, "max_position_embeddings": 16384, "rope_theta": 1000000},
-    "vicuna 16k": {"model_type": "llama", "head_dim": 128, "max_position_embeddings": 4096, "rope_scaling": {"type": "linear", "factor": 4.0}},
+    "vicuna 16k": {
+        "model_type": "llama",
+        "head_dim": 128,
+        "max_position_embeddings": 4096,
+        "rope_scaling": {"type": "linear", "factor": 4.0},
+    },
     "llama 3": {"model_type": "llama", "head_dim": 128, "max_position_embeddings": 8192, "rope_theta": 500000.0},
     "llama 3.1": {
-        "model_type": "llama", "head_dim": 128, "max_position_embeddings": 131072, "rope_theta": 500000.0,
+        "model_type": "llama",
+        "head_dim": 128,
+        "max_position_embeddings": 131072,
+        "rope_theta": 500000.0,
         "rope_scaling": {
-            "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192,
-        },
-    },
-    "llama 3.2": {
-        "model_type": "llama", "head_dim": 64, "max_position_embeddings": 131072,
-        "rope_parameters": {
-            "rope_type": "llama3", "rope_theta": 500000.0, "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
             "original_max_position_embeddings": 8192,
         },
     },
-    "mistral": {"model_type": "mistral", "head_dim": 128, "max_position_embeddings": 32768, "rope_theta": 1000000.0, "num_hidden_layers": 32},
+    "llama 3.2": {
+        "model_type": "llama",
+        "head_dim": 64,
+        "max_position_embeddings": 131072,
+        "rope_parameters": {
+            "rope_type": "llama3",
+            "rope_theta": 500000.0,
+            "factor": 32.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192,
+        },
+    },
+    "mistral": {
+        "model_type": "mistral",
+        "head_dim": 128,
+        "max_position_embeddings": 32768,
+        "rope_theta": 1000000.0,
+        "num_hidden_layers": 32,
+    },
     "mixtral": {"model_type": "mixtral", "head_dim": 128, "max_position_embeddings": 32768, "rope_theta": 1000000.0},
-    "qwen 2.5": {"model_type": "qwen2", "head_dim": 128, "max_position_embeddings": 32768, "rope_theta": 1000000.0, "num_hidden_layers": 28},
+    "qwen 2.5": {
+        "model_type": "qwen2",
+        "head_dim": 128,
+        "max_position_embeddings": 32768,
+        "rope_theta": 1000000.0,
+        "num_hidden_layers": 28,
+    },
     "qwen 2.5 yarn": {
-        "model_type": "qwen2", "head_dim": 128, "max_position_embeddings": 131072, "rope_theta": 1000000.0,
+        "model_type": "qwen2",
+        "head_dim": 128,
+        "max_position_embeddings": 131072,
+        "rope_theta": 1000000.0,
         "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768},
     },
-    "qwen 3": {"model_type": "qwen3", "head_dim": 128, "max_position_embeddings": 40960, "rope_parameters": {"rope_type": "default", "rope_theta": 1000000}},
-    "qwen 3 moe": {"model_type": "qwen3_moe", "head_dim": 128, "max_position_embeddings": 262144, "rope_theta": 10000000},
+    "qwen 3": {
+        "model_type": "qwen3",
+        "head_dim": 128,
+        "max_position_embeddings": 40960,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1000000},
+    },
+    "qwen 3 moe": {
+        "model_type": "qwen3_moe",
+        "head_dim": 128,
+        "max_position_embeddings": 262144,
+        "rope_theta": 10000000,
+    },
     "gemma": {"model_type": "gemma", "head_dim": 256, "max_position_embeddings": 8192, "rope_theta": 10000.0},
     "gemma 2": {"model_type": "gemma2", "head_dim": 256, "max_position_embeddings": 8192, "num_hidden_layers": 26},
     "gemma 3": {
-        "model_type": "gemma3_text", "head_dim": 256, "max_position_embeddings": 32768, "num_hidden_layers": 12, "rope_theta": 1000000,
+        "model_type": "gemma3_text",
+        "head_dim": 256,
+        "max_position_embeddings": 32768,
+        "num_hidden_layers": 12,
+        "rope_theta": 1000000,
         "rope_local_base_freq": 10000,
     },
     "phi 2": {"model_type": "phi", "head_dim": 80, "max_position_embeddings": 2048, "partial_rotary_factor": 0.4},
     "phi 3 mini": {"model_type": "phi3", "head_dim": 96, "max_position_embeddings": 4096},
-    "pythia": {"model_type": "gpt_neox", "hidden_size": 2048, "num_attention_heads": 16, "max_position_embeddings": 2048, "rotary_pct": 0.25},
-    "pythia, all of the head": {"model_type": "gpt_neox", "hidden_size": 2048, "num_attention_heads": 16, "max_position_embeddings": 2048, "rotary_pct": 1.0},
-    "stablelm": {"model_type": "stablelm", "hidden_size": 2560, "num_attention_heads": 32, "max_position_embeddings": 4096, "rope_pct": 0.25},
+    "pythia": {
+        "model_type": "gpt_neox",
+        "hidden_size": 2048,
+        "num_attention_heads": 16,
+        "max_position_embeddings": 2048,
+        "rotary_pct": 0.25,
+    },
+    "pythia, all of the head": {
+        "model_type": "gpt_neox",
+        "hidden_size": 2048,
+        "num_attention_heads": 16,
+        "max_position_embeddings": 2048,
+        "rotary_pct": 1.0,
+    },
+    "stablelm": {
+        "model_type": "stablelm",
+        "hidden_size": 2560,
+        "num_attention_heads": 32,
+        "max_position_embeddings": 4096,
+        "rope_pct": 0.25,
+    },
     "gpt-j": {"model_type": "gptj", "n_embd": 4096, "n_head": 16, "n_positions": 2048, "rotary_dim": 64},
     "cohere": {"model_type": "cohere", "head_dim": 128, "max_position_embeddings": 8192, "rope_theta": 8000000},
-    "cohere 2": {"model_type": "cohere2", "head_dim": 128, "max_position_embeddings": 8192, "num_hidden_layers": 8, "rope_theta": 50000},
-    "glm 4": {"model_type": "glm4", "head_dim": 128, "max_position_embeddings": 32768, "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+    "cohere 2": {
+        "model_type": "cohere2",
+        "head_dim": 128,
+        "max_position_embeddings": 8192,
+        "num_hidden_layers": 8,
+        "rope_theta": 50000,
+    },
+    "glm 4": {
+        "model_type": "glm4",
+        "head_dim": 128,
+        "max_position_embeddings": 32768,
+        "rope_theta": 10000.0,
+        "partial_rotary_factor": 0.5,
+    },
     "olmo 2": {"model_type": "olmo2", "head_dim": 128, "max_position_embeddings": 4096, "rope_theta": 500000},
-    "smollm 3": {"model_type": "smollm3", "head_dim": 128, "max_position_embeddings": 65536, "num_hidden_layers": 8, "rope_theta": 5000000.0},
-    "starcoder 2": {"model_type": "starcoder2", "head_dim": 128, "max_position_embeddings": 16384, "rope_theta": 999999.4420358813},
+    "smollm 3": {
+        "model_type": "smollm3",
+        "head_dim": 128,
+        "max_position_embeddings": 65536,
+        "num_hidden_layers": 8,
+        "rope_theta": 5000000.0,
+    },
+    "starcoder 2": {
+        "model_type": "starcoder2",
+        "head_dim": 128,
+        "max_position_embeddings": 16384,
+        "rope_theta": 999999.4420358813,
+    },
     "falcon": {"model_type": "falcon", "hidden_size": 4544, "num_attention_heads": 71, "max_position_embeddings": 2048},
     "granite": {"model_type": "granite", "head_dim": 64, "max_position_embeddings": 131072, "rope_theta": 10000000.0},
-    "nemotron": {"model_type": "nemotron", "head_dim": 128, "max_position_embeddings": 4096, "partial_rotary_factor": 0.5},
+    "nemotron": {
+        "model_type": "nemotron",
+        "head_dim": 128,
+        "max_position_embeddings": 4096,
+        "partial_rotary_factor": 0.5,
+    },
     "deepseek v2": {
-        "model_type": "deepseek_v2", "qk_rope_head_dim": 64, "max_position_embeddings": 163840, "rope_theta": 10000,
-        "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096, "mscale": 0.707, "mscale_all_dim": 0.707},
+        "model_type": "deepseek_v2",
+        "qk_rope_head_dim": 64,
+        "max_position_embeddings": 163840,
+        "rope_theta": 10000,
+        "rope_scaling": {
+            "type": "yarn",
+            "factor": 40,
+            "original_max_position_embeddings": 4096,
+            "mscale": 0.707,
+            "mscale_all_dim": 0.707,
+        },
     },
     "gpt-oss": {
-        "model_type": "gpt_oss", "head_dim": 64, "max_position_embeddings": 131072, "rope_theta": 150000,
-        "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False},
+        "model_type": "gpt_oss",
+        "head_dim": 64,
+        "max_position_embeddings": 131072,
+        "rope_theta": 150000,
+        "rope_scaling": {
+            "rope_type": "yarn",
+            "factor": 32.0,
+            "original_max_position_embeddings": 4096,
+            "truncate": False,
+        },
     },
     "phi 3 128k": {
-        "model_type": "phi3", "head_dim": 96, "max_position_embeddings": 131072, "original_max_position_embeddings": 4096, "rope_theta": 10000.0,
+        "model_type": "phi3",
+        "head_dim": 96,
+        "max_position_embeddings": 131072,
+        "original_max_position_embeddings": 4096,
+        "rope_theta": 10000.0,
         "rope_scaling": {"type": "longrope", "short_factor": [1.0] * 48, "long_factor": LONG},
     },
     "internlm 2": {
-        "model_type": "internlm2", "head_dim": 128, "max_position_embeddings": 32768, "rope_theta": 1000000, "rope_scaling": {"type": "dynamic", "factor": 2.0},
+        "model_type": "internlm2",
+        "head_dim": 128,
+        "max_position_embeddings": 32768,
+        "rope_theta": 1000000,
+        "rope_scaling": {"type": "dynamic", "factor": 2.0},
     },
     "proportional": {
-        "model_type": "llama", "head_dim": 128, "max_position_embeddings": 32768,
+        "model_type": "llama",
+        "head_dim": 128,
+        "max_position_embeddings": 32768,
         "rope_parameters": {"rope_type": "proportional", "rope_theta": 1000000.0, "partial_rotary_factor": 0.25},
     },
-}  # fmt: skip
+}
 READERS = [name for name, engine in ENGINES.items() if engine.reads]
 PAIRS = tuple(1.0 + 0.25 * i for i in range(64))
 METHODS = ("base", "linear", "ntk", "ntk_by_parts", "yarn", "llama3")
@@ -160,7 +288,8 @@ def back(spec: RopeSpec, engine: str) -> RopeSpec:
 
 
 def same(spec: RopeSpec, engine: str, refused: set[str] | None = None) -> None:
-    """Two ways round: the engine's reading is the spec, and transformers' words for that reading (where it has any) are it too."""
+    """Two ways round: the engine's reading is the spec, and transformers' words for that reading (where it has any) are
+    it too."""
     again = back(spec, engine)
     assert differences(spec, again) == []
     if "transformers" not in (refused or ()):

@@ -1,4 +1,5 @@
-"""Reading configs of transformers: real ones, of version 4 and 5 and before, against transformers' own tables; every value with its source."""
+"""Reading configs of transformers: real ones, of version 4 and 5 and before, against transformers' own tables; every
+value with its source."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ CLOSE = 1e-6
 """transformers computes frequencies in float32."""
 TYPES = sorted(name for name, config in REAL.items() if config["model_type"] in CONFIGS)
 V5 = sorted(set(TYPES) - {"GPT_J", "NOMIC", "LONGCHAT"})
-"""Those whose code reads all that their configs say: GPT-J has no rope_parameters, the others' code came with the checkpoint."""
+"""Those whose code reads all that their configs say: GPT-J has no rope_parameters, the others' code came with the
+checkpoint."""
 
 
 def read(config: dict[str, Any], **changes: Any) -> RopeSpec:
@@ -110,7 +112,7 @@ def test_the_written_config_of_a_kind_is_what_transformers_reads() -> None:
         export(replace(spec, kinds=(("full_attention", None), ("sliding_attention", spec.main))), "transformers-v4")
 
 
-# ------------------------------------------------------------------------------------------------------------------ older names
+# --------------------------------------------------------------------------------------------------- older names
 
 
 def test_gpt_neox_has_its_own_names_for_base_and_share() -> None:
@@ -150,7 +152,8 @@ def test_su_is_longrope_and_its_trained_length_may_stand_outside() -> None:
     assert math.isclose(scaling.m, math.sqrt(1 + math.log(32) / math.log(4096)))
     with pytest.raises(
         ConfigError,
-        match=r"contradictory keys: rope_scaling.original_max_position_embeddings = 8192, original_max_position_embeddings = 4096",
+        match=r"contradictory keys: rope_scaling.original_max_position_embeddings = 8192, "
+        r"original_max_position_embeddings = 4096",
     ):
         read(
             real.PHI_3_128K, rope_scaling={**real.PHI_3_128K["rope_scaling"], "original_max_position_embeddings": 8192}
@@ -298,7 +301,7 @@ def test_truncate_inside_of_a_kind_is_not_seen_by_transformers() -> None:
     assert any("does not see truncate = false of full_attention" in note for note in read(config).notes)
 
 
-# ------------------------------------------------------------------------------------------------------------------ sources
+# ------------------------------------------------------------------------------------------------------- sources
 
 
 def test_a_base_that_is_not_there_is_the_model_types_and_said_so() -> None:
@@ -320,7 +323,7 @@ def test_every_value_has_a_source_that_is_there(name: str) -> None:
     for kind in spec.ropes():
         label = "" if kind == "all" else f"{kind}."
         assert {"base", "rotary"} <= {key.removeprefix(label) for key in spec.sources if key.startswith(label)}
-        assert (label + "scaling" in spec.sources) == (dict(spec.kinds)[kind].scaling is not None)  # type: ignore[union-attr]
+        assert (label + "scaling" in spec.sources) == (spec.ropes()[kind].scaling is not None)
     for source in spec.sources.values():
         words = ("the whole head", "the model type's code", "not in the config: the default of its model type")
         assert source.startswith(words) or all(found(REAL[name], key) for key in source.split(" / ")), source
@@ -346,7 +349,7 @@ def test_a_scaling_that_the_model_type_has_without_a_word_is_said() -> None:
     assert any("the config has no rope_parameters: those of its model type are" in note for note in read(bare).notes)
 
 
-# ------------------------------------------------------------------------------------------------- lengths and factors (S10, S16)
+# -------------------------------------------------------------------------------- lengths and factors (S10, S16)
 
 
 def test_an_explicit_yarn_factor_wins_and_a_mismatch_is_reported() -> None:
@@ -359,7 +362,8 @@ def test_more_served_than_the_factor_makes_is_an_error() -> None:
     config = {**real.QWEN_25_YARN, "max_position_embeddings": 262144}
     with pytest.raises(
         ConfigError,
-        match=r"rope_scaling.factor = 4 times original_max_position_embeddings = 32768 is less than max_position_embeddings = 262144",
+        match=r"rope_scaling.factor = 4 times original_max_position_embeddings = 32768 is less than "
+        r"max_position_embeddings = 262144",
     ):
         read(config)
     relaxed = RopeSpec.from_config(config, allow_unknown=True)
@@ -381,7 +385,8 @@ def test_dynamic_has_no_original_length() -> None:
     scaling = {"rope_type": "dynamic", "factor": 4.0, "original_max_position_embeddings": 2048}
     with pytest.raises(
         ConfigError,
-        match=r"original_max_position_embeddings = 2048 has no meaning for rope type dynamic.*max_position_embeddings = 4096",
+        match=r"original_max_position_embeddings = 2048 has no meaning for rope type "
+        r"dynamic.*max_position_embeddings = 4096",
     ):
         read(real.LLAMA_2, rope_scaling=scaling)
     relaxed = RopeSpec.from_config({**real.LLAMA_2, "rope_scaling": scaling}, allow_unknown=True)
@@ -416,7 +421,7 @@ def test_longrope_is_transformers_on_both_sides_of_the_trained_length() -> None:
         assert math.isclose(rope.spectrum(length).temperature, factor**2, rel_tol=CLOSE)
 
 
-# ------------------------------------------------------------------------------------------------------------------ without transformers
+# ------------------------------------------------------------------------------------------ without transformers
 
 ALONE = """
 import sys
