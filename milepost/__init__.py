@@ -19,7 +19,7 @@ from milepost.renamed import install as _install
 
 _install()
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
     "Attended": "attention",
