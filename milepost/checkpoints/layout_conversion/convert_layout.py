@@ -201,10 +201,9 @@ def _config_for(config: Mapping[str, Any], spec: RopeSpec, to: Pairing) -> dict[
         if name == SAYS[0] or text.get(name) is not None:
             text[name] = to == "interleaved"
     expected = tuple((kind, None if rope is None else replace(rope, pairing=to)) for kind, rope in spec.kinds)
-    if RopeSpec.from_config(written).kinds != expected:
-        raise ConfigError(
-            f"this config can't say {to} pairs: with {SAYS[0]} it is read as {short(RopeSpec.from_config(written).kinds)}"
-        )
+    kinds = RopeSpec.from_config(written).kinds
+    if kinds != expected:
+        raise ConfigError(f"this config can't say {to} pairs: with {SAYS[0]} it is read as {short(kinds)}")
     return written
 
 

@@ -833,3 +833,16 @@ def test_stopped_at_the_last_moment(source, monkeypatch):
 
     monkeypatch.setattr(folder_code.os, "replace", stop)
     refused(folder := source(), "stopped", OSError, out=(folder.parent / "out"))
+
+
+def test_a_second_run_for_the_same_folder_is_refused_and_the_first_goes_on(source, tmp_path):
+    folder, out, told = source(), tmp_path / "out", []
+
+    def second(text: str) -> None:
+        with pytest.raises(ConfigError, match=r"another run is writing to .*out now: wait until it ends"):
+            convert_layout(folder, "interleaved", out)
+        told.append(text)
+
+    done = convert_layout(folder, "interleaved", out, tell=second)
+    assert told[-1] == "comparing logits" and done.out == str(out) and own(out) == "interleaved"
+    assert not list(tmp_path.glob(".out*"))
