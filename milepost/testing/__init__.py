@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from milepost.encoding import Encoding
 from milepost.testing.declarations import every_axis_is_seen, order_is_seen, rotation, shift, toeplitz
-from milepost.testing.engine import backends_agree, cache_agrees, decode_agrees
+from milepost.testing.engine import any_storage, backends_agree, cache_agrees, decode_agrees
 from milepost.testing.layer import Broken, Excused, Layer, randomised_copy
 from milepost.testing.layouts import cached, causal, chunked_prefill, packed, padded, sharded
 from milepost.testing.precision import gradients, half_precision, refuses_half_positions
@@ -94,6 +94,7 @@ LAWS: tuple[Callable[[Encoding], None], ...] = (
     padded,
     sharded,
     backends_agree,
+    any_storage,
     cache_agrees,
     decode_agrees,
     causal,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -80,9 +80,42 @@ def _pass(layer: Layer, at: Layout, to: Layout, batch: int, causal: bool, backen
     return [out.detach(), *(torch.zeros_like(x) if g is None else g for x, g in zip(learn, found, strict=True))]
 
 
+STORAGES: dict[str, Callable[[Tensor], Tensor]] = {
+    "strided": lambda t: torch.stack([t + 1, t], dim=-1)[..., 1],
+    "expanded": lambda t: t[:, :, :1].expand_as(t),
+    "transposed": lambda t: t.transpose(-1, -2).contiguous().transpose(-1, -2),
+    "sliced": lambda t: torch.cat([t + 1, t, t + 1], dim=-1)[..., t.shape[-1] : 2 * t.shape[-1]],
+    "offset": lambda t: torch.cat([t[:, :, :1] + 1, t], dim=2)[:, :, 1:],
+    "empty": lambda t: t[:0],
+}
+"""Ways in which numbers may lie in memory."""
+
+
+@torch.no_grad()
+def any_storage(enc: Encoding) -> None:
+    """However q, k and v lie in memory, every backend gives the reference's numbers."""
+    n = tokens_of(enc)
+    enc = plain_at(enc, n)
+    layer, at = Layer(enc), dense(enc, n)
+    generator = torch.Generator().manual_seed(11)
+    shape = (2, layer.heads, n, layer.head_dim)
+    q, k, v = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(3))
+    for name, store in STORAGES.items():
+        given = [store(t) for t in (q, k, v)]
+        wanted = attend(*(t.contiguous() for t in given), enc, at=at, backend="reference")
+        for backend in ("auto", "sdpa", "toeplitz", "chunked"):
+            try:
+                got = attend(*given, enc, at=at, backend=backend)
+            except ValueError as error:
+                if backend in ("auto", "chunked") or "can't do this for" not in str(error):
+                    raise
+                continue
+            same(got, wanted, n, f"{backend}, {name} q, k and v")
+
+
 def cache_agrees(enc: Encoding) -> None:
     """A text read through a KVCache, in steps of any size, gives what one pass over it gives."""
-    q, k, v, at = _raw(enc)
+    q, k, v, at = _raw(enc, dense(enc, tokens_of(enc)))
     cache, parts, t, n = KVCache(enc, capacity=2), [], 0, at.length
     whole = attend(q, k, v, cache.rule, at=at)
     for step in (1, n // 2, 1, n - n // 2 - 2):
@@ -98,7 +131,7 @@ def decode_agrees(enc: Encoding) -> None:
     """Decoding one token after another, past the start of every shortcut, gives what one pass over the text gives."""
     if enc.axes > 1 and not enc.flat:
         raise Excused("a decode numbers its tokens along one axis")
-    q, k, v, at = _raw(enc)
+    q, k, v, at = _raw(enc, Layout.dense(tokens_of(enc)))
     for first in (1, 10):
         cache = KVCache(enc, capacity=2)
         whole = attend(q, k, v, cache.rule, at=at)
@@ -108,12 +141,11 @@ def decode_agrees(enc: Encoding) -> None:
             same(row, whole[:, :, a:b], at.length, f"tokens {a} to {b - 1}, decoded after {first}")
 
 
-def _raw(enc: Encoding) -> tuple[Tensor, Tensor, Tensor, Layout]:
-    """q, k and v of a text as they are, and where its tokens stand."""
+def _raw(enc: Encoding, at: Layout) -> tuple[Tensor, Tensor, Tensor, Layout]:
+    """q, k and v of a text at ``at``, as they are."""
     if enc.length_dependent and "embed" in enc.points:
         raise Excused("the embedding itself depends on the length")
-    n, layer = tokens_of(enc), Layer(enc)
-    at = dense(enc, n)
+    n, layer = at.length, Layer(enc)
     x = layer.text(n) if enc.length_dependent else enc.embed(layer.text(n), at.pos)
     q, k, v = ((x @ w).unflatten(-1, (layer.heads, layer.head_dim)).transpose(1, 2) for w in layer.weights)
     return q, k, v, at
