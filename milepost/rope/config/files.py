@@ -56,18 +56,18 @@ def parse(text: str, where: str) -> Mapping[str, Any]:
     """The JSON object in a text; no key twice, no NaN."""
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(items)
-        if len(found) < len(items):
+        data = dict(items)
+        if len(data) < len(items):
             names = [name for name, _ in items]
             twice = next(name for name in names if names.count(name) > 1)
             raise ConfigError(f"{where} has the key {twice!r} twice")
-        return found
+        return data
 
     def constant(word: str) -> Any:
         raise ConfigError(f"{where} holds {word}, which is no number that a config can mean")
 
     try:
-        found = json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
+        data = json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
     except json.JSONDecodeError as error:
         raise ConfigError(
             f"{where} is not whole JSON: {error.msg} at line {error.lineno}, column {error.colno}"
@@ -76,9 +76,9 @@ def parse(text: str, where: str) -> Mapping[str, Any]:
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(f"{where} can't be read as JSON: {type(error).__name__}") from None
-    if not isinstance(found, dict):
-        raise ConfigError(f"{where} must hold a JSON object, got {short(found)}")
-    return found
+    if not isinstance(data, dict):
+        raise ConfigError(f"{where} must hold a JSON object, got {short(data)}")
+    return data
 
 
 def _from_hub(name: str) -> Path:

@@ -375,15 +375,15 @@ def _original(file: _File) -> int:
 
 def _extends(file: _File) -> bool:
     """Whether YaRN is on: a yarn_ext_factor of 0, where it is read, leaves linear scaling."""
-    found = file.keys.number("rope.scaling.yarn_ext_factor")
-    if found is None or found.value < 0 or found.value == 1:
+    entry = file.keys.number("rope.scaling.yarn_ext_factor")
+    if entry is None or entry.value < 0 or entry.value == 1:
         return True
     if file.arch not in READS_EXT:
-        file.notes.append(f"llama.cpp does not read {found.key} = {found.value:g} for this architecture: it takes 1")
+        file.notes.append(f"llama.cpp does not read {entry.key} = {entry.value:g} for this architecture: it takes 1")
         return True
-    if found.value:
+    if entry.value:
         raise ConfigError(
-            f"{found.key} = {found.value:g} mixes YaRN in by parts; milepost has it whole (1) or not at all (0)"
+            f"{entry.key} = {entry.value:g} mixes YaRN in by parts; milepost has it whole (1) or not at all (0)"
         )
     return False
 
@@ -393,13 +393,13 @@ def _yarn(file: _File, factor: float, attn: float) -> YaRN:
     keys, arch = file.keys, file.arch
     betas = {"yarn_beta_fast": 8.0 if arch == "grok" else 32.0, "yarn_beta_slow": 1.0}
     for name, default in betas.items():
-        found = keys.number(f"rope.scaling.{name}", above=0)
-        if found is not None and found.value != default:
+        entry = keys.number(f"rope.scaling.{name}", above=0)
+        if entry is not None and entry.value != default:
             if arch in READS_BETAS:
-                betas[name] = found.value
+                betas[name] = entry.value
             else:
                 file.notes.append(
-                    f"llama.cpp does not read {found.key} = {found.value:g} for this architecture: it takes {default:g}"
+                    f"llama.cpp does not read {entry.key} = {entry.value:g} for this architecture: it takes {default:g}"
                 )
     ignored = keys.number("rope.scaling.yarn_attn_factor")
     if ignored is not None and ignored.value != 1:
@@ -420,13 +420,13 @@ def _yarn(file: _File, factor: float, attn: float) -> YaRN:
 
 def _all_dim(file: _File) -> float:
     """mscale_all_dim, as far as llama.cpp reads it; 0 where it does not."""
-    found = file.keys.number("rope.scaling.yarn_log_multiplier")
-    if found is None or not found.value:
+    entry = file.keys.number("rope.scaling.yarn_log_multiplier")
+    if entry is None or not entry.value:
         return 0.0
     if file.arch not in TENTH | {"mistral3"}:
-        file.notes.append(f"llama.cpp does not read {found.key} = {found.value:g} for this architecture")
+        file.notes.append(f"llama.cpp does not read {entry.key} = {entry.value:g} for this architecture")
         return 0.0
-    return found.value / 0.1 if file.arch in TENTH else found.value
+    return entry.value / 0.1 if file.arch in TENTH else entry.value
 
 
 def _softmax(file: _File, scaling: Scaling | None) -> float:

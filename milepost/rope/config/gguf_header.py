@@ -79,11 +79,11 @@ def _opened(file: str | os.PathLike[str], read: Callable[[_Header], T]) -> T:
 
 
 def _read(header: _Header) -> dict[str, Any]:
-    found, placed = _parts(header)
+    values, placed = _parts(header)
     for name in WANTED:
         if name in placed:
-            found[name] = header.floats(name, placed[name])
-    return found
+            values[name] = header.floats(name, placed[name])
+    return values
 
 
 def _parts(header: _Header) -> tuple[dict[str, Any], dict[str, Placed]]:
@@ -91,20 +91,20 @@ def _parts(header: _Header) -> tuple[dict[str, Any], dict[str, Placed]]:
     header.begin()
     tensors = header.count("tensors", most=1 << 20)
     pairs = header.count("key-values", most=1 << 16)
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for _ in range(pairs):
         name = header.name()
-        if name in found:
+        if name in values:
             raise header.wrong(f"has the key {short(name)} twice")
         value = header.value(header.number(U32), name)
         if value is not None:
-            found[name] = value
+            values[name] = value
     listed = [header.tensor() for _ in range(tensors)]
-    alignment = found.get("general.alignment", 32)
+    alignment = values.get("general.alignment", 32)
     if isinstance(alignment, bool) or not isinstance(alignment, int) or not 8 <= alignment <= 1 << 16 or alignment % 8:
         raise header.wrong(f"has general.alignment = {short(alignment)}, which must be a multiple of 8, up to 65536")
     start = header.at + -header.at % alignment
-    return found, {name: Placed(sizes, kind, start + offset) for name, sizes, kind, offset in listed}
+    return values, {name: Placed(sizes, kind, start + offset) for name, sizes, kind, offset in listed}
 
 
 class _Header:
@@ -155,10 +155,10 @@ class _Header:
             raise self.wrong(f"is a GGUF file of version {version}; versions 2 and 3 are read")
 
     def count(self, what: str, *, most: int) -> int:
-        found = int(self.number(U64))
-        if found > most:
-            raise self.wrong(f"says that it has {found} {what}: at most {most} are believed, the file is damaged")
-        return found
+        count = int(self.number(U64))
+        if count > most:
+            raise self.wrong(f"says that it has {count} {what}: at most {most} are believed, the file is damaged")
+        return count
 
     def name(self) -> str:
         """The name of a key or a tensor."""
@@ -197,12 +197,12 @@ class _Header:
         start = self.take(count * struct.calcsize(f"<{letter}"))
         if count > LISTED:
             return []
-        found = list(struct.unpack_from(f"<{count}{letter}", self.data, start))
+        values = list(struct.unpack_from(f"<{count}{letter}", self.data, start))
         if kind != BOOL:
-            return found
-        if any(value > 1 for value in found):
+            return values
+        if any(value > 1 for value in values):
             raise self.wrong(f"has a truth value under {short(name)} that is neither 0 nor 1: the file is damaged")
-        return [bool(value) for value in found]
+        return [bool(value) for value in values]
 
     def array(self, name: str, depth: int) -> list[Any] | None:
         """A short array of numbers; None for the others, which are stepped over."""
@@ -216,8 +216,8 @@ class _Header:
             for _ in range(count):
                 self.array(name, depth + 1)
         else:
-            found = self.numbers(kind, count, name)
-            return found if count <= LISTED else None
+            values = self.numbers(kind, count, name)
+            return values if count <= LISTED else None
         return None
 
     def texts(self, count: int, name: str) -> None:

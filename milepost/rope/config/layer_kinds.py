@@ -37,9 +37,9 @@ def layer_kinds(family: Family, keys: ConfigKeys, layers: int) -> tuple[str, ...
     """The kind of each layer: as the config lists it, else by the family's rule; nothing where all are of one kind."""
     if family.no_rope:
         return _no_rope(keys, layers)
-    found = keys.items("layer_types", "layers_block_type")
-    if found is not None and found.value:
-        return tuple(_kind(value, found.key) for value in found.value)
+    entry = keys.items("layer_types", "layers_block_type")
+    if entry is not None and entry.value:
+        return tuple(_kind(value, entry.key) for value in entry.value)
     return () if family.layers is None else family.layers(keys, layers)
 
 
@@ -57,8 +57,8 @@ def every(name: str, default: int, *, last: bool = True, other: str = "sliding_a
     """One full-attention layer in so many (as the key ``name`` says): the last of each group, or the first."""
 
     def rule(keys: ConfigKeys, layers: int) -> tuple[str, ...]:
-        found = keys.whole(name) if name else None
-        n = default if found is None else found.value
+        entry = keys.whole(name) if name else None
+        n = default if entry is None else entry.value
         return tuple("full_attention" if (i + 1 if last else i) % n == 0 else other for i in range(layers))
 
     return rule
@@ -68,13 +68,13 @@ def listed_at(name: str, *, other: str, absent: bool) -> Rule:
     """The key ``name`` lists the numbers of full-attention layers; without a list, all are (``absent``) or none."""
 
     def rule(keys: ConfigKeys, layers: int) -> tuple[str, ...]:
-        found = keys.items(name)
-        if found is None:
+        entry = keys.items(name)
+        if entry is None:
             return ("full_attention",) * layers if absent else (other,) * layers
-        bad = [n for n in found.value if isinstance(n, bool) or not isinstance(n, int) or not 0 <= n < layers]
+        bad = [n for n in entry.value if isinstance(n, bool) or not isinstance(n, int) or not 0 <= n < layers]
         if bad:
-            raise ConfigError(f"{found.key} holds {short(bad[0])}, and layers are numbered 0 to {layers - 1}")
-        return tuple("full_attention" if i in found.value else other for i in range(layers))
+            raise ConfigError(f"{entry.key} holds {short(bad[0])}, and layers are numbered 0 to {layers - 1}")
+        return tuple("full_attention" if i in entry.value else other for i in range(layers))
 
     return rule
 
@@ -83,8 +83,8 @@ def repeated(name: str, *default: str) -> Rule:
     """The key ``name`` lists the kinds of the first few layers, and the rest repeats them."""
 
     def rule(keys: ConfigKeys, layers: int) -> tuple[str, ...]:
-        found = keys.items(name)
-        kinds = default if found is None or not found.value else tuple(_kind(value, found.key) for value in found.value)
+        entry = keys.items(name)
+        kinds = default if entry is None or not entry.value else tuple(_kind(value, entry.key) for value in entry.value)
         return tuple(kinds[i % len(kinds)] for i in range(layers))
 
     return rule
@@ -100,6 +100,6 @@ def _no_rope(keys: ConfigKeys, layers: int) -> tuple[str, ...]:
                 f"{listed.key} holds {short(bad[0])}; it has 1 for a layer that turns, and 0 for one that does not"
             )
         return tuple("full_attention" if turns else "no_rope" for turns in listed.value)
-    found = keys.whole("no_rope_layer_interval")
-    n = 4 if found is None else found.value
+    entry = keys.whole("no_rope_layer_interval")
+    n = 4 if entry is None else entry.value
     return tuple("no_rope" if (i + 1) % n == 0 else "full_attention" for i in range(layers))

@@ -45,10 +45,10 @@ class Difference:
 
 def differences(a: RopeSpec, b: RopeSpec, *, close: float = CLOSE) -> list[Difference]:
     """Everything in which the tables of two specs differ; nothing if they are the same."""
-    found: list[Difference] = []
+    different: list[Difference] = []
     pairs = {(x, y) for x, y in zip(a.layers, b.layers, strict=False)} if a.layers and b.layers else set()
     if a.layers and b.layers and len(a.layers) != len(b.layers):
-        found.append(Difference("all", "number of layers", float(len(a.layers)), float(len(b.layers))))
+        different.append(Difference("all", "number of layers", float(len(a.layers)), float(len(b.layers))))
     mine, yours = dict(a.kinds), dict(b.kinds)
     if not pairs:
         pairs = {(kind, kind if kind in yours else next(iter(yours))) for kind in mine}
@@ -56,12 +56,12 @@ def differences(a: RopeSpec, b: RopeSpec, *, close: float = CLOSE) -> list[Diffe
         x, y = mine[kind], yours[other]
         if x is None or y is None:
             if (x is None) != (y is None):
-                found.append(
+                different.append(
                     Difference(kind, "rotation", "none" if x is None else "rotary", "none" if y is None else "rotary")
                 )
             continue
-        found += _of_ropes(kind, x, y, _lengths(a, b, x, y), close)
-    return found
+        different += _of_ropes(kind, x, y, _lengths(a, b, x, y), close)
+    return different
 
 
 def _lengths(a: RopeSpec, b: RopeSpec, x: LayerRope, y: LayerRope) -> list[int | None]:
@@ -74,7 +74,7 @@ def _lengths(a: RopeSpec, b: RopeSpec, x: LayerRope, y: LayerRope) -> list[int |
 
 
 def _of_ropes(kind: str, x: LayerRope, y: LayerRope, lengths: list[int | None], close: float) -> list[Difference]:
-    found = [
+    different = [
         Difference(kind, name, str(getattr(x, field)), str(getattr(y, field)))
         for name, field in (
             ("head size", "head_dim"),
@@ -85,13 +85,13 @@ def _of_ropes(kind: str, x: LayerRope, y: LayerRope, lengths: list[int | None], 
         if getattr(x, field) != getattr(y, field)
     ]
     if x.rotary != y.rotary:
-        return found
+        return different
     for length in lengths:
-        one, other = x.spectrum(length), y.spectrum(length)
-        for i, (w, u) in enumerate(zip(one.frequencies, other.frequencies, strict=True)):
+        mine, yours = x.spectrum(length), y.spectrum(length)
+        for i, (w, u) in enumerate(zip(mine.frequencies, yours.frequencies, strict=True)):
             if not math.isclose(w, u, rel_tol=close):
-                found.append(Difference(kind, "frequency", w, u, i, length))
-        t, s = one.temperature * x.softmax, other.temperature * y.softmax
+                different.append(Difference(kind, "frequency", w, u, i, length))
+        t, s = mine.temperature * x.softmax, yours.temperature * y.softmax
         if not math.isclose(t, s, rel_tol=close):
-            found.append(Difference(kind, "temperature on logits", t, s, None, length))
-    return found
+            different.append(Difference(kind, "temperature on logits", t, s, None, length))
+    return different

@@ -30,35 +30,35 @@ def write_scaling(rope: LayerRope, spec: RopeSpec) -> tuple[dict[str, Any], list
     """The dictionary of a rope, and what to know about it."""
     scaling = rope.scaling
     notes: list[str] = []
-    said: dict[str, Any] = {"rope_type": "default", "rope_theta": rope.base}
+    dictionary: dict[str, Any] = {"rope_type": "default", "rope_theta": rope.base}
     if (
         rope.rotary != rope.head_dim or FAMILIES.get(spec.model, Family()).share != 1
     ):  # some families turn a part unless told
-        said["partial_rotary_factor"] = _share(rope)
+        dictionary["partial_rotary_factor"] = _share(rope)
     if rope.sections is not None:
-        said["mrope_section"] = list(rope.sections)
+        dictionary["mrope_section"] = list(rope.sections)
         if rope.sections_interleaved:
-            said["mrope_interleaved"] = True
+            dictionary["mrope_interleaved"] = True
     if scaling is None:
-        return said, notes
+        return dictionary, notes
     if isinstance(scaling, LargerBase | NTK):
-        said["rope_theta"] = scaling(rope.plain()).base
+        dictionary["rope_theta"] = scaling(rope.plain()).base
         notes.append(
-            f"{scaling!r} is a larger base: rope_theta = {said['rope_theta']:.10g} instead of {rope.base:.10g}"
+            f"{scaling!r} is a larger base: rope_theta = {dictionary['rope_theta']:.10g} instead of {rope.base:.10g}"
         )
     elif isinstance(scaling, Linear):
-        said |= {"rope_type": "linear", "factor": scaling.factor}
+        dictionary |= {"rope_type": "linear", "factor": scaling.factor}
     elif isinstance(scaling, Dynamic) and scaling.length is None:
-        said |= {"rope_type": "dynamic", "factor": scaling.factor}
+        dictionary |= {"rope_type": "dynamic", "factor": scaling.factor}
     elif isinstance(scaling, YaRN) and scaling.preset != "paper" and scaling.attn_factor is None:
-        said |= {"rope_type": "yarn", "factor": scaling.factor, ORIGINAL: scaling.trained}
+        dictionary |= {"rope_type": "yarn", "factor": scaling.factor, ORIGINAL: scaling.trained}
         for name in ("beta_fast", "beta_slow"):
             if getattr(scaling, name) != getattr(YaRN, name):
-                said[name] = getattr(scaling, name)
+                dictionary[name] = getattr(scaling, name)
         truncate = scaling.preset == "transformers" if scaling.truncate is None else scaling.truncate
         if not truncate:
-            said["truncate"] = False
-        said |= {
+            dictionary["truncate"] = False
+        dictionary |= {
             n: getattr(scaling, n)
             for n in ("attention_factor", "mscale", "mscale_all_dim")
             if getattr(scaling, n) is not None
@@ -69,7 +69,7 @@ def write_scaling(rope: LayerRope, spec: RopeSpec) -> tuple[dict[str, Any], list
             if isinstance(scaling, Llama3)
             else (scaling.slow, scaling.fast)
         )
-        said |= {
+        dictionary |= {
             "rope_type": "llama3",
             "factor": scaling.factor,
             ORIGINAL: scaling.trained,
@@ -81,7 +81,7 @@ def write_scaling(rope: LayerRope, spec: RopeSpec) -> tuple[dict[str, Any], list
     elif (
         isinstance(scaling, LongRoPE) and scaling.length is None and scaling.short_m is None and scaling.long_m is None
     ):
-        said |= {
+        dictionary |= {
             "rope_type": "longrope",
             ORIGINAL: scaling.trained,
             "short_factor": list(scaling.short),
@@ -89,16 +89,16 @@ def write_scaling(rope: LayerRope, spec: RopeSpec) -> tuple[dict[str, Any], list
             "factor": scaling.factor,
         }
         if scaling.attention_factor is not None:
-            said["attention_factor"] = scaling.attention_factor
+            dictionary["attention_factor"] = scaling.attention_factor
     elif isinstance(scaling, Proportional):
-        said |= {"rope_type": "proportional", "partial_rotary_factor": scaling.share, "factor": scaling.factor}
+        dictionary |= {"rope_type": "proportional", "partial_rotary_factor": scaling.share, "factor": scaling.factor}
     else:
-        said |= _by_pairs(rope, spec)
+        dictionary |= _by_pairs(rope, spec)
         notes.append(
             f"no rope type says {scaling!r}: written as longrope, with {rope.rotary // 2} factors that give its "
             "frequencies and its temperature"
         )
-    return said, notes
+    return dictionary, notes
 
 
 def _by_pairs(rope: LayerRope, spec: RopeSpec) -> dict[str, Any]:
