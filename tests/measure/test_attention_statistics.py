@@ -24,7 +24,7 @@ def given(spec, length=L, keys=2):
 
 
 def dense(q, k, enc):
-    return attend(q, k, torch.zeros_like(k), enc, details=True).weights
+    return attend(q, k, torch.zeros_like(k), enc, turned=True, details=True).weights
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -115,7 +115,7 @@ def test_a_model_shows_its_own_attention():
             for (q, k, enc), block in zip(looks, model.blocks, strict=True):
                 after = block(x, at)
                 v = block.project(x)[2]
-                mine = x + block.out((attend(q, k, v, enc)).transpose(1, 2).flatten(-2))
+                mine = x + block.out((attend(q, k, v, enc, turned=True)).transpose(1, 2).flatten(-2))
                 mine = mine + block.down(torch.nn.functional.gelu(block.up(block.norm_2(mine))))
                 assert torch.allclose(mine, after, atol=1e-12)
                 x = after

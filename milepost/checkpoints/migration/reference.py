@@ -1,7 +1,7 @@
 """Reference: a body's logits in float64, from milepost's own parts, with any encoding. No code of transformers is run.
 
     x = tokens[ids] + table[p]
-    x += out(attend(enc(q), enc(k), v));    x += down(act(up(norm(x))))   for each layer
+    x += out(attend(q, k, v, enc));    x += down(act(up(norm(x))))   for each layer
     logits = head(norm(x))
 
 It is what a migrated model is held to. `FalconALiBi` is ALiBi as Falcon has it: slope x key, rounded to bfloat16 with
