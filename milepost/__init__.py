@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from milepost.draw.shown import built_by as _built_by
 from milepost.encodings import NAMES as _PAGES
 from milepost.encodings import SPACE as _SPACE
 from milepost.renamed import install as _install
@@ -83,6 +84,16 @@ if TYPE_CHECKING:
     from milepost.rope import RopeSpec as RopeSpec
     from milepost.spec import build as build
     from milepost.spectrum import Spectrum as Spectrum
+
+
+def _document(thing: Any) -> Any:
+    from milepost.notebook import document
+
+    return document(thing)
+
+
+for _name in ("milepost.encoding.Encoding", "milepost.scaling.scaling.Scaling", "milepost.rope.spec.RopeSpec"):
+    _built_by(_name, _document)
 
 
 def __getattr__(name: str) -> Any:

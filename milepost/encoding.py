@@ -14,7 +14,6 @@ Letters: B batch, H heads, L tokens, C width, D head size; h, i, j = head, query
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
+from milepost.draw.shown import html
 from milepost.layout import Layout
 from milepost.positions import check_dtype, check_finite, extent, extents
 
@@ -210,7 +210,7 @@ class Encoding(nn.Module):
 
     def _repr_html_(self) -> str:
         """How it looks in a notebook."""
-        return str(importlib.import_module("milepost.notebook").encoding(self))
+        return html(self)
 
     def __repr__(self) -> str:
         return f"{type(self).spec_name()}({', '.join(f'{k}={v!r}' for k, v in self.spec_arguments().items())})"

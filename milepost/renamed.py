@@ -12,7 +12,6 @@ MODULES = {
     "milepost.analysis": "milepost.rope.analysis",
     "milepost.space": "milepost.positions",
     "milepost.report": "milepost.draw",
-    "milepost.portrait": "milepost.draw.portrait",
     "milepost.diagnose": "milepost.measure",
     "milepost.results": "milepost.measure.results",
     "milepost.choose": "milepost.lab.choose",

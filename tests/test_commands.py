@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -166,7 +165,7 @@ def test_show_writes_one_self_contained_page(tmp_path):
     page = out.read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>") and "rope(head_dim=8, base=500000.0)" in page
     assert not re.search(r"<(script|link|img|iframe)[^>]*\b(src|href)\s*=\s*[\"']?(https?:)?//", page)
-    assert "<script" in page and "Plotly.newPlot" in page
+    assert "<script" in page and page.count('role="img"') >= 2 and len(page) < 400_000
     assert not list(tmp_path.rglob("*.tmp"))
 
 
@@ -189,7 +188,7 @@ def test_show_draws_all_encodings_on_one_page(tmp_path):
     out = tmp_path / "all.html"
     done = quick("show", "--all", "--out", str(out), *SMALL)
     assert done.exit_code == 0, done.output
-    assert out.read_text(encoding="utf-8").count("<section>") == len(NAMES) + len(SPACE) + len(MAPS)
+    assert out.read_text(encoding="utf-8").count("<section ") == len(NAMES) + len(SPACE) + len(MAPS)
 
 
 @pytest.mark.parametrize("name", NAMES | SPACE)
@@ -204,24 +203,12 @@ def test_show_draws_every_encoding_with_numbers_only(name, tmp_path):
             assert len(values) == len(panel["x"])
 
 
-CHROME = any(
-    shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-)
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    ("ending", "start"), [(".png", rb"\x89PNG\r\n\x1a\n"), (".svg", rb"(<\?xml[^>]*>\s*)?<svg[\s>]")]
-)
-def test_show_draws_a_png_and_an_svg_with_a_chrome_and_says_what_is_missing_without(ending, start, tmp_path):
+@pytest.mark.parametrize(("ending", "start"), [(".png", rb"\x89PNG\r\n\x1a\n"), (".svg", rb"<svg[\s>]")])
+def test_show_draws_a_png_and_an_svg(ending, start, tmp_path):
     out = tmp_path / f"alibi{ending}"
     done = run("show", "alibi", "--out", str(out), *SMALL)
-    if CHROME:
-        assert done.returncode == 0, done.stderr
-        assert re.match(start, out.read_bytes())
-    else:
-        assert done.returncode == 2 and "needs a Chrome or Chromium" in done.stderr
-        assert not out.exists()
+    assert done.returncode == 0, done.stderr
+    assert re.match(start, out.read_bytes())
 
 
 @pytest.mark.parametrize("out", ["picture.pdf", "picture", "picture.HTML5", ".html.bak"])

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from milepost.cli import app
 from milepost.lab import choose as chooser
-from milepost.report import lab
+from milepost.lab import report
 
 
 def run(*words, **more):
@@ -55,8 +55,8 @@ def test_a_tiny_run_ends_with_a_table_an_answer_and_a_report(tmp_path):
         "16 (1x)" in done.stdout and "table ends" in done.stdout and "At 2 times the trained 16 tokens" in done.stdout
     )
     assert f"open {out / 'report.html'}" in done.stderr
-    results = lab.load(out)
-    assert (out / "report.md").read_text() == lab.text(results)
+    results = report.load(out)
+    assert (out / "report.md").read_text() == report.document(results).markdown()
     assert {run["encoding"] for run in results["runs"]} == {"nope", "learned"}
     again = run("lab", "--profile", "tiny", "--encodings", "nope,learned", "--lengths", "1x,2x", "--out", out)
     assert again.exit_code == 2 and "holds results already; go on with --resume" in again.stderr

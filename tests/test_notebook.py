@@ -13,13 +13,15 @@ from IPython.lib.pretty import pretty
 
 from milepost import Encoding, RopeSpec, build
 from milepost.claims.judge import judge
+from milepost.claims.report import rows_document
 from milepost.encodings import NAMES, SPACE
 from milepost.lab.choose import Wish, choose
 from milepost.lab.plan import make
+from milepost.lab.report import choice, document
+from milepost.lab.report.figures import mean_by_length
 from milepost.lab.sweep.driver import gather
 from milepost.measure.results import Results, Rows
 from milepost.portrait import portrait
-from milepost.report import choice, lab_any
 from milepost.rope.analysis import analyse
 from milepost.scaling import NAMES as SCALINGS
 from milepost.scaling.dynamic import Dynamic
@@ -63,7 +65,7 @@ def tags(thing):
 def test_an_encoding_is_its_picture_with_its_formula(name):
     enc = build(name, heads=4, head_dim=16, width=16, length=32)
     found = tags(enc)
-    assert found.seen.count("svg") == len(portrait(enc, 64).panels) >= 1 and found.seen.count("details") == len(
+    assert found.seen.count("svg") == len(portrait(enc, 64).figures) >= 1 and found.seen.count("details") == len(
         name.split(" + ")
     )
     assert repr(enc) in "".join(found.words)
@@ -74,10 +76,10 @@ def test_the_picture_of_an_encoding_draws_the_encoding_s_own_numbers():
     """Two slopes, two pictures; the same slopes, the same one. And torch's random numbers are left alone."""
     steep, flat = build("alibi(slopes=(0.5, 0.5))", heads=2), build("alibi(slopes=(0.1, 0.1))", heads=2)
     paths = [
-        re.findall(r'<path d="(M[^"]*L[^"]*)"', enc._repr_html_())
+        re.findall(r'<path d="(M[^"]*l[^"]*)"', enc._repr_html_())
         for enc in (steep, flat, build("alibi(slopes=(0.5, 0.5))", heads=2))
     ]
-    assert paths[0] == paths[2] and paths[0] and all("L" in one for one in paths[0])
+    assert paths[0] == paths[2] and paths[0] and all("l" in one for one in paths[0])
     assert steep._repr_html_() != flat._repr_html_()
     torch.manual_seed(1)
     wanted = torch.rand(1)
@@ -150,7 +152,7 @@ def test_verdicts_are_a_row_for_each_law():
     assert "FAIL" in broken.words and "a law is broken" in " ".join(broken.words)
 
 
-def test_a_portrait_is_its_panels():
+def test_a_portrait_is_its_figures():
     found = tags(portrait(build("t5", heads=2), 16))
     assert found.seen.count("svg") == 2
 
@@ -160,27 +162,29 @@ def test_a_portrait_is_its_panels():
 
 def test_results_are_plain_data_but_for_their_looks(made):
     plain = made()
-    found = Results("lab", plain)
+    found = Results("lab", plain, document)
     assert found == plain and json.loads(json.dumps(found)) == plain and pickle.loads(pickle.dumps(found)) == plain
     assert pickle.loads(pickle.dumps(found))._repr_html_() == found._repr_html_()
     assert pretty(found) == "<lab: schema, runs, comparisons, missing, failed, provenance>" and repr(found) == repr(
         plain
     )
-    rows = Rows("claims", [{"id": 1}])
+    rows = Rows("claims", [{"id": 1}], rows_document)
     assert rows == [{"id": 1}] and json.dumps(rows) == '[{"id": 1}]' and pretty(rows) == "<claims: 1 rows>"
 
 
 def test_a_run_of_the_lab_is_its_answer_a_line_for_each_run_and_tables(made):
     data = made(encodings=("nope", "learned", "alibi", "rope"))
-    found = tags(Results("lab", data))
+    found = tags(Results("lab", data, document))
     words = " ".join(found.words)
     assert found.seen.count("svg") == 1 and found.seen.count("table") == 2
-    assert all(name in words for name in ("alibi", "rope, yarn", "trained, 16", "holds best", "table ends"))
-    assert "trained, 16" not in " ".join(tags(Results("lab", made(lengths=(32, 64)))).words)  # it was not tested there
+    assert all(name in words for name in ("alibi", "rope, yarn", "trained length, 16", "holds best", "table ends"))
+    assert "trained length, 16" not in " ".join(
+        tags(Results("lab", made(lengths=(32, 64)), document)).words
+    )  # it was not tested there
     worse = copy.deepcopy(data)
     for row in next(run for run in worse["runs"] if run["encoding"] == "nope")["loss_by_length"]:
         row["loss"] += 1.0
-    drawn = [re.findall(r'<path d="(M[^"]*)"', Results("lab", one)._repr_html_()) for one in (data, worse)]
+    drawn = [re.findall(r'<path d="(M[^"]*)"', Results("lab", one, document)._repr_html_()) for one in (data, worse)]
     assert drawn[0] != drawn[1]  # its own numbers
 
 
@@ -215,7 +219,7 @@ def test_the_picture_of_a_choice_has_what_each_loses_more_than_the_first(made):
 
 def test_the_picture_of_a_run_has_the_means_of_its_seeds_at_each_length(made):
     data = made(encodings=("learned", "rope"), strategies=("yarn",), seeds=(0, 1), lengths=(16, 32))
-    figure = lab_any.by_length(data)
+    figure = mean_by_length(data)
     assert (
         figure.x == [16, 32]
         and [mark.at for mark in figure.marks] == [16]

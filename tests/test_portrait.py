@@ -22,17 +22,17 @@ def shaw(clip=3, size=8):
 
 @pytest.mark.parametrize("only", [None, "lines", "heat"])
 def test_what_shaw_adds_is_its_row_times_the_query(only):
-    panels = {panel.kind: panel for panel in portrait(shaw(), 6, only).panels}
-    assert set(panels) == ({"lines", "heat"} if only is None else {only})
-    if "lines" in panels:
-        for line in panels["lines"].lines.values():
+    figures = {figure.kind: figure for figure in portrait(shaw(), 6, only).figures}
+    assert set(figures) == ({"lines", "heat"} if only is None else {only})
+    if "lines" in figures:
+        for line in figures["lines"].lines.values():
             first = line[1]  # one token back: the query's first channel over sqrt(D)
             assert (
                 line == pytest.approx([0.0, first, 2 * first, 3 * first, 3 * first, 3 * first], abs=1e-5) and first != 0
             )
-        assert len({line[1] for line in panels["lines"].lines.values()}) == 4  # four queries
-    if "heat" in panels:
-        for i, row in enumerate(panels["heat"].z):
+        assert len({line[1] for line in figures["lines"].lines.values()}) == 4  # four queries
+    if "heat" in figures:
+        for i, row in enumerate(figures["heat"].z):
             one = row[i - 1] if i else 0.0
             wanted = [None if j > i else min(i - j, 3) * one for j in range(6)]
             assert [v is None for v in row] == [v is None for v in wanted]
@@ -41,13 +41,15 @@ def test_what_shaw_adds_is_its_row_times_the_query(only):
 
 def test_scores_are_scaled_as_logits_are():
     """A query of size D has channels of size 1: over many of them the first channel over sqrt(D) has a spread of 1 / sqrt(D)."""
-    firsts = torch.tensor([[row[i - 1] for i, row in enumerate(portrait(shaw(size=64), 400, "heat").panels[0].z) if i]])
+    firsts = torch.tensor(
+        [[row[i - 1] for i, row in enumerate(portrait(shaw(size=64), 400, "heat").figures[0].z) if i]]
+    )
     assert float(firsts.std()) == pytest.approx(1 / math.sqrt(64), rel=0.15)
 
 
 @pytest.mark.parametrize("size", [16, 64, 256])
 def test_a_random_vector_is_as_like_itself_as_one_of_ones_whatever_its_size(size):
-    lines = portrait(build("rope", head_dim=size), 64, "lines").panels[0].lines
+    lines = portrait(build("rope", head_dim=size), 64, "lines").figures[0].lines
     apart = [a - b for a, b in zip(*lines.values(), strict=True)]
     assert (
         0 < max(map(abs, apart)) < 5 * math.sqrt(2 / (256 * 64))

@@ -103,7 +103,7 @@ def test_every_file_that_the_readme_links_to_is_there():
 
 
 def test_the_figures_in_both_readmes_are_those_of_the_benchmark_that_is_shipped():
-    from milepost.report.bench import summary
+    from milepost.bench.report import summary
 
     result = json.loads((ROOT / "docs" / "bench" / "bench.json").read_text(encoding="utf-8"))
     assert result == json.loads((ROOT / "milepost" / "measured" / "bench.json").read_text(encoding="utf-8"))

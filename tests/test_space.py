@@ -71,11 +71,11 @@ def test_bad_places_are_refused():
 )
 def test_a_portrait_shows_every_place_on_a_plane_beside_the_middle(spec):
     enc = build(spec, heads=2, head_dim=16, width=16)
-    (first, *_) = portrait(enc, 81).panels
+    (first, *_) = portrait(enc, 81).figures
     rows, columns = (9, 9) if enc.sides is None else (5, 9)
     assert first.kind == "heat" and (len(first.z), len(first.z[0])) == (rows, columns)
     assert f"row {rows // 2}, column {columns // 2}" in first.title
     if "bias" not in enc.points or spec == "alibi_2d":  # nothing is as near to a place as itself
         assert max(max(row) for row in first.z) == first.z[rows // 2][columns // 2]
     if spec == "axial":
-        assert [len(line) for line in portrait(enc, 81).panels[-1].lines.values()] == [8, 8]
+        assert [len(line) for line in portrait(enc, 81).figures[-1].lines.values()] == [8, 8]

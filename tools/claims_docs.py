@@ -16,6 +16,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from milepost.claims import report
 from milepost.claims.checkpoint import StretchedCheckpoint
 from milepost.claims.judge import describe, document, judge_measured
 from milepost.claims.needs import images, plans
@@ -23,7 +24,6 @@ from milepost.claims.rule import Number
 from milepost.claims.table import CLAIMS, GROUPS, NEEDS
 from milepost.claims.trained import Lab
 from milepost.measure.results import write, write_json
-from milepost.report import claims as report
 
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "claims"
 
@@ -66,7 +66,7 @@ def main() -> None:
         about = {"profile": asked.profile, "seeds": list(asked.seeds), "model": asked.model, "text": asked.text}
         made = document(judged, exact=False, **about)
     write_json(asked.out / "claims.json", made)
-    print(write(asked.out / "claims.html", report.page(made)), report.answer(made["rows"]))
+    print(write(asked.out / "claims.html", report.document(made).html()), report.answer(made["rows"]))
 
 
 if __name__ == "__main__":

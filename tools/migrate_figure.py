@@ -21,13 +21,13 @@ import numpy as np
 
 from milepost.checkpoints import migrate
 from milepost.checkpoints.migration.folder import byte_tokenizer
+from milepost.checkpoints.migration.report import document
 from milepost.checkpoints.migration.source import open_origin
 from milepost.checkpoints.migration.targets import to_gpt2
 from milepost.lab import checkpoint, corpus
 from milepost.lab.model import Decoder, Shape
 from milepost.lab.train import Recipe, from_text, train
 from milepost.measure.results import write, write_json
-from milepost.report.migration import markdown
 
 SHAPE = Shape(256, 4, 192, 6, 128)
 ROWS = 32
@@ -86,7 +86,7 @@ def main() -> None:
         )
         told["provenance"]["protocol"]["tokens"] = tokens
         write_json(DOCS / "migration.json", told)  # without the names of folders on this machine
-        write(DOCS / "report.md", markdown(told))
+        write(DOCS / "report.md", document(told).markdown())
 
 
 def trained(out: Path, text: corpus.Corpus, steps: int) -> Path:

@@ -14,6 +14,7 @@ from typing import Any
 
 from milepost.claims.checkpoint import StretchedCheckpoint
 from milepost.claims.claim import Claim
+from milepost.claims.report import rows_document
 from milepost.claims.rule import NotMeasured, Number, sentence, verdict
 from milepost.claims.seeds import MOST_SEEDS
 from milepost.claims.table import CLAIMS, GROUPS, NEEDS
@@ -108,7 +109,7 @@ def judge_measured(
     for number, claim in enumerate(chosen):
         tell(claim.id, number / len(chosen))
         rows.append(_judge(claim, parts, {"trained": lab, "checkpoint": checkpoint}, reasons))
-    return Rows("claims", rows)
+    return Rows("claims", rows, rows_document)
 
 
 def document(judged: list[Row], **protocol: Any) -> dict[str, Any]:

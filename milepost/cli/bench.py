@@ -37,15 +37,16 @@ def bench_rope_command(
     """
     from rich.console import Console
 
+    from milepost.bench.report import rope_document
     from milepost.bench.rope import bench_rope
-    from milepost.report import tables
 
     with telling() as tell:
         result = bench_rope(heads, length, head_dim, rounds=rounds, device=device, tell=tell)
     if as_json:
         print_json(result["rows"])
         return
-    Console().print(tables.rope_bench(result))
+    for part in rope_document(result).terminal():
+        Console().print(part)
 
 
 @teaching
@@ -139,7 +140,7 @@ def bench_all_command(
     import json
 
     from milepost.bench.everything import bench_everything
-    from milepost.report.bench import save
+    from milepost.bench.report import save
 
     out.mkdir(parents=True, exist_ok=True)  # before the long run, not after it
     known: dict[str, Any] = {}
@@ -194,7 +195,8 @@ def bench_evaluate_command(
 def _show_rows(result: dict[str, Any], as_json: bool, columns: dict[str, str]) -> None:
     from rich.console import Console
 
-    from milepost.report import tables
+    from milepost.draw.table import Table
+    from milepost.draw.terminal import table
 
     if as_json:
         print_json(result["rows"])
@@ -203,15 +205,16 @@ def _show_rows(result: dict[str, Any], as_json: bool, columns: dict[str, str]) -
         [f"{row[name]:,.2f}" if isinstance(row[name], float) else str(row[name]) for name in columns]
         for row in result["rows"]
     ]
-    Console().print(tables.plain(list(columns.values()), rows))
+    Console().print(table(Table(list(columns.values()), rows)))
 
 
 def _show_bench(result: dict[str, Any], as_json: bool) -> None:
     from rich.console import Console
 
-    from milepost.report import tables
+    from milepost.bench.report import attention_table
+    from milepost.draw.terminal import table
 
     if as_json:
         print_json(result["rows"])
     else:
-        Console().print(tables.attention_bench(result))
+        Console().print(table(attention_table(result)))

@@ -43,9 +43,9 @@ def inspect_command(
     inspected`
     """
     from milepost.checkpoints import inspect
+    from milepost.checkpoints.inspection import report
+    from milepost.draw.folder import check_folder
     from milepost.measure.results import provenance
-    from milepost.report import inspection as report
-    from milepost.report.folder import check_folder
 
     if out is not None:
         check_folder(out, model)
@@ -55,7 +55,7 @@ def inspect_command(
     data = found.to_json() | {"provenance": provenance(what="inspect", weights=weights, target_length=found.target)}
     if out is not None:
         aside().print(f"open {report.save(data, out)}", soft_wrap=True)
-    answer(data, report.terminal, as_json)
+    answer(data, report.document, as_json)
 
 
 @teaching
@@ -84,8 +84,8 @@ def verify_command(
     Example: `milepost verify path/to/model --out verified`
     """
     from milepost.checkpoints import verify
-    from milepost.report import verification as report
-    from milepost.report.folder import check_folder
+    from milepost.checkpoints.verification import report
+    from milepost.draw.folder import check_folder
 
     if out is not None:
         check_folder(out, model)
@@ -93,6 +93,6 @@ def verify_command(
         result = verify(model, device=device, dtype=dtype, tell=tell).to_json()
     if out is not None:
         aside().print(f"open {report.save(result, out)}", soft_wrap=True)
-    answer(result, report.terminal, as_json)
+    answer(result, report.document, as_json)
     if not result["ok"]:
         raise typer.Exit(1)

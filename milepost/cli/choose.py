@@ -60,7 +60,7 @@ def choose_command(
 def _evidence(folders: list[Path]) -> tuple[dict[str, Any], str]:
     """The results to judge by, and where they come from."""
     from milepost.lab.choose import shipped
-    from milepost.report.lab_read import check, joined, load_all
+    from milepost.lab.report.read import check, joined, load_all
 
     if folders:
         return joined(load_all(folders)), ", ".join(str(folder) for folder in folders)
@@ -114,7 +114,7 @@ def _length(given: Any, option: str) -> int:
 def _tell(found: dict[str, Any]) -> None:
     from rich.console import Console
 
-    from milepost.report import choice, tables
+    from milepost.lab.report import choice
 
     console, wish = Console(), found["wish"]
     said = {
@@ -128,9 +128,7 @@ def _tell(found: dict[str, Any]) -> None:
         + ".",
         markup=False,
     )
-    console.print(choice.evidence(found), markup=False)
-    console.print(tables.plain(*choice.table(found)))
-    for line in choice.words(found):
-        console.print(line, markup=False, style="dim")
+    for part in choice.document(found).terminal():
+        console.print(part)
     if found["assumed"]:
         aside().print("what was assumed can be said with options: `milepost choose --help`", soft_wrap=True)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from milepost.cli.shared import Json, aside, measuring, print_json, teaching
+from milepost.cli.shared import Json, answer, aside, measuring, teaching
 
 
 @teaching
@@ -51,9 +51,9 @@ def claims_command(
 
     Example: `milepost claims rope-sign shift --json`, `milepost claims --exact` or `milepost claims --profile quick --out runs/claims --seeds 3,4,5`
     """
+    from milepost.claims import report
     from milepost.claims.judge import choose, document, judge
     from milepost.cli.lab_ask import read_seeds
-    from milepost.report import claims as report
 
     choose(ids or [], exact=exact)  # what is wrong with the ids is said first
     numbers = read_seeds(seeds)
@@ -65,13 +65,6 @@ def claims_command(
         )  # fmt: skip
     about = {"profile": profile, "exact": exact, "model": model, "seeds": numbers or "those of the profile"}
     written = None if out is None else report.save(document(rows, **about), out)
-    if as_json:
-        print_json(rows)
-    else:
-        from rich.console import Console
-
-        console = Console()
-        console.print(report.terminal(rows))
-        console.print(report.answer(rows), markup=False)
+    answer(rows, report.rows_document, as_json)
     if written is not None:
         aside().print(f"open {written}", soft_wrap=True)

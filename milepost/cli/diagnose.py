@@ -53,8 +53,8 @@ def diagnose_command(
     Example: `milepost diagnose path/to/model --text moby-dick.txt --lengths 1k,2k,4k --out diagnosed`
     """
     from milepost.checkpoints import diagnose
-    from milepost.report import diagnosis as report
-    from milepost.report.folder import check_folder
+    from milepost.checkpoints.diagnosis import report
+    from milepost.draw.folder import check_folder
 
     wanted = read_lengths(lengths)
     if out is not None:
@@ -65,4 +65,4 @@ def diagnose_command(
         ).to_json()
     if out is not None:
         aside().print(f"open {report.save(data, out)}", soft_wrap=True)
-    answer(data, report.terminal, as_json)
+    answer(data, report.document, as_json)

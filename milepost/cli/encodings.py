@@ -58,8 +58,9 @@ def list_command(
     """
     import difflib
 
+    from milepost.draw.terminal import table
     from milepost.encodings import NAMES, SPACE
-    from milepost.encodings.catalogue import page, pages
+    from milepost.encodings.catalogue import listed, page, pages, side_by_side
     from milepost.maps import NAMES as MAPS
 
     known = [*NAMES, *SPACE, *MAPS]
@@ -75,17 +76,13 @@ def list_command(
         return
     from rich.console import Console
 
-    from milepost.report import tables
-
-    Console().print(tables.side_by_side(chosen) if names else tables.catalogue(chosen))
+    Console().print(table(side_by_side(chosen) if names else listed(chosen)))
 
 
 @teaching
 def show_command(
     encodings: Specs = None,
-    out: Annotated[
-        Path, typer.Option(help="File to write: .html, or .png / .svg where a Chrome or Chromium is installed.")
-    ] = Path("encoding.html"),
+    out: Annotated[Path, typer.Option(help="File to write: .html, .png or .svg.")] = Path("encoding.html"),
     everything: Annotated[bool, typer.Option("--all", help="Every encoding, on one page.")] = False,
     heads: Heads = 8,
     head_dim: HeadDim = 64,
@@ -97,11 +94,10 @@ def show_command(
 
     Example: `milepost show "rope(base=500000.0)" --out rope.html`
     """
-    from milepost.portrait import portrait
-    from milepost.report.portrait import FORMATS, save
+    from milepost.draw.picture import check_name
+    from milepost.portrait import portrait, save
 
-    if out.suffix not in FORMATS:
-        raise ValueError(f"--out {out}: the ending says what to draw, and must be one of {', '.join(FORMATS)}")
+    check_name(out)
     pictures = []
     for spec in _all_or(encodings, everything):
         enc = _build(spec, heads=heads, head_dim=head_dim, width=width, length=length)
@@ -137,14 +133,13 @@ def check_command(
     """
     from rich.console import Console
     from rich.progress import Progress
-
-    from milepost.report import tables
+    from rich.text import Text
 
     specs = _all_or(encodings, everything)
     built = [_build(spec, heads=heads, head_dim=head_dim, width=width, length=length) for spec in specs]
-    from milepost.testing import LAWS, check_encoding
+    from milepost.testing import LAWS, Verdicts, check_encoding
 
-    found = []
+    found: list[Verdicts] = []
     with Progress(console=aside(), transient=True) as progress:
         task = progress.add_task("laws", total=len(LAWS) * len(built))
         for enc in built:
@@ -153,23 +148,18 @@ def check_command(
                 progress.update(task, description=f"{type(enc).spec_name()}: {law.__name__}")
                 verdicts.extend(check_encoding(enc, [law]).verdicts)
                 progress.advance(task)
-            found.append((repr(enc), verdicts))
-    broken = [name for name, verdicts in found if any(v.passed is False for v in verdicts)]
+            found.append(Verdicts(repr(enc), tuple(verdicts)))
+    broken = [one.encoding for one in found if not one.ok]
     if as_json:
-        print_json(
-            [
-                {"encoding": name, "ok": name not in broken, "laws": [v.row() for v in verdicts]}
-                for name, verdicts in found
-            ]
-        )
+        print_json([{"encoding": one.encoding, "ok": one.ok, "laws": [v.row() for v in one.verdicts]} for one in found])
     else:
         console = Console()
-        for name, verdicts in found:
-            console.print(
-                tables.laws(name, verdicts)
-                if len(found) < 4 or name in broken
-                else tables.laws_in_a_line(name, verdicts)
-            )
+        for one in found:
+            if len(found) < 4 or not one.ok:
+                for part in one.document().terminal():
+                    console.print(part)
+            else:
+                console.print(Text.assemble(("PASS ", "green"), one.in_a_line()))
     if broken:
         aside().print(f"{len(broken)} of {len(found)} broke a law: {', '.join(broken)}", soft_wrap=True)
         raise typer.Exit(1)

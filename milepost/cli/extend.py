@@ -60,8 +60,8 @@ def extend_command(
 
     Example: `milepost extend path/to/model --target-length 8k --method yarn --out longer --text book.txt`
     """
+    from milepost.checkpoints.extension import report
     from milepost.checkpoints.extension.extend import extend
-    from milepost.report import extension as report
 
     target = read_length(target_length, "--target-length")
     assert target is not None
@@ -71,4 +71,4 @@ def extend_command(
             tune_length=read_length(tune_length, "--tune-length"), rate=rate, seed=seed, link=link, resume=resume,
             device=device, dtype=dtype, tell=tell,
         )  # fmt: skip
-    show_written(done, report.terminal, as_json)
+    show_written(done, report.document, as_json)

@@ -82,9 +82,9 @@ def lab_command(
     Example: `milepost lab --profile quick --out runs/demo` or `milepost lab --encodings "rope(base=500.0),alibi" --lengths 1x,4x --out runs/mine`
     or `milepost lab --modality image --out runs/images`
     """
+    from milepost.lab import report
     from milepost.lab.sweep import sweep
     from milepost.lab.train import is_main_process
-    from milepost.report import lab_any as report
 
     given = {
         "encodings": encodings, "strategies": strategies, "lengths": lengths, "train_length": train_length, "seeds": seeds, "tasks": tasks, "text": text,
@@ -111,15 +111,11 @@ def _tell(results: dict[str, Any]) -> None:
     """The tables of a run, its answer, and what to know before believing it."""
     from rich.console import Console
 
-    from milepost.report import lab_any, tables
+    from milepost.lab.report import document
 
     console = Console()
-    said = lab_any.terminal(results, wide=console.width >= WIDE)
-    for title, head, rows in said.tables:
-        console.print(tables.plain(head, rows, title=title))
-    console.print(said.answer, markup=False)
-    for note in said.notes:
-        console.print(note, markup=False, style="dim")
+    for part in document(results, wide=console.width >= WIDE).terminal():
+        console.print(part)
 
 
 @contextmanager
@@ -175,7 +171,7 @@ def report_command(
 
     Example: `milepost report runs/demo`
     """
-    from milepost.report import lab_any as report
+    from milepost.lab import report
 
     written = report.save(report.load(folder), folder)
     if as_json:
@@ -196,14 +192,15 @@ def compare_command(
 
     Example: `milepost compare runs/demo runs/mine --out runs/both`
     """
-    from milepost.report import lab as report
+    from milepost.lab import report
+    from milepost.lab.report.read import joined, load_all
 
-    joined = report.joined(report.load_all(folders))
+    both = joined(load_all(folders))
     if out is not None:
         if (out / "results.json").exists():
             raise ValueError(f"--out {out} holds a run of its own, whose report would be lost; choose another folder")
-        aside().print(f"open {report.save(joined, out)[0]}", soft_wrap=True)
+        aside().print(f"open {report.save(both, out)[0]}", soft_wrap=True)
     if as_json:
-        print_json(joined)
+        print_json(both)
     else:
-        _tell(joined)
+        _tell(both)

@@ -54,7 +54,7 @@ def migrate_command(
     Example: `milepost migrate path/to/gpt2 --to rope --text book.txt --steps 500 --out turned`
     """
     from milepost.checkpoints import ProofError, migrate
-    from milepost.report import migration as report
+    from milepost.checkpoints.migration import report
 
     try:
         with telling() as tell:
@@ -65,4 +65,4 @@ def migrate_command(
     except ProofError as error:
         typer.echo(f"milepost: {error}", err=True)
         raise typer.Exit(1) from None
-    show_written(done, report.terminal, as_json)
+    show_written(done, report.document, as_json)

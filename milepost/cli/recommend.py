@@ -57,8 +57,8 @@ def recommend_command(
     Example: `milepost recommend path/to/model --target-length 8k --text moby-dick.txt --out recommended`
     """
     from milepost.checkpoints import recommend
-    from milepost.report import recommendation as report
-    from milepost.report.folder import check_folder
+    from milepost.checkpoints.recommendation import report
+    from milepost.draw.folder import check_folder
 
     target, trained = read_length(target_length, "--target-length"), read_length(trained_length, "--trained-length")
     assert target is not None
@@ -73,6 +73,6 @@ def recommend_command(
         ).to_json()  # fmt: skip
     if out is not None:
         aside().print(f"open {report.save(data, out)}", soft_wrap=True)
-    answer(data, report.terminal, as_json)
+    answer(data, report.document, as_json)
     if not data["works"]:
         raise typer.Exit(1)

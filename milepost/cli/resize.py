@@ -47,12 +47,12 @@ def resize_command(
 
     Example: `milepost resize path/to/vit --grid 24x24 --out vit-384`
     """
+    from milepost.checkpoints.resizing import report
     from milepost.checkpoints.resizing.resize import resize
-    from milepost.report import resized as report
 
     with refusing(model, as_json), telling() as tell:
         done = resize(
             model, grid=read_grid(grid), length=read_length(length, "--length"), out=out, mode=mode,
             antialias=antialias, tell=tell,
         )  # fmt: skip
-    show_written(done, report.terminal, as_json)
+    show_written(done, report.document, as_json)

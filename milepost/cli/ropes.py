@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from milepost.cli.shared import Json, aside, print_json, read_length, teaching, telling
+from milepost.cli.shared import Json, answer, aside, print_json, read_length, teaching, telling
 
 if TYPE_CHECKING:
     from milepost.rope import Config, RopeSpec
@@ -61,25 +61,19 @@ def spec_command(
 
     Example: `milepost spec path/to/model --target-length 32k` or `milepost spec config.json --rope-scaling yarn --target-length 128k --out spec.html`
     """
-    from rich.console import Console
-
-    from milepost.report import rope as report
+    from milepost.draw.picture import check_name
+    from milepost.rope import report
     from milepost.rope.analysis import analyse
 
     if out is not None:
-        report.check_name(out)
+        check_name(out)
     target = read_length(target_length, "--target-length")
     spec = _extended(_read(model, engine, allow_unknown, trained_length), method, target)
     found = [one.to_json() | {"sentence": one.sentence} for one in analyse(spec, target)]
     result = {"spec": spec.to_json(), "analysis": found}
     if out is not None:
         aside().print(f"open {report.save(result, out)}", soft_wrap=True)
-    if as_json:
-        print_json(result)
-        return
-    console = Console()
-    for part in report.terminal(result):
-        console.print(part)
+    answer(result, report.document, as_json)
 
 
 @teaching
@@ -103,10 +97,8 @@ def parity_command(
 
     Example: `milepost parity config.json --engines transformers,vllm` or `milepost parity llama/config.json vllm:other/config.json`
     """
-    from rich.console import Console
-
-    from milepost.report import rope as report
-    from milepost.rope import as_read_by
+    from milepost.draw.picture import check_name
+    from milepost.rope import as_read_by, report
     from milepost.rope.engines.parity import differences
 
     if (b is None) == (engines is None):
@@ -116,7 +108,7 @@ def parity_command(
         raise ValueError(f"--engines names two engines, such as transformers,vllm; got {engines!r}")
     names = [f"{engine}:{a}" for engine in readers] or [a, b or ""]
     if out is not None:
-        report.check_name(out)
+        check_name(out)
     if readers:
         config = _open(a, allow_unknown)  # read from its file once, for both engines
         one, other = (as_read_by(engine, config) for engine in readers)
@@ -134,12 +126,7 @@ def parity_command(
     }
     if out is not None:
         aside().print(f"open {report.save_parity(result, out)}", soft_wrap=True)
-    if as_json:
-        print_json(result)
-    else:
-        console = Console()
-        for part in report.terminal_parity(result):
-            console.print(part)
+    answer(result, report.parity_document, as_json)
     if found:
         raise typer.Exit(1)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -111,23 +111,23 @@ def refusing(model: str, as_json: bool) -> Iterator[None]:
         raise typer.Exit(1) from None
 
 
-def show_written(done: Any, drawn: Callable[[Any], Iterable[Any]], as_json: bool) -> None:
+def show_written(done: Any, document: Callable[[Any], Any], as_json: bool) -> None:
     """The result of a command that wrote a folder, and where its report is; exit code 1 if a check failed."""
     aside().print(f"open {Path(done.out) / 'milepost' / 'report.html'}", soft_wrap=True)
-    answer(done.to_json(), drawn, as_json)
+    answer(done.to_json(), document, as_json)
     if not done.ok:
         raise typer.Exit(1)
 
 
-def answer(data: Any, drawn: Callable[[Any], Iterable[Any]], as_json: bool) -> None:
-    """A result on standard output: as JSON, or as what ``drawn`` makes of it."""
+def answer(data: Any, document: Callable[[Any], Any], as_json: bool) -> None:
+    """A result on standard output: as JSON, or as the document that is built of it."""
     if as_json:
         print_json(data)
         return
     from rich.console import Console
 
     console = Console()
-    for part in drawn(data):
+    for part in document(data).terminal():
         console.print(part)
 
 

@@ -11,15 +11,26 @@ from __future__ import annotations
 import ast
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from milepost.draw.table import Table
 from milepost.encodings import NAMES, SPACE
 
 FIELDS = ("Mechanism", "Information", "Prior", "Content", "Storage", "Used by")
 HOOKS = ("embed", "query", "key", "bias", "rescore", "output")
+SHORT = {
+    "shift_invariant": "shift-invariant",
+    "toeplitz": "Toeplitz",
+    "causal_only": "causal only",
+    "rotation": "rotation",
+    "length_dependent": "length-dependent",
+    "content_dependent": "content-dependent",
+}
+"""Properties that a table names."""
 DECLARED = {
     "shift_invariant": True,
     "toeplitz": True,
@@ -50,6 +61,14 @@ class Page:
     def row(self) -> dict[str, Any]:
         """As plain data, for JSON."""
         return asdict(self) | {"points": list(self.points), "measured": measured(self.name)}
+
+    def acts(self) -> str:
+        """Where it acts, in words."""
+        return ", ".join(self.points) or "nowhere"
+
+    def properties_in_words(self) -> str:
+        """The properties that it has."""
+        return ", ".join(word for name, word in SHORT.items() if self.properties[name])
 
 
 @cache
@@ -138,3 +157,28 @@ def _docstring(text: str) -> dict[str, Any]:
         "departure": departure,
         "facts": facts,
     }
+
+
+# -- tables of `milepost list` -------------------------------------------------------------------------------------
+
+
+def listed(pages: Sequence[Page]) -> Table:
+    """Every encoding in a row."""
+    rows = []
+    for page in pages:
+        given = ", ".join(name if not default else f"{name}={default}" for name, default in page.arguments.items())
+        rows.append([page.name, page.acts(), page.properties_in_words(), given, page.reference])
+    return Table(["encoding", "acts at", "properties", "arguments", "reference"], rows)
+
+
+def side_by_side(pages: Sequence[Page]) -> Table:
+    """A few encodings in columns, one question a row."""
+    rows = [["acts at", *(page.acts() for page in pages)]]
+    rows += [[field.lower(), *(page.facts.get(field, "") for page in pages)] for field in FIELDS]
+    rows.append(["properties", *(page.properties_in_words() for page in pages)])
+    for question in ("extrapolation", "cost"):
+        answers = [measured(page.name).get(question, "") for page in pages]
+        if any(answers):
+            rows.append([f"measured {question}", *(answer or "not measured yet" for answer in answers)])
+    rows.append(["reference", *(page.reference for page in pages)])
+    return Table(["", *(page.title for page in pages)], rows, ruled=True)

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 from unicodedata import category
 
+from milepost.draw.figure import Figure, few
+from milepost.draw.picture import png
+from milepost.draw.svg import alone, draw
 from milepost.encoding import Encoding
 from milepost.encodings import NAMES, SPACE
 from milepost.encodings.catalogue import told
@@ -25,8 +28,6 @@ from milepost.explore.views import VIEWS
 from milepost.explore.words import Words
 from milepost.maps import NAMES as MAPS
 from milepost.measure.results import provenance
-from milepost.report.figure import Figure
-from milepost.report.svg import alone, draw
 
 ALWAYS = ("encoding", "lang", "width")
 """What may be asked of every view."""
@@ -34,10 +35,8 @@ LONGEST = 8192
 """Characters of an address, and so of all that is typed."""
 ROOM, GAP = 860, 32
 """Pixels of a column from which on figures stand in pairs, and between the two."""
-KINDS = {"csv": "text/csv", "json": "application/json", "svg": "image/svg+xml"}
+KINDS = {"csv": "text/csv", "json": "application/json", "png": "image/png", "svg": "image/svg+xml"}
 """What a figure is kept as."""
-DIGITS = 5
-"""Of numbers that a page shows under the pointer; downloads have all of them."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,9 @@ def seen(view: str, query: Mapping[str, str]) -> Seen:
     known = {control.name: control for control in made.CONTROLS}
     for name in query:
         if name not in ALWAYS and name not in known and not name.startswith("set."):
-            raise ValueError(f"view {view} has nothing called {name[:40]!r} to set; it has {', '.join((*ALWAYS, *known))}")
+            raise ValueError(
+                f"view {view} has nothing called {name[:40]!r} to set; it has {', '.join((*ALWAYS, *known))}"
+            )
     changes = {name.removeprefix("set."): value for name, value in query.items() if name.startswith("set.")}
     asked = {name: control.read(query[name]) if name in query else control.value for name, control in known.items()}
     width = int(number("width", query.get("width", "640"), whole=True))
@@ -70,7 +71,9 @@ def seen(view: str, query: Mapping[str, str]) -> Seen:
         spec = specs.moved(query.get("encoding", made.ENCODINGS[0]), changes)
         enc = specs.built(spec, sizes)
     shown = made.show(enc, asked, words)
-    own = [c for c in arguments.controls(enc) if sizes is specs.SIZES or c.name.rsplit(".", 1)[-1] not in sizes]  # a view's own sizes stay
+    own = [
+        c for c in arguments.controls(enc) if sizes is specs.SIZES or c.name.rsplit(".", 1)[-1] not in sizes
+    ]  # a view's own sizes stay
     return Seen(spec, enc, asked, own, shown, width)
 
 
@@ -79,7 +82,9 @@ def _check_characters(query: Mapping[str, str]) -> None:
     for name, value in query.items():
         for letter in f"{name}{value}":
             if (category(letter) in ("Cc", "Cs") and letter not in "\t\n\r") or ord(letter) & 0xFFFE == 0xFFFE:
-                raise ValueError(f"{name[:40]!r} has the character U+{ord(letter):04X}, which can't be shown; leave it out")
+                raise ValueError(
+                    f"{name[:40]!r} has the character U+{ord(letter):04X}, which can't be shown; leave it out"
+                )
 
 
 def answer(view: str, query: Mapping[str, str]) -> dict[str, Any]:
@@ -95,12 +100,15 @@ def answer(view: str, query: Mapping[str, str]) -> dict[str, Any]:
         "table": [list(row) for row in found.shown.table],
         "pages": _pages(found.enc, found.shown.modules),
         "figures": [figure.to_json() for figure in found.shown.figures],
-        "svg": [draw(figure, wide) for figure, wide in zip(found.shown.figures, widths(found.shown.figures, found.width), strict=True)],
+        "svg": [
+            draw(figure, wide)
+            for figure, wide in zip(found.shown.figures, widths(found.shown.figures, found.width), strict=True)
+        ],
     }
 
 
-def file(view: str, kind: str, query: Mapping[str, str]) -> str:
-    """One figure (``figure=0``) to keep, as csv, json or svg."""
+def file(view: str, kind: str, query: Mapping[str, str]) -> str | bytes:
+    """One figure (``figure=0``) to keep, as csv, json, png or svg."""
     if kind not in KINDS:
         raise ValueError(f"a figure is kept as {', '.join(KINDS)}, got {kind[:20]!r}")
     which = int(number("figure", query.get("figure", "0"), whole=True))
@@ -110,8 +118,9 @@ def file(view: str, kind: str, query: Mapping[str, str]) -> str:
     figure = found.shown.figures[which]
     if kind == "csv":
         return figure.to_csv()
-    if kind == "svg":
-        return alone(draw(figure, widths(found.shown.figures, found.width)[which]))
+    if kind in ("svg", "png"):
+        drawn = alone(draw(figure, widths(found.shown.figures, found.width)[which]))
+        return drawn if kind == "svg" else png(drawn)
     about = provenance(view=view, encoding=repr(found.enc), asked=found.asked)
     return json.dumps({**figure.to_json(), "provenance": about}, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
 
@@ -124,7 +133,10 @@ def widths(figures: Sequence[Figure], column: int) -> list[int]:
 
 def start(language: str) -> dict[str, Any]:
     """What a page wants to know before it asks: words, and every view with its encodings and controls."""
-    views = {name: {"encodings": list(made.ENCODINGS), "controls": [control.to_json() for control in made.CONTROLS]} for name, made in VIEWS.items()}
+    views = {
+        name: {"encodings": list(made.ENCODINGS), "controls": [control.to_json() for control in made.CONTROLS]}
+        for name, made in VIEWS.items()
+    }
     return {"words": Words(language).starting("page."), "language": language, "views": views, "longest": LONGEST}
 
 
@@ -134,14 +146,8 @@ def light(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rounded(figure: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "z": [[_few(v) for v in row] for row in figure["z"]],
-        "lines": {name: [_few(v) for v in values] for name, values in (figure["lines"] or {}).items()},
-    }
-
-
-def _few(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.{DIGITS}g}")
+    lines = {name: few(values) for name, values in (figure["lines"] or {}).items()}
+    return {"z": list(map(few, figure["z"])), "lines": lines}
 
 
 def _pages(enc: Encoding, modules: tuple[str, ...]) -> list[dict[str, str]]:

@@ -35,14 +35,16 @@ from milepost.explore.words import Words
 PORT, TRIED = 8713, 50
 """Where to begin, and how many ports are tried."""
 LOCAL = "127.0.0.1"
+HOME = Path(__file__).parent.parent
 FILES = {
-    "/": ("index.html", "text/html"),
-    "/page.css": ("page.css", "text/css"),
-    "/page.js": ("page.js", "text/javascript"),
-    "/figures.js": ("figures.js", "text/javascript"),
-    "/controls.js": ("controls.js", "text/javascript"),
-    "/icon.svg": ("icon.svg", "image/svg+xml"),
+    "/": ("explore/page/index.html", "text/html"),
+    "/page.css": ("explore/page/page.css", "text/css"),
+    "/page.js": ("explore/page/page.js", "text/javascript"),
+    "/figures.js": ("draw/page/figures.js", "text/javascript"),
+    "/controls.js": ("explore/page/controls.js", "text/javascript"),
+    "/icon.svg": ("explore/page/icon.svg", "image/svg+xml"),
 }
+"""What the page is made of; the script of figures is the one of every report."""
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; base-uri 'none'; form-action 'none'"
 CHINESE = re.compile(r"[?&]lang=zh(?:&|$)")
 """Asked for, in an address that may be wrong otherwise."""
@@ -147,14 +149,25 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         self.headers = getattr(self, "headers", Message())
         self.command = getattr(self, "command", "")
-        said = f"an address has at most {LONGEST} characters here" if code == 414 else "this server answers GET of HTTP/1.1, and could not read this"
+        said = (
+            f"an address has at most {LONGEST} characters here"
+            if code == 414
+            else "this server answers GET of HTTP/1.1, and could not read this"
+        )
         self._send(code, "application/json", _json({"error": said}), {})
 
     def _found(self) -> tuple[int, str, bytes, dict[str, str]]:
         if len(self.path) > LONGEST:
-            raise ValueError(f"an address has at most {LONGEST} characters here, got {len(self.path)}; give a shorter text")
+            raise ValueError(
+                f"an address has at most {LONGEST} characters here, got {len(self.path)}; give a shorter text"
+            )
         if not self.server.welcome(self.headers.get("Host", "")):
-            return 403, "text/plain", b"this page is for the machine it runs on: open it as 127.0.0.1 or localhost\n", {}
+            return (
+                403,
+                "text/plain",
+                b"this page is for the machine it runs on: open it as 127.0.0.1 or localhost\n",
+                {},
+            )
         asked = urlsplit(self.path)
         if self.server.foreign(self.headers, asked.path):
             return 403, "text/plain", b"this server answers its own page, not those of other origins\n", {}
@@ -163,7 +176,7 @@ class Handler(BaseHTTPRequestHandler):
             return 413, "text/plain", b"a request has no body here; all that is asked stands in the address\n", {}
         if asked.path in FILES:
             name, kind = FILES[asked.path]
-            return 200, kind, (Path(__file__).parent / "page" / name).read_bytes(), {}
+            return 200, kind, (HOME / name).read_bytes(), {}
         query = _query(asked.query)
         if asked.path == "/api/start":
             return 200, "application/json", _json(start(query.get("lang", "en"))), {}
@@ -172,8 +185,16 @@ class Handler(BaseHTTPRequestHandler):
         if asked.path.startswith("/file/"):
             view, _, kind = asked.path.removeprefix("/file/").rpartition(".")
             with self.server.computing:
-                body = file(view, kind, query).encode()
-            return 200, KINDS[kind], body, {"Content-Disposition": f'attachment; filename="milepost-{view}-{int(query.get("figure", "0"))}.{kind}"'}
+                made = file(view, kind, query)
+            body = made if isinstance(made, bytes) else made.encode()
+            return (
+                200,
+                KINDS[kind],
+                body,
+                {
+                    "Content-Disposition": f'attachment; filename="milepost-{view}-{int(query.get("figure", "0"))}.{kind}"'
+                },
+            )
         path = "".join(letter if letter.isprintable() else "?" for letter in asked.path[:80])
         return 404, "text/plain", f"there is nothing at {path}; the page is at /\n".encode(), {}
 
@@ -211,9 +232,13 @@ class Handler(BaseHTTPRequestHandler):
 
 def _query(text: str) -> dict[str, str]:
     try:
-        return dict(parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text), max_num_fields=100, errors="strict"))
+        return dict(
+            parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text), max_num_fields=100, errors="strict")
+        )
     except ValueError:
-        raise ValueError("the address can't be read: what follows the ? is name=value, with & between, in UTF-8") from None
+        raise ValueError(
+            "the address can't be read: what follows the ? is name=value, with & between, in UTF-8"
+        ) from None
 
 
 def _json(data: Any) -> bytes:
@@ -228,4 +253,6 @@ def opened(port: int, host: str = LOCAL) -> tuple[Server, str]:
         except OSError:
             continue
         return server, "" if other == port else f"port {port} is busy: using {other}"
-    raise ValueError(f"ports {port} to {min(port + TRIED, 65536) - 1} are all busy, or not permitted; choose another with --port")
+    raise ValueError(
+        f"ports {port} to {min(port + TRIED, 65536) - 1} are all busy, or not permitted; choose another with --port"
+    )

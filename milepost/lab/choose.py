@@ -19,6 +19,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from milepost.encodings.catalogue import pages
+from milepost.lab.report.choice import document
 from milepost.measure.results import Results
 
 Run = dict[str, Any]
@@ -90,7 +91,7 @@ def choose(wish: Wish, results: dict[str, Any], bench: dict[str, Any] | None = N
         "not_ranked": _not_ranked(results, groups, usable, length),
         "notes": notes,
     }  # fmt: skip
-    return Results("choice", answer)
+    return Results("choice", answer, document)
 
 
 # -- evidence ------------------------------------------------------------------------------------------------------

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import importlib
 import json
 import os
 import platform
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -54,36 +53,30 @@ def plain_fields(result: Any) -> dict[str, Any]:
 
 
 class Pictured:
-    """Plain data that a notebook shows as pictures: `milepost.notebook` draws them.
+    """Plain data that a notebook shows as a document: the one that ``document`` builds of it.
 
-    ``drawn_as`` is the name of the function there.
+    ``name`` says what the data is.
     """
 
-    drawn_as: str
+    def __init__(self, name: str, data: Any, document: Callable[[Any], Any]):
+        super().__init__(data)  # type: ignore[call-arg]
+        self.name, self.document = name, document
 
     def _repr_html_(self) -> str:
-        return str(getattr(importlib.import_module("milepost.notebook"), self.drawn_as)(self))
+        return str(self.document(self).fragment())
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """In IPython's words, which a notebook keeps beside the picture: what is in it, and not all of it."""
         inside = ", ".join(self) if isinstance(self, dict) else f"{len(self)} rows"  # type: ignore[arg-type]
-        printer.text(f"<{self.drawn_as}: {inside}>")
+        printer.text(f"<{self.name}: {inside}>")
 
 
 class Results(Pictured, dict[str, Any]):
     """A document of results: a dict like any other, but for its looks."""
 
-    def __init__(self, drawn_as: str, data: Mapping[str, Any]):
-        super().__init__(data)
-        self.drawn_as = drawn_as
-
 
 class Rows(Pictured, list[dict[str, Any]]):
     """A list of rows, likewise."""
-
-    def __init__(self, drawn_as: str, rows: Iterable[dict[str, Any]]):
-        super().__init__(rows)
-        self.drawn_as = drawn_as
 
 
 @contextmanager

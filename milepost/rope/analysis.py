@@ -7,17 +7,16 @@
     alias distance                   the longest wavelength: from there on every pair has been through a full turn
     temperature                      what logits are multiplied by
 
-Numbers only: `report` draws them.
+Numbers only: `rope.report` draws them.
 """
 
 from __future__ import annotations
 
-import importlib
 import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from milepost.rope import LayerRope, RopeSpec
+from milepost.rope import LayerRope, RopeSpec, report
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class Analysis:
 
     def _repr_html_(self) -> str:
         """How it looks in a notebook."""
-        return str(importlib.import_module("milepost.notebook").analysis(self))
+        return report.analysis_document(self.to_json() | {"sentence": self.sentence}).fragment()
 
     @property
     def sentence(self) -> str:

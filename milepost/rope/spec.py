@@ -14,11 +14,11 @@ each kind. It has three lengths, which are not the same:
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
+from milepost.draw.shown import html
 from milepost.scaling import Scaling
 from milepost.scaling.dynamic import Dynamic
 from milepost.scaling.larger_base import LargerBase
@@ -173,7 +173,7 @@ class RopeSpec:
 
     def _repr_html_(self) -> str:
         """How it looks in a notebook."""
-        return str(importlib.import_module("milepost.notebook").spec(self))
+        return html(self)
 
     def ropes(self) -> dict[str, LayerRope]:
         """The kinds that rotate."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import MISSING, fields
 
+from milepost.draw.shown import html
 from milepost.spectrum import Spectrum
 
 MOST = 1e6
@@ -48,7 +48,7 @@ class Scaling:
 
     def _repr_html_(self) -> str:
         """How it looks in a notebook."""
-        return str(importlib.import_module("milepost.notebook").scaling(self))
+        return html(self)
 
     def __repr__(self) -> str:
         own = fields(self)  # type: ignore[arg-type]

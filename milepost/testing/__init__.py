@@ -11,10 +11,11 @@ them.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from milepost.draw.document import Document, Section
+from milepost.draw.table import Table
 from milepost.encoding import Encoding
 from milepost.testing.declarations import every_axis_is_seen, order_is_seen, rotation, shift, toeplitz
 from milepost.testing.engine import any_storage, backends_agree, cache_agrees, decode_agrees
@@ -57,9 +58,23 @@ class Verdicts:
         """No law is broken."""
         return all(v.passed is not False for v in self.verdicts)
 
+    def document(self) -> Document:
+        """A row for each law."""
+        rows = [
+            [verdict.word, verdict.law, f"{verdict.sentence} {verdict.detail}".strip()] for verdict in self.verdicts
+        ]
+        table = Table(["", "law", "sentence"], rows, self.encoding)
+        answer = f"{self.encoding}: {'every law holds' if self.ok else 'a law is broken'}"
+        return Document("", answer, ok=self.ok, terminal_tables=[table], inline=[Section("", tables=[table])])
+
+    def in_a_line(self) -> str:
+        """How many laws hold and how many do not apply, where none is broken."""
+        passed, excused = (sum(verdict.passed is answer for verdict in self.verdicts) for answer in (True, None))
+        return f"{self.encoding}: {passed} laws hold, {excused} do not apply"
+
     def _repr_html_(self) -> str:
         """How it looks in a notebook."""
-        return str(importlib.import_module("milepost.notebook").verdicts(self))
+        return self.document().fragment()
 
     def __str__(self) -> str:
         return "\n".join(

@@ -5,11 +5,11 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from milepost.claims import report
 from milepost.claims.judge import document, judge
 from milepost.claims.rule import VERDICTS, sentence
 from milepost.claims.table import CLAIMS
 from milepost.cli import app
-from milepost.report import claims as report
 
 TABLE = {
     "permutation", "causal-bag", "alice-bob", "same-token", "length-is-no-signal", "previous-token", "integer-swamps",
@@ -119,8 +119,8 @@ def test_out_writes_a_document_with_provenance_and_a_page(tmp_path):
     data = json.loads((out / "claims.json").read_text())
     assert [row["id"] for row in data["rows"]] == ["rope-sign", "rope-abs"]
     assert data["provenance"]["versions"]["milepost"] and data["provenance"]["protocol"]["exact"] is True
-    assert report.page(data) == (out / "claims.html").read_text()
-    assert report.markdown(data) == (out / "claims.md").read_text()
+    assert report.document(data).html() == (out / "claims.html").read_text()
+    assert report.document(data).markdown() == (out / "claims.md").read_text()
     again = run("rope-sign", "--exact", "--out", out)
     assert again.exit_code == 2 and "holds claims already: go on with --resume" in again.stderr
     assert run("rope-sign", "--exact", "--out", out, "--resume").exit_code == 0
@@ -136,7 +136,7 @@ def test_a_folder_of_other_things_is_left_alone(tmp_path):
 def test_the_page_is_made_of_the_rows_alone():
     data = document([{**row, "verdict": "fails"} for row in judge(["rope-norm"])])
     assert report.counted(data["rows"]) == {"holds": 0, "holds with a limit": 0, "fails": 1, "not decided here": 0}
-    assert "fails (1)" in report.page(data)
+    assert "fails (1)" in report.document(data).html()
 
 
 def test_help_has_an_example():

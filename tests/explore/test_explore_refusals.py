@@ -104,7 +104,11 @@ def test_numbers_and_names_of_the_english_are_all_in_the_chinese():
     for view in VIEWS:
         for text in all_of(view):
             said = Words("zh").refusal(text)
-            got = text.rpartition("got ")[2].partition(";")[0].partition(": choose")[0].partition(" (None")[0] if "got " in text else ""
+            got = (
+                text.rpartition("got ")[2].partition(";")[0].partition(": choose")[0].partition(" (None")[0]
+                if "got " in text
+                else ""
+            )
             assert got.replace(" and ", " 和 ") in said, (text, said)
             for value in re.findall(r"\d[\d.e+]*\d|\d", text):
                 assert value in said or value in ("4", "2", "1"), (text, said)
@@ -112,7 +116,11 @@ def test_numbers_and_names_of_the_english_are_all_in_the_chinese():
 
 def test_every_sentence_is_one_that_is_said():
     """A sentence that the package has changed is not found any more: then its Chinese is dead, and this says so."""
-    met = set().union(*(all_of(view) for view in VIEWS), (refused("code", {"encoding": typed}) for typed in TYPED), (refused(*odd) for odd in ODD))
+    met = set().union(
+        *(all_of(view) for view in VIEWS),
+        (refused("code", {"encoding": typed}) for typed in TYPED),
+        (refused(*odd) for odd in ODD),
+    )
     for kind, query in (("gif", {}), ("csv", {"figure": "9"})):
         with pytest.raises(ValueError) as caught:
             file("code", kind, query)
@@ -121,7 +129,9 @@ def test_every_sentence_is_one_that_is_said():
         specs.moved("rope", {"0.zzzz": "1"})
     met.add(str(caught.value))
     used = {next((said for pattern, said in refusals("zh") if pattern.fullmatch(text)), None) for text in met - {None}}
-    assert {english for english, said in json.loads(PATH.read_text(encoding="utf-8")).items() if said not in used} == ELSEWHERE
+    assert {
+        english for english, said in json.loads(PATH.read_text(encoding="utf-8")).items() if said not in used
+    } == ELSEWHERE
 
 
 def test_a_general_sentence_does_not_take_what_a_special_one_says():
@@ -150,7 +160,9 @@ def test_the_server_refuses_in_the_language_of_the_address(served, monkeypatch):
     assert asked(served + "api/code?length=1&lang=zh") == "length 在此页要填 2 到 160 之间的数，收到的是 1"
     assert asked(served + "api/code?length=1") == "length is a number from 2 to 160 here, got 1"
     assert asked(served + "api/code?lang=zh&zzzz").startswith("网址读不懂")
-    assert asked(served + "api/code?" + urlencode({"lang": "zh", "encoding": "x" * 9000})).startswith("网址在此页最多 8192 个字符")
+    assert asked(served + "api/code?" + urlencode({"lang": "zh", "encoding": "x" * 9000})).startswith(
+        "网址在此页最多 8192 个字符"
+    )
     assert asked(served + "file/code.gif?lang=zh").startswith("图可以存为 csv")
     script = asked(served + "api/code?" + urlencode({"lang": "zh", "encoding": "<script>alert(1)</script>"}))
     assert "<script>" in script and CHINESE.search(script)  # as text: the page never makes markup of it

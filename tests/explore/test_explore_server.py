@@ -53,11 +53,12 @@ def test_the_page_and_its_parts_are_there_and_may_load_from_this_server_only(ser
         assert headers["X-Content-Type-Options"] == "nosniff"
     page = (HOME / "page" / "index.html").read_text()
     assert set(re.findall(r'(?:src|href)="(/[^"]*)"', page)) <= set(FILES)
-    assert {f"/{path.name}" for path in (HOME / "page").iterdir()} - {"/index.html"} == set(FILES) - {"/"}
+    own = {f"/{path.name}" for path in (HOME / "page").iterdir()} - {"/index.html"}
+    assert own | {"/figures.js"} == set(FILES) - {"/"} and "/figures.js" not in own  # the script of every report
 
 
 def test_no_part_of_the_page_names_another_host():
-    for path in (HOME / "page").iterdir():
+    for path in (*(HOME / "page").iterdir(), *(HOME.parent / "draw" / "page").iterdir()):
         found = re.findall(r"https?://[^\s\"'<>)]+", path.read_text())
         assert set(found) <= {"http://www.w3.org/2000/svg"}, path
 
@@ -74,7 +75,11 @@ def test_everything_that_a_first_visit_transfers_weighs_little(served):
 
 def test_answers_are_json_and_compressed_where_that_is_wished(served):
     status, headers, body = get(served, "/api/clocks?encoding=rope", **{"Accept-Encoding": "gzip, br"})
-    assert status == 200 and headers["Content-Type"].startswith("application/json") and headers["Content-Encoding"] == "gzip"
+    assert (
+        status == 200
+        and headers["Content-Type"].startswith("application/json")
+        and headers["Content-Encoding"] == "gzip"
+    )
     plain = get(served, "/api/clocks?encoding=rope")
     assert "Content-Encoding" not in plain[1] and json.loads(gzip.decompress(body)) == json.loads(plain[2])
     assert len(json.loads(plain[2])["figures"][0]["dials"]) == 32
@@ -85,7 +90,11 @@ def test_figures_download_as_svg_csv_and_json(served, view):
     for kind, start in (("svg", b"<svg"), ("csv", b""), ("json", b"{")):
         more = "&model=random" if view == "attention" else ""
         status, headers, body = get(served, f"/file/{view}.{kind}?figure=0{more}")
-        assert status == 200 and body.startswith(start) and f'attachment; filename="milepost-{view}-0.{kind}"' == headers["Content-Disposition"]
+        assert (
+            status == 200
+            and body.startswith(start)
+            and f'attachment; filename="milepost-{view}-0.{kind}"' == headers["Content-Disposition"]
+        )
         assert len(body) > 100
 
 
@@ -99,7 +108,7 @@ def test_figures_download_as_svg_csv_and_json(served, view):
         ("/api/code?length=0", 200, "length is a number from 2 to 160 here, got 0"),
         ("/api/code?encoding=%3Cscript%3E", 200, "can't read the spec"),
         ("/api/start?lang=fr", 400, "lang is one of en, zh"),
-        ("/file/code.exe", 400, "a figure is kept as csv, json, svg"),
+        ("/file/code.exe", 400, "a figure is kept as csv, json, png, svg"),
         ("/file/code.csv?figure=x%0d%0aSet-Cookie:a=b", 400, "figure is a whole number"),
         ("/file/code.csv?figure=7", 400, "figures 0 to 0 here, got figure=7"),
         ("/api/code?length=%ff", 400, "the address can't be read"),
@@ -120,13 +129,22 @@ def test_a_fault_of_ours_is_a_sentence_on_the_page_and_a_trace_in_the_terminal(s
 
     monkeypatch.setattr(code, "show", broken)
     status, _, body = get(served, "/api/code")
-    assert status == 500 and "something went wrong in milepost itself" in json.loads(body)["error"] and b"secret" not in body and b"Traceback" not in body
+    assert (
+        status == 500
+        and "something went wrong in milepost itself" in json.loads(body)["error"]
+        and b"secret" not in body
+        and b"Traceback" not in body
+    )
     assert "secret detail" in capfd.readouterr().err
 
 
 def test_other_methods_and_broken_requests_get_no_trace(served):
     port = int(served.rsplit(":", 1)[1].strip("/"))
-    for request in (b"POST / HTTP/1.1\r\nHost: 127.0.0.1:1\r\nContent-Length: 0\r\n\r\n", b"nonsense\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"):
+    for request in (
+        b"POST / HTTP/1.1\r\nHost: 127.0.0.1:1\r\nContent-Length: 0\r\n\r\n",
+        b"nonsense\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+    ):
         with socket.create_connection((LOCAL, port), timeout=10) as line:
             line.sendall(request)
             said = line.recv(65536)
@@ -177,12 +195,17 @@ def test_it_listens_on_this_machine_alone_unless_told():
 
 def test_figures_are_worked_out_on_one_thread_and_others_have_theirs_again(monkeypatch):
     seen = []
-    monkeypatch.setattr("milepost.explore.server.answer", lambda view, query: seen.append(torch.get_num_threads()) or answer(view, query))
+    monkeypatch.setattr(
+        "milepost.explore.server.answer",
+        lambda view, query: seen.append(torch.get_num_threads()) or answer(view, query),
+    )
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
         with opened(0)[0] as server:
-            serving = threading.Thread(target=lambda: (server.serve_forever(0.01), seen.append(torch.get_num_threads())))
+            serving = threading.Thread(
+                target=lambda: (server.serve_forever(0.01), seen.append(torch.get_num_threads()))
+            )
             serving.start()
             assert get(server.address, "/api/code")[0] == 200
             server.shutdown()
@@ -212,10 +235,16 @@ def test_with_no_port_left_there_is_a_sentence(monkeypatch):
 
 def test_many_at_once_get_their_own_answers(served):
     """Learned tables come from torch's one generator: threads must not mix them."""
-    wanted = {name: get(served, f"/api/code?encoding={name}&length=8")[2] for name in ("t5", "learned", "kerple", "shaw")}
+    wanted = {
+        name: get(served, f"/api/code?encoding={name}&length=8")[2] for name in ("t5", "learned", "kerple", "shaw")
+    }
     got, threads = [], []
     for name in list(wanted) * 4:
-        threads.append(threading.Thread(target=lambda name=name: got.append((name, get(served, f"/api/code?encoding={name}&length=8")[2]))))
+        threads.append(
+            threading.Thread(
+                target=lambda name=name: got.append((name, get(served, f"/api/code?encoding={name}&length=8")[2]))
+            )
+        )
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -327,7 +356,9 @@ def test_so_many_answers_are_computed_at_a_time_and_no_more(served, monkeypatch)
     assert most[0] == COMPUTED == 4
 
 
-@pytest.mark.parametrize("header", [{"Content-Length": "5"}, {"Content-Length": "99999999999"}, {"Transfer-Encoding": "chunked"}])
+@pytest.mark.parametrize(
+    "header", [{"Content-Length": "5"}, {"Content-Length": "99999999999"}, {"Transfer-Encoding": "chunked"}]
+)
 def test_a_body_is_refused_and_never_read_as_another_request(served, header):
     port = int(served.rsplit(":", 1)[1].strip("/"))
     lines = [f"{name}: {value}" for name, value in {"Host": f"127.0.0.1:{port}", **header}.items()]
@@ -396,7 +427,9 @@ def test_lines_and_tabs_are_shown(served):
 def started(*words):
     """A process that serves."""
     plain = os.environ | {"NO_COLOR": "1", "COLUMNS": "200", "TERM": "dumb"}
-    return subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=plain)
+    return subprocess.Popen(
+        [sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=plain
+    )
 
 
 @pytest.mark.slow
@@ -414,7 +447,11 @@ def test_the_app_of_a_space_starts_and_answers():
 def test_a_space_is_served_to_everybody_where_spaces_look():
     readme = (HOME / "space" / "README.md").read_text()
     docker = (HOME / "space" / "Dockerfile").read_text()
-    assert (space.HOST, space.PORT) == ("0.0.0.0", 7860) and f"app_port: {space.PORT}" in readme and f"EXPOSE {space.PORT}" in docker
+    assert (
+        (space.HOST, space.PORT) == ("0.0.0.0", 7860)
+        and f"app_port: {space.PORT}" in readme
+        and f"EXPOSE {space.PORT}" in docker
+    )
     assert "milepost.explore.app" in docker
     server = Server("0.0.0.0", 0)
     assert server.welcome("someone-milepost.hf.space")
@@ -458,14 +495,23 @@ def test_no_browser_is_said_and_share_warns(monkeypatch):
     monkeypatch.setattr("webbrowser.open", lambda address: seen.append(address) or False)
     alone, shared = run("--port", "8790"), run("--share", "--no-open")
     assert alone.exit_code == shared.exit_code == 0
-    assert "no browser was found" in alone.stderr and "--share" not in alone.stderr and seen and seen[0].startswith("http://127.0.0.1:")
+    assert (
+        "no browser was found" in alone.stderr
+        and "--share" not in alone.stderr
+        and seen
+        and seen[0].startswith("http://127.0.0.1:")
+    )
     assert "everybody who can reach this machine" in shared.stderr and "no browser" not in shared.stderr
 
 
 def test_json_prints_a_view_without_a_server():
     done = run("--view", "clocks", "--encoding", "rope(base=500000.0)", "--set", "target=32768", "--json")
     found = json.loads(done.stdout)
-    assert done.exit_code == 0 and found["spec"] == "rope(base=500000.0)" and found["asked"] == {"trained": 2048, "target": 32768}
+    assert (
+        done.exit_code == 0
+        and found["spec"] == "rope(base=500000.0)"
+        and found["asked"] == {"trained": 2048, "target": 32768}
+    )
     both = json.loads(run("--view", "distance", "--encoding", "rope", "--encoding", "alibi", "--json").stdout)
     assert [one["spec"] for one in both] == ["rope", "alibi"]
     assert json.loads(run("--json").stdout)["view"] == "code"
@@ -495,7 +541,9 @@ def test_the_help_names_every_view_and_the_port():
 
 def test_everything_that_the_page_needs_is_in_the_wheel():
     root = HOME.parent
-    patterns = tomllib.loads((root.parent / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["milepost"]
+    patterns = tomllib.loads((root.parent / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"][
+        "milepost"
+    ]
     packed = {path for pattern in patterns for path in root.glob(pattern)}
     folders = ("explore/page", "explore/words", "explore/space", "measured/explore")
     needed = {path for folder in folders for path in (root / folder).rglob("*") if path.is_file()}

@@ -6,12 +6,12 @@ import math
 import pytest
 import torch
 
+from milepost.draw.figure import Figure
 from milepost.encodings import NAMES, SPACE
 from milepost.encodings.catalogue import page
 from milepost.explore.answer import answer, file, light, start, widths
 from milepost.explore.views import VIEWS, attention, permute
 from milepost.layout import Layout
-from milepost.report.figure import Figure
 
 ASKED = {"attention": {"model": "random"}, "permute": {"mask": "causal"}}
 EVERY = [(view, name) for view, made in VIEWS.items() for name in made.ENCODINGS]
@@ -32,7 +32,11 @@ def test_every_view_answers_for_every_encoding(view, name, language):
     text = json.dumps(found, allow_nan=False)  # no NaN, no infinity
     assert found["figures"] and len(found["svg"]) == len(found["figures"]) and found["sentence"] and text
     own = found["pages"][0]
-    assert own["module"] == f"encodings.{name}" and own["formula"] == page(name).formula and own["reference"] == page(name).reference
+    assert (
+        own["module"] == f"encodings.{name}"
+        and own["formula"] == page(name).formula
+        and own["reference"] == page(name).reference
+    )
     assert own["formula"] and own["reference"]
     for figure in found["figures"]:
         assert figure["title"] and (figure["z"] or figure["lines"] or figure["dials"])
@@ -40,10 +44,19 @@ def test_every_view_answers_for_every_encoding(view, name, language):
             assert len(row) == len(figure["x"])
 
 
-@pytest.mark.parametrize("spec", ["self_extend(rope=rope, group=4, window=8)", "streaming(rope=rope, window=8)", "rope(scaling=dynamic(trained=32)) + alibi"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "self_extend(rope=rope, group=4, window=8)",
+        "streaming(rope=rope, window=8)",
+        "rope(scaling=dynamic(trained=32)) + alibi",
+    ],
+)
 @pytest.mark.parametrize("view", ["code", "distance", "permute", "attention"])
 def test_maps_sums_and_scalings_by_length_can_be_typed(view, spec):
-    found = shown(view, spec, **{"mask": "causal"} if view == "permute" else {"model": "random"} if view == "attention" else {})
+    found = shown(
+        view, spec, **{"mask": "causal"} if view == "permute" else {"model": "random"} if view == "attention" else {}
+    )
     assert found["spec"] == spec and json.dumps(found, allow_nan=False) and found["pages"][0]["formula"]
 
 
@@ -106,7 +119,9 @@ def test_the_reach_of_alibi_s_heads_is_that_of_a_geometric_series():
         wanted = next(n for n in range(1, length + 1) if (1 - math.exp(-m * n)) / whole >= 0.95)
         assert slopes[h] == m and reach[h] == wanted
         weights = lines(found, 2)[h]
-        assert weights[0] == pytest.approx((1 - math.exp(-m)) / whole) and weights[5] / weights[4] == pytest.approx(math.exp(-m))
+        assert weights[0] == pytest.approx((1 - math.exp(-m)) / whole) and weights[5] / weights[4] == pytest.approx(
+            math.exp(-m)
+        )
 
 
 def test_the_buckets_of_t5_are_exact_below_half_and_logarithmic_above():
@@ -132,13 +147,28 @@ def test_scalings_slow_the_pairs_that_they_say():
     for i, r in enumerate(turns):
         blend = min(1.0, max(0.0, (r - 1) / 3))
         assert kept["llama3"][i] == pytest.approx((1 - blend) / factor + blend)
-    assert kept["YaRN"][0] == 1 and kept["YaRN"][-1] == pytest.approx(1 / factor) and kept["YaRN"] == sorted(kept["YaRN"], reverse=True)
+    assert (
+        kept["YaRN"][0] == 1
+        and kept["YaRN"][-1] == pytest.approx(1 / factor)
+        and kept["YaRN"] == sorted(kept["YaRN"], reverse=True)
+    )
     table = {row[0]: row for row in found["table"]}
-    assert table["PI"][1] == "0 / 32" and float(table["YaRN"][4]) == pytest.approx((0.1 * math.log(factor) + 1) ** 2, abs=1e-4)
+    assert table["PI"][1] == "0 / 32" and float(table["YaRN"][4]) == pytest.approx(
+        (0.1 * math.log(factor) + 1) ** 2, abs=1e-4
+    )
     unseen = sum(r < 1 for r in turns)
     assert table["no scaling"][1] == f"{unseen} / 32"
-    assert [one["module"] for one in found["pages"]] == ["encodings.rope", "scaling.linear", "scaling.ntk", "scaling.yarn", "scaling.llama3"]
-    assert shown("scalings", "rope(head_dim=64, scaling=linear(factor=2.0))", trained=2048, target=8192)["figures"] == found["figures"]
+    assert [one["module"] for one in found["pages"]] == [
+        "encodings.rope",
+        "scaling.linear",
+        "scaling.ntk",
+        "scaling.yarn",
+        "scaling.llama3",
+    ]
+    assert (
+        shown("scalings", "rope(head_dim=64, scaling=linear(factor=2.0))", trained=2048, target=8192)["figures"]
+        == found["figures"]
+    )
 
 
 def test_the_map_of_a_plane_is_highest_in_its_middle_and_the_same_both_ways_for_axial():
@@ -159,7 +189,9 @@ def test_positions_are_shuffled_shifted_and_stretched_and_the_mask_stays():
         found = shown("attention", "alibi", model="random", change=change, text="abcdef")
         for figure in found["figures"]:
             for i, row in enumerate(figure["z"]):
-                assert sum(v for v in row[: i + 1]) == pytest.approx(1, abs=1e-6) and all(v is None for v in row[i + 1 :])
+                assert sum(v for v in row[: i + 1]) == pytest.approx(1, abs=1e-6) and all(
+                    v is None for v in row[i + 1 :]
+                )
 
 
 @pytest.mark.parametrize("name", ["rope", "alibi", "nope"])
@@ -181,7 +213,9 @@ def test_a_trained_model_comes_with_the_package_small_and_with_its_provenance(na
     folder = attention.FOLDER / name
     about = json.loads((folder / "model.json").read_text())
     assert about["encodings"] == [name] * 2 and about["loss_last"] < 2.5 < math.log(256) * 0.9 < about["loss_first"]
-    assert about["provenance"]["protocol"]["recipe"]["steps"] == 3000 and about["provenance"]["protocol"]["text"]["sha256"]
+    assert (
+        about["provenance"]["protocol"]["recipe"]["steps"] == 3000 and about["provenance"]["protocol"]["text"]["sha256"]
+    )
     assert sum(path.stat().st_size for path in attention.FOLDER.rglob("*.safetensors")) < 300_000
 
 
@@ -257,7 +291,11 @@ def test_a_figure_is_kept_with_all_its_digits_and_its_provenance():
     kept = json.loads(file("code", "json", {"encoding": "sinusoidal", "length": "5"}))
     assert few["figures"][0]["z"][1][2] != whole["figures"][0]["z"][1][2] == kept["z"][1][2]
     assert few["figures"][0]["z"][1][2] == pytest.approx(whole["figures"][0]["z"][1][2], rel=1e-4)
-    assert kept["provenance"]["protocol"] == {"view": "code", "encoding": "sinusoidal(width=64)", "asked": {"length": 5}}
+    assert kept["provenance"]["protocol"] == {
+        "view": "code",
+        "encoding": "sinusoidal(width=64)",
+        "asked": {"length": 5},
+    }
     rows = file("code", "csv", {"encoding": "sinusoidal", "length": "5"}).splitlines()
     assert len(rows) == 6 and float(rows[2].split(",")[1]) == math.sin(1)
     table = file("clocks", "csv", {"encoding": "rope", "figure": "0"}).splitlines()
@@ -327,7 +365,9 @@ def test_what_can_t_be_shown_is_said_in_a_sentence(view, query, sentence):
     assert sentence in str(said.value) and "\n" not in str(said.value)
 
 
-@pytest.mark.parametrize(("kind", "query"), [("exe", {}), ("csv", {"figure": "9"}), ("csv", {"figure": "-1"}), ("csv", {"figure": "x"})])
+@pytest.mark.parametrize(
+    ("kind", "query"), [("exe", {}), ("csv", {"figure": "9"}), ("csv", {"figure": "-1"}), ("csv", {"figure": "x"})]
+)
 def test_a_file_that_can_t_be_made_is_refused(kind, query):
     with pytest.raises(ValueError, match="figure"):
         file("code", kind, query)

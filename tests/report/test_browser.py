@@ -7,7 +7,8 @@ from opened import DESK, OWNED, PHONE, Opened
 from typer.testing import CliRunner
 
 from milepost.cli import app
-from milepost.report import lab
+from milepost.lab import report as lab
+from milepost.lab.report.read import joined
 
 
 @pytest.fixture(scope="module")
@@ -33,15 +34,16 @@ def test_the_lab_s_report_draws_everything_in_both_schemes_at_any_width(chromium
             "Protocol and provenance",
         ]  # fmt: skip
         dark = scheme == "dark"
-        assert seen.ask("getComputedStyle(document.body).backgroundColor") == ("rgb(22, 22, 26)" if dark else "rgb(255, 255, 255)")
-        ink = seen.ask("getComputedStyle(document.querySelector('.xtitle')).fill")
-        assert ink == ("rgb(231, 231, 234)" if dark else "rgb(28, 28, 28)")
+        assert seen.ask("getComputedStyle(document.body).backgroundColor") == (
+            "rgb(22, 22, 26)" if dark else "rgb(255, 255, 255)"
+        )
+        assert seen.ink() == ("rgb(231, 231, 234)" if dark else "rgb(28, 28, 28)")
 
 
 def test_a_figure_follows_when_the_scheme_changes(chromium, report):
     with Opened(chromium, report) as seen:
         seen.page.emulate_media(color_scheme="dark")
-        seen.until("getComputedStyle(document.querySelector('.xtitle')).fill === 'rgb(231, 231, 234)'")
+        seen.until("getComputedStyle(document.querySelector('.figure svg text')).fill === 'rgb(231, 231, 234)'")
         seen.check()
 
 
@@ -59,7 +61,9 @@ def test_a_click_on_a_name_hides_its_lines_and_another_shows_them(chromium, repo
         button = seen.page.locator("#part-0 .chips button", has_text="alibi")
         button.click()
         assert set(before) - set(seen.visible("part-0")) == {"alibi"}
-        assert button.get_attribute("aria-pressed") == "false" and seen.drawn()[0] == lines - 4  # two seeds, each a line and a band
+        assert (
+            button.get_attribute("aria-pressed") == "false" and seen.drawn()[0] == lines - 4
+        )  # two seeds, each a line and a band
         button.click()
         assert seen.visible("part-0") == before and seen.drawn()[0] == lines
         assert seen.visible("part-1") == before
@@ -95,21 +99,26 @@ def test_buttons_show_all_none_one_kind_and_the_intervals(chromium, report):
 def test_one_name_hides_its_line_in_the_figures_of_every_task(chromium, report):
     with Opened(chromium, report) as seen:
         seen.page.locator("#part-4 .chips button", has_text="rope").click()
-        shown = "[...document.querySelectorAll('#part-4 .figure')].map(f => f.data.filter(t => t.visible !== false && t.name).map(t => t.meta.label))"
-        assert seen.ask(shown) == [["chance"], ["nope", "chance"]]
+        assert [seen.visible("part-4", figure) for figure in (0, 1)] == [["chance"], ["nope", "chance"]]
 
 
 def test_the_heat_map_of_another_encoding_is_chosen_from_a_list(chromium, report):
     with Opened(chromium, report) as seen:
         assert seen.visible("part-3") == ["nope, 128 tokens, seed 0"]
+        image = "[...document.querySelectorAll('#part-3 image')].find(one => one.getClientRects().length).getAttribute('href')"
+        first = seen.ask(image)
+        seen.page.select_option("#part-3 select", "alibi, 128 tokens, seed 1")
+        assert seen.visible("part-3") == ["alibi, 128 tokens, seed 1"] and seen.ask(image) != first
         seen.page.select_option("#part-3 select", "alibi, 16 tokens, seed 1")
         assert seen.visible("part-3") == ["alibi, 16 tokens, seed 1"]
-        assert seen.drawn()[3] == 1
+        assert len(seen.drawn()) == 7 and seen.drawn()[3] == 1
 
 
 def test_wide_tables_scroll_inside_their_box(chromium, report):
     with Opened(chromium, report, PHONE) as seen:
-        boxes = seen.ask("[...document.querySelectorAll('.wide')].filter(b => b.offsetParent).map(b => [b.scrollWidth, b.clientWidth])")
+        boxes = seen.ask(
+            "[...document.querySelectorAll('.scroll')].filter(b => b.offsetParent).map(b => [b.scrollWidth, b.clientWidth])"
+        )
         assert any(inner > outer for inner, outer in boxes) and all(outer <= PHONE for _, outer in boxes)
         for fold in seen.page.locator("summary").all():
             fold.click()
@@ -117,7 +126,7 @@ def test_wide_tables_scroll_inside_their_box(chromium, report):
 
 
 def test_a_comparison_of_two_runs_is_drawn(made, chromium, tmp_path):
-    both = lab.joined({"runs/a": made(), "runs/b": made(encodings=("rope", "sinusoidal"))})
+    both = joined({"runs/a": made(), "runs/b": made(encodings=("rope", "sinusoidal"))})
     with Opened(chromium, lab.save(both, tmp_path)[0], PHONE) as seen:
         seen.check()
         assert all(seen.drawn()) and {"rope (a)", "rope (b)", "sinusoidal"} <= set(seen.visible("part-0"))
@@ -138,9 +147,65 @@ def test_the_page_of_spec(chromium, tmp_path, width):
         "model_type": "llama", "head_dim": 64, "num_hidden_layers": 2, "max_position_embeddings": 4096, "rope_theta": 10000.0, "hidden_size": 256,
         "num_attention_heads": 4,
     }  # fmt: skip
-    words = ["spec", json.dumps(config), "--target-length", "16k", "--rope-scaling", "yarn", "--out", str(tmp_path / "spec.html")]
+    words = [
+        "spec",
+        json.dumps(config),
+        "--target-length",
+        "16k",
+        "--rope-scaling",
+        "yarn",
+        "--out",
+        str(tmp_path / "spec.html"),
+    ]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     with Opened(chromium, tmp_path / "spec.html", width) as seen:
         seen.check()
         assert seen.drawn() and all(seen.drawn())
+
+
+# -- the numbers under the pointer ---------------------------------------------------------------------------------
+
+
+def under(seen, section, across, down):
+    """What is said at a place of the plot of a section's figure, as shares of its width and height."""
+    place = seen.page.locator(f"#{section} .figure:not([hidden]) .drawing:visible").first
+    place.scroll_into_view_if_needed()
+    code = """([section, across, down]) => {
+        const svg = [...document.querySelectorAll(`#${section} .drawing svg`)].find(one => one.getClientRects().length);
+        const box = svg.getBoundingClientRect(), by = box.width / svg.viewBox.baseVal.width, d = svg.dataset;
+        return [box.left + by * (+d.left + across * d.width), box.top + by * (+d.top + down * d.height)]; }"""
+    seen.page.mouse.move(*seen.page.evaluate(code, [section, across, down]))
+    return place.locator(".cursor").text_content()
+
+
+@pytest.mark.parametrize("width", [PHONE, DESK])
+def test_the_pointer_names_the_numbers_of_lines_points_and_maps(chromium, report, width):
+    with Opened(chromium, report, width) as seen:
+        words = under(seen, "part-0", 0.99, 0.99)
+        assert words.startswith("tokens of context (log scale) 128\n") and words.count("\n") == 1, (
+            "of many lines, the nearest"
+        )
+        seen.page.locator("#part-0 .chips button", has_text="none").click()
+        for name in ("alibi", "rope, yarn"):
+            seen.page.locator("#part-0 .chips button", has_text=name).click()
+        first, *words = under(seen, "part-0", 0.01, 0.5).splitlines()
+        said = ["alibi, seed 0: 2.4", "alibi, seed 1: 2.41", "rope, yarn, seed 0: 2.3", "rope, yarn, seed 1: 2.31"]
+        assert first == "tokens of context (log scale) 16" and sorted(words) == said
+        words = under(seen, "part-2", 0.5, 0.9)
+        assert words.startswith("rope, yarn\n") and "at 128, seed 0: 0.36 (0.33 to 0.38)" in words
+        words = under(seen, "part-3", 0.01, 0.01)
+        assert words.startswith("tokens back 0\nlayer, head 0, 0\n5%\nmean distance ")
+        seen.check()
+
+
+def test_the_keyboard_reads_a_figure_aloud(chromium, report):
+    with Opened(chromium, report) as seen:
+        seen.page.locator("#part-4 .drawing:visible").first.focus()
+        seen.page.keyboard.press("ArrowRight")
+        seen.page.keyboard.press("ArrowRight")
+        assert (
+            seen.ask("document.getElementById('spoken').textContent") == "tokens (log scale) 32, rope: 0.7, chance: 2"
+        )
+        seen.page.keyboard.press("Escape")
+        assert seen.page.locator("#part-4 .cursor:visible").count() == 0

@@ -10,10 +10,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "checkpoints"))
 import tiny_models as tiny
 
 from milepost.checkpoints import inspect, recommend, verify
+from milepost.checkpoints.inspection import report as inspection
+from milepost.checkpoints.recommendation import report as recommendation
+from milepost.checkpoints.verification import report as verification
 from milepost.lab import checkpoint
 from milepost.lab.model import Decoder, Shape
 from milepost.measure.results import provenance
-from milepost.report import inspection, recommendation, verification
 
 
 @pytest.fixture(scope="module")
@@ -21,10 +23,15 @@ def pages(tmp_path_factory):
     """Each page, and what its figures must show."""
     home = tmp_path_factory.mktemp("pages")
     tiny.build("llama").save_pretrained(home / "model")
-    lab = checkpoint.save(Decoder(Shape(256, 1, 32, 2, 32), "rope").start(0), home / "lab", seed=0, steps=0, data="text")
+    lab = checkpoint.save(
+        Decoder(Shape(256, 1, 32, 2, 32), "rope").start(0), home / "lab", seed=0, steps=0, data="text"
+    )
     (home / "text.txt").write_text("some words to read, and some more of them. " * 800)
     inspected = inspect(home / "model", target_length=4096).to_json() | {"provenance": provenance(what="inspect")}
-    verified, recommended = verify(home / "model").to_json(), recommend(lab, target_length=64, text=home / "text.txt", windows=4).to_json()
+    verified, recommended = (
+        verify(home / "model").to_json(),
+        recommend(lab, target_length=64, text=home / "text.txt", windows=4).to_json(),
+    )
     inspected["warnings"], verified["notes"], recommended["notes"] = [OWNED], [OWNED], [OWNED]
     return {
         "inspect": inspection.save(inspected, home / "inspected"),

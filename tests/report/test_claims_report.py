@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from opened import CUT, DESK, OWNED, PHONE, Opened
 
+from milepost.claims import report
 from milepost.claims.judge import document, judge
-from milepost.report import claims as report
 
 SHIPPED = Path(__file__).parents[2] / "docs" / "claims" / "claims.html"
 IDS = ["rope-sign", "rope-norm", "sin-dot", "alibi-weights-linear", "alice-bob"]
@@ -22,19 +22,22 @@ def page(tmp_path_factory):
 
 
 def shown(seen):
-    return seen.ask("[...document.querySelectorAll('section')].filter(one => one.offsetParent !== null).map(one => one.id)")
+    return seen.ask(
+        "[...document.querySelectorAll('section[data-is]')].filter(one => one.offsetParent !== null).map(one => one.id)"
+    )
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [PHONE, DESK])
 def test_every_figure_is_drawn_in_the_ink_of_the_page(chromium, page, width, scheme):
     with Opened(chromium, page, width, scheme, figures=False) as seen:
-        marks = seen.ask("[...document.querySelectorAll('.figure svg')].map(one => one.querySelectorAll('path[stroke-width], circle').length)")
+        marks = seen.drawn()
         assert len(marks) == seen.count(".figure") == 4 and all(marks)
-        assert seen.ask("[...document.querySelectorAll('.figure svg')].every(one => one.getBoundingClientRect().right <= window.innerWidth)")
+        assert seen.ask(
+            "[...document.querySelectorAll('.figure svg')].every(one => one.getBoundingClientRect().right <= window.innerWidth)"
+        )
         seen.check()
-        ink = seen.ask("getComputedStyle(document.querySelector('.figure svg text')).fill")
-        assert ink == ("rgb(231, 231, 234)" if scheme == "dark" else "rgb(28, 28, 28)")
+        assert seen.ink() == ("rgb(231, 231, 234)" if scheme == "dark" else "rgb(28, 28, 28)")
 
 
 @pytest.mark.parametrize("width", [PHONE, DESK])
@@ -72,7 +75,7 @@ def test_buttons_show_the_claims_of_one_verdict(chromium, page):
         assert len(shown(seen)) == 5
         seen.page.get_by_role("button", name="fails (2)").click()
         assert shown(seen) == ["alibi-weights-linear", "rope-sign"]
-        assert seen.ask("document.querySelector('[data-verdict=fails]').getAttribute('aria-pressed')") == "true"
+        assert seen.ask("document.querySelector('[data-status=fails]').getAttribute('aria-pressed')") == "true"
         seen.page.get_by_role("button", name="not decided here (1)").click()
         assert shown(seen) == ["alice-bob"]
         seen.page.get_by_role("button", name="all (5)").click()
@@ -98,10 +101,20 @@ def test_the_page_weighs_little(page):
 
 
 def test_a_threshold_is_drawn_and_what_a_logarithm_has_no_place_for_is_a_gap():
-    data = {"kind": "points", "title": "t", "x_title": "", "y_title": "nats", "x": ["a", "b"], "lines": {"m": [0.0, 1.0]}, "low": {"m": [-1.0, 0.5]}}
+    data = {
+        "kind": "points",
+        "title": "t",
+        "x_title": "",
+        "y_title": "nats",
+        "x": ["a", "b"],
+        "lines": {"m": [0.0, 1.0]},
+        "low": {"m": [-1.0, 0.5]},
+    }
     data |= {"high": {"m": [0.5, 2.0]}, "log_x": False, "log_y": True, "mark": 0.1}
     drawn = report.figure(data)
     assert (drawn.lines, drawn.sides, drawn.marks[0].at) == ({"m": [None, 1.0]}, {"m": [(None, 0.5), (0.5, 2.0)]}, 0.1)
-    assert report.figure({**data, "mark": 0.0}).marks == () and report.figure({**data, "log_y": False}).lines == {"m": [0.0, 1.0]}
+    assert report.figure({**data, "mark": 0.0}).marks == () and report.figure({**data, "log_y": False}).lines == {
+        "m": [0.0, 1.0]
+    }
     lines = report.figure({**data, "kind": "lines", "x": [1, 2], "log_y": False})
     assert (lines.kind, lines.x, lines.marks[0].axis) == ("lines", [1, 2], "y")

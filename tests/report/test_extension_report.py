@@ -5,9 +5,17 @@ import copy
 import pytest
 from opened import OWNED, PHONE, Opened
 
-from milepost.report import extension
+from milepost.checkpoints.extension import report as extension
 
-CHECK = {"name": "frequencies", "verdict": "PASS", "sentence": "as the config asks", "measured": 0.1, "allowed": 1.0, "control": 9.0, "unit": "of rounding"}
+CHECK = {
+    "name": "frequencies",
+    "verdict": "PASS",
+    "sentence": "as the config asks",
+    "measured": 0.1,
+    "allowed": 1.0,
+    "control": 9.0,
+    "unit": "of rounding",
+}
 TEXT = {"source": "book.txt, part 1 of 2", "sha256": "ab" * 32}
 DATA = {
     "schema": 1, "ok": True, "model": "tiny", "out": "/out", "method": "yarn", "factor": 4.0, "trained": 64, "served": 64, "target": 256, "weights": "tuned",
@@ -38,8 +46,14 @@ def changed(**more):
 
 def test_sentences_follow_the_signs_and_say_what_may_be_chance():
     short, long, verdict = extension.sentences(DATA)
-    assert short == "With 64 tokens of context it loses 0.2500 nats a token more than before, which may be chance: 95% between -0.0500 and +0.5000."
-    assert long == "With 256 tokens of context it loses 1.5000 nats a token less than before, 95% between -1.6000 and -1.2500."
+    assert (
+        short
+        == "With 64 tokens of context it loses 0.2500 nats a token more than before, which may be chance: 95% between -0.0500 and +0.5000."
+    )
+    assert (
+        long
+        == "With 256 tokens of context it loses 1.5000 nats a token less than before, 95% between -1.6000 and -1.2500."
+    )
     assert verdict == "PASS /out: 1 checks passed, 0 failed."
 
 
@@ -48,15 +62,24 @@ def test_one_window_has_no_interval_and_an_overflow_no_number():
     row["difference"] |= {"low": None, "high": None}
     row["after"] |= {"value": None, "low": None, "high": None}
     data = changed(losses=[row])
-    assert "not known how sure" in extension.sentences(data)[0] and "no number" in extension.markdown(data)
+    assert "not known how sure" in extension.sentences(data)[0] and "no number" in extension.document(data).markdown()
     row["difference"]["value"] = None
-    assert extension.sentences(changed(losses=[row]))[0] == "With 64 tokens of context the loss is no number: the model overflows there."
+    assert (
+        extension.sentences(changed(losses=[row]))[0]
+        == "With 64 tokens of context the loss is no number: the model overflows there."
+    )
 
 
 def test_markdown_has_every_part_and_keeps_its_columns():
-    text = extension.markdown(DATA)
-    assert "| 256 | 3.0000 (2.9000 to 3.1000) | 1.5000 (1.4000 to 1.6000) | -1.5000 (-1.6000 to -1.2500) | 8 x 32 |" in text
-    assert "| rope_scaling | not there | {'factor': 4.0} |" in text and "| pairs that meet unseen angles at 256 | 3 | 0 |" in text
+    text = extension.document(DATA).markdown()
+    assert (
+        "| 256 | 3.0000 (2.9000 to 3.1000) | 1.5000 (1.4000 to 1.6000) | -1.5000 (-1.6000 to -1.2500) | 8 x 32 |"
+        in text
+    )
+    assert (
+        "| rope_scaling | not there | {'factor': 4.0} |" in text
+        and "| pairs that meet unseen angles at 256 | 3 | 0 |" in text
+    )
     assert "| weights | all |" in text and "- a \\| note" in text and "- not copied: pytorch_model.bin" in text
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert all(line.replace("\\|", "").count("|") >= 3 for line in rows)
@@ -64,15 +87,17 @@ def test_markdown_has_every_part_and_keeps_its_columns():
 
 def test_what_was_not_done_has_no_table():
     data = changed(losses=[], tuned=None)
-    titles = [title for title, _, _ in extension.parts(data)]
-    assert titles == ["positions", "config.json", "verify"]
-    assert "tuning" not in extension.page(data) and len(list(extension.terminal(data))) > 3
+    titles = [section.title for section in extension.document(data).sections]
+    assert titles == ["Positions", "Config.json", "Verify", "Protocol and provenance"]
+    assert "tuning" not in extension.document(data).html() and len(list(extension.document(data).terminal())) > 3
 
 
 def test_a_failed_check_stands_out():
     failed = changed(ok=False)
     failed["verification"] |= {"ok": False, "checks": [CHECK | {"verdict": "FAIL"}], "failed": ["frequencies"]}
-    assert '<td class="FAIL">FAIL</td>' in extension.page(failed) and extension.sentences(failed)[-1].startswith("FAIL /out: 0 checks passed, 1 failed")
+    assert '<td class="FAIL">FAIL</td>' in extension.document(failed).html() and extension.sentences(failed)[
+        -1
+    ].startswith("FAIL /out: 0 checks passed, 1 failed")
 
 
 def test_it_is_saved_as_data_and_two_pages(tmp_path):
@@ -82,8 +107,10 @@ def test_it_is_saved_as_data_and_two_pages(tmp_path):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_in_a_browser(chromium, scheme, tmp_path):
-    with Opened(chromium, extension.save(changed(model=OWNED, notes=[OWNED], left_out=["x" * 200]), tmp_path), PHONE, scheme) as seen:
-        assert seen.page.title().startswith("extend <img") and seen.count("table") == 6 and seen.drawn() == [2, 1]
+    with Opened(
+        chromium, extension.save(changed(model=OWNED, notes=[OWNED], left_out=["x" * 200]), tmp_path), PHONE, scheme
+    ) as seen:
+        assert seen.page.title().startswith("extend <img") and seen.count("table") == 6 and seen.drawn() == [4, 1]
         paper = seen.ask("getComputedStyle(document.body).backgroundColor")
         assert paper == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(22, 22, 26)")
         seen.check()

@@ -7,7 +7,11 @@ import pytest
 from made_images import images, signals
 from opened import DESK, OWNED, PHONE, Opened
 
-from milepost.report import image, image_answer, image_figures, image_tables, lab_any, lab_read, signal
+from milepost.draw.svg.colours import shade
+from milepost.draw.svg.heat import scale
+from milepost.lab import report as lab_any
+from milepost.lab.report import image, image_answer, image_figures, image_tables, signal
+from milepost.lab.report import read as lab_read
 
 
 def put(results, folder):
@@ -20,11 +24,11 @@ def test_a_notebook_shows_images_by_size_and_signals_as_a_table(tmp_path):
     shown = lab_any.load(put(images(), tmp_path))._repr_html_()
     assert shown.count("<svg") == 1 and "Right answers, trained at 8 x 12" in shown and shown.count("<table>") == 1
     assert all(f">{word}<" in shown for word in ("axial, linear", "16 x 24", "4 x 6"))
-    figure = lab_any.by_size(images())
+    figure = image_figures.mean_by_size(images())
     assert figure.x_names == ("4 x 6", "8 x 12", "16 x 24")
     assert figure.lines["axial"] == pytest.approx([0.755, 0.955, 0.755])  # 0.95, and 0.2 less elsewhere; two seeds
     assert figure.lines["learned"] == [pytest.approx(0.605), pytest.approx(0.905), None]
-    other = lab_any.fragment(signals("eeg", ("nope", OWNED)))
+    other = lab_any.document(signals("eeg", ("nope", OWNED))).fragment()
     assert "<svg" not in other and other.count("<table>") == 1 and "<img" not in other
 
 
@@ -45,12 +49,17 @@ def test_the_answer_of_little_says_little():
     assert image_answer.answer(images(sizes=((8, 12),))).endswith("Other sizes were not tested.")
     assert image_answer.answer(images(sizes=((4, 6),))).startswith("The trained 8 x 12 pixels were not tested.")
     alone = image_answer.answer(images(encodings=("learned",)))
-    assert "learned is right most often (90.5% of 100 test images). Over 2 other sizes, 4 x 6 to 16 x 24, nothing is known; learned can't" in alone
+    assert (
+        "learned is right most often (90.5% of 100 test images). Over 2 other sizes, 4 x 6 to 16 x 24, nothing is known; learned can't"
+        in alone
+    )
 
 
 def test_notes_warn_of_one_seed_of_what_is_missing_and_of_twins():
     said = image_answer.notes(images(seeds=(0,), missing=[{"encoding": "mixed", "seed": 0}]))
-    assert said[0] == "Trials without numbers: 1 not run yet. The end of this page names them." and said[1].startswith("One seed")
+    assert said[0] == "Trials without numbers: 1 not run yet. The end of this page names them." and said[1].startswith(
+        "One seed"
+    )
     assert "learned and grid are one model at the trained size" in said[2]
     assert image_answer.notes(images(encodings=("nope", "axial"))) == []
 
@@ -58,45 +67,69 @@ def test_notes_warn_of_one_seed_of_what_is_missing_and_of_twins():
 def test_tables_hold_means_seeds_and_paired_differences():
     head, rows = image_tables.size_table(images())
     assert head == ["encoding", "4 x 6 (0.5x)", "8 x 12 (1x)", "16 x 24 (2x)"]
-    assert rows[0] == ["nope", "40.5% (+0.0)", "40.5%", "40.5% (+0.0)"] and rows[1] == ["learned", "60.5% (-30.0)", "90.5%", "table ends"]
+    assert rows[0] == ["nope", "40.5% (+0.0)", "40.5%", "40.5% (+0.0)"] and rows[1] == [
+        "learned",
+        "60.5% (-30.0)",
+        "90.5%",
+        "table ends",
+    ]
     assert rows[4] == ["axial, linear", "90.5% (-5.0)", "95.5%", "90.5% (-5.0)"]
-    assert image_tables.seed_table(images())[1][6] == ["learned", "1", "61.0% [56.0%, 66.0%]", "91.0% [86.0%, 96.0%]", "table ends"]
-    assert image_tables.comparison_table(images(), "learned")[1][0] == ["axial", "0", "+50.0 [+40.0, +60.0]", "+50.0 [+40.0, +60.0]", "not measured"]
+    assert image_tables.seed_table(images())[1][6] == [
+        "learned",
+        "1",
+        "61.0% [56.0%, 66.0%]",
+        "91.0% [86.0%, 96.0%]",
+        "table ends",
+    ]
+    assert image_tables.comparison_table(images(), "learned")[1][0] == [
+        "axial",
+        "0",
+        "+50.0 [+40.0, +60.0]",
+        "+50.0 [+40.0, +60.0]",
+        "not measured",
+    ]
     assert image_tables.loss_table(images())[1][1] == ["learned", "1.395", "1.095", "table ends"]
 
 
 def test_the_figure_has_a_line_and_a_band_for_each_seed_and_marks_the_trained_size():
     fig = image_figures.by_size(images())
-    lines = [trace for trace in fig.data if trace.name]
-    assert len(lines) == 10 and sum(trace.fill == "toself" for trace in fig.data) == 10
-    learned = next(trace for trace in lines if trace.name == "learned")
-    assert list(learned.x) == [4, 8] and list(learned.y) == [0.9 - 0.3, 0.9]
-    assert fig.layout.shapes[0].x0 == 8 and list(fig.layout.xaxis.ticktext) == ["4 x 6", "8 x 12", "16 x 24"]
+    assert len(fig.lines) == 10 and all(fig.sides_of(line) for line in fig.lines)
+    learned = next(line for line in fig.lines if fig.style(line).label == "learned")
+    assert fig.x_of(learned) == [4, 8] and fig.lines[learned] == [0.9 - 0.3, 0.9]
+    assert fig.marks[0].at == 8 and fig.x_names == ("4 x 6", "8 x 12", "16 x 24") and fig.percent
     tall = image_figures.by_size(images(sizes=((6, 4), (12, 8)), trained=(12, 8)))
-    assert list(tall.layout.xaxis.tickvals) == [4, 8] and tall.layout.shapes[0].x0 == 8
+    assert tall.x == [4, 8] and tall.marks[0].at == 8
 
 
 def test_maps_are_of_each_encoding_with_rows_as_rows():
     found = image_figures.maps(images())
-    assert len(found) == 4
-    meta = found[0].layout.meta
-    patch = meta["patches"].index([1, 2])
-    assert meta["maps"][0]["z"][patch][3][5] == -abs(8 - 23) / 10 and meta["maps"][1]["z"][patch][0][4] == (8 + 4) / 100
-    assert len(found[0].data[0].z) == 4 and len(found[0].data[0].z[0]) == 6
-    assert meta["patches"][meta["first"]] == [2, 3] and found[0].data[1].x == (3,) and found[0].data[1].y == (2,)
+    assert len(found) == 8 and [figure.view for figure in found[:2]] == list(image_figures.VIEWS)
+    alone, attention = found[:2]
+    for figure, cell, value in ((alone, (3, 5), -abs(8 - 23) / 10), (attention, (0, 4), (8 + 4) / 100)):
+        chosen = next(map for map in figure.alternatives if map.label == "row 1, column 2")
+        assert chosen.cell == (1, 2) and chosen.z[cell[0]][cell[1]] == value
+    assert len(alone.z) == 4 and len(alone.z[0]) == 6
+    assert alone.cell == alone.alternatives[0].cell == (2, 3) and alone.z == alone.alternatives[0].z  # the middle first
 
 
 def test_the_markdown_has_every_table(tmp_path):
     written = lab_any.save(images(failed=[{"encoding": OWNED, "seed": 0, "data": "image", "why": "a | b"}]), tmp_path)
     text = written[1].read_text()
     assert text.startswith(f"# {image.TITLE}\n") and "| grid | 80.5% (-10.0) | 90.5% | 80.5% (-10.0) |" in text
-    assert "## Failed or missing" in text and "a \\| b" in text and "<img" not in text and "sha256 abababababababab" in text
+    assert (
+        "## Failed or missing" in text
+        and "a \\| b" in text
+        and "<img" not in text
+        and "sha256 abababababababab" in text
+    )
 
 
 # -- reading ------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("results", [images(), signals(), signals("eeg", ("nope", "axial(axes=4)"))], ids=["image", "video", "eeg"])
+@pytest.mark.parametrize(
+    "results", [images(), signals(), signals("eeg", ("nope", "axial(axes=4)"))], ids=["image", "video", "eeg"]
+)
 def test_what_was_written_is_read_and_drawn_from_results_alone(results, tmp_path):
     home = put(results, tmp_path / "run")
     assert lab_any.load(home) == results
@@ -105,7 +138,10 @@ def test_what_was_written_is_read_and_drawn_from_results_alone(results, tmp_path
 
 def test_a_run_on_images_is_not_taken_for_one_on_text(tmp_path):
     home = put(images(), tmp_path / "run")
-    with pytest.raises(ValueError, match=r"another modality than text \(image\): `milepost report` draws it, and only runs on text are compared"):
+    with pytest.raises(
+        ValueError,
+        match=r"another modality than text \(image\): `milepost report` draws it, and only runs on text are compared",
+    ):
         lab_read.load(home)
 
 
@@ -149,7 +185,17 @@ def test_the_answer_on_signals_says_which_axes_are_known_and_what_a_move_changes
 def test_the_table_of_axes():
     head, rows = signal.axis_table(signals())
     assert head[:4] == ["encoding", "seed", "axis", "right"] and len(rows) == 6
-    assert rows[3] == ["axial(axes=3)", "0", "frame", "97.0% [95.0%, 99.0%]", "95.0% [93.0%, 97.0%]", "1.0%", "1.0e-12", "5.0e-01", "learned"]
+    assert rows[3] == [
+        "axial(axes=3)",
+        "0",
+        "frame",
+        "97.0% [95.0%, 99.0%]",
+        "95.0% [93.0%, 97.0%]",
+        "1.0%",
+        "1.0e-12",
+        "5.0e-01",
+        "learned",
+    ]
 
 
 # -- in a browser -------------------------------------------------------------------------------------------------------------
@@ -158,7 +204,9 @@ def test_the_table_of_axes():
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     lost = [{"encoding": OWNED, "seed": 1, "data": "image", "why": OWNED}]
-    return lab_any.save(images(encodings=("nope", "learned", "grid", "axial", OWNED), failed=lost), tmp_path_factory.mktemp("images"))[0]
+    return lab_any.save(
+        images(encodings=("nope", "learned", "grid", "axial", OWNED), failed=lost), tmp_path_factory.mktemp("images")
+    )[0]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -174,27 +222,59 @@ def test_the_page_draws_everything_in_both_schemes_at_any_width(chromium, report
 
 
 def shown(seen):
-    """What each map shows: its cell at row 3, column 5, where the mark is, and its title."""
-    code = "[...document.querySelectorAll('#part-1 .figure')].map(f => [f.data[0].z[3][5], f.data[1].y[0], f.data[1].x[0], f.layout.title.text])"
-    return seen.ask(code)
+    """What each map shows: its pixel at row 3, column 5, where the frame is, and its title."""
+    code = """async () => {
+        const found = [];
+        for (const figure of document.querySelectorAll('#part-1 .figure')) {
+            const svg = [...figure.querySelectorAll('svg')].find(one => one.getClientRects().length);
+            if (!svg) continue;
+            const image = svg.querySelector('.map'), framed = svg.querySelector('.framed'), canvas = document.createElement('canvas');
+            const picture = new Image();
+            picture.src = image.getAttribute('href');
+            await picture.decode();
+            canvas.width = 6; canvas.height = 4;
+            const context = canvas.getContext('2d');
+            context.drawImage(picture, 0, 0);
+            const at = name => framed.getAttribute(name) - image.getAttribute(name), wide = framed.getAttribute('width');
+            const pixel = [...context.getImageData(5, 3, 1, 1).data.slice(0, 3)];
+            found.push([pixel, Math.round(at('y') / framed.getAttribute('height')), Math.round(at('x') / wide), svg.getAttribute('aria-label')]);
+        }
+        return found; }"""
+    return [(tuple(pixel), row, column, title) for pixel, row, column, title in seen.ask(code)]
+
+
+def colour(figure, value):
+    """The colour of a number in a figure, near enough."""
+    low, high, colours = scale(figure)
+    return shade((value - low) / (high - low), colours)
+
+
+def near(found, wanted):
+    return all(max(abs(a - b) for a, b in zip(pixel, wanted, strict=True)) <= 4 for pixel in found)
 
 
 def test_a_patch_and_a_view_are_chosen_for_all_maps_at_once(chromium, report):
+    alone, attention = image_figures.maps(images(encodings=("nope", "learned", "grid", "axial", OWNED)))[:2]
     with Opened(chromium, report) as seen:
         first = shown(seen)
-        assert len(first) == 5 and {(value, row, column) for value, row, column, _ in first} == {(-abs(15 - 23) / 10, 2, 3)}
+        assert len(first) == 5 and {(row, column) for _, row, column, _ in first} == {(2, 3)}
+        assert near([pixel for pixel, *_ in first], colour(alone, -abs(15 - 23) / 10))
         seen.page.select_option("#part-1 select >> nth=0", "row 1, column 2")
-        assert {(value, row, column) for value, row, column, _ in shown(seen)} == {(-1.5, 1, 2)}
+        after = shown(seen)
+        assert {(row, column) for _, row, column, _ in after} == {(1, 2)}
+        assert near([pixel for pixel, *_ in after], colour(alone, -1.5))
         seen.page.select_option("#part-1 select >> nth=1", "attention of the trained model")
         after = shown(seen)
-        assert {value for value, *_ in after} == {(8 + 23) / 100} and all("attention of the trained model" in title for *_, title in after)
+        assert len(after) == 5 and all("attention of the trained model" in title for *_, title in after)
+        assert near([pixel for pixel, *_ in after], colour(attention, (8 + 23) / 100))
         seen.check()
 
 
 def test_a_click_on_a_patch_chooses_it(chromium, report):
     with Opened(chromium, report) as seen:
-        seen.page.locator("#part-1").scroll_into_view_if_needed()
-        box = seen.page.locator("#part-1 .figure .heatmaplayer image").first.bounding_box()
+        place = seen.page.locator("#part-1 .figure image:visible").first
+        place.scroll_into_view_if_needed()
+        box = place.bounding_box()
         x, y = box["x"] + box["width"] * 0.5 / 6, box["y"] + box["height"] * 3.5 / 4  # column 0, row 3
         seen.page.mouse.move(x, y)
         seen.page.mouse.click(x, y)

@@ -7,8 +7,14 @@ import re
 
 import pytest
 
-from milepost.report import lab, lab_figures, lab_page
-from milepost.report.lab_style import COLOURS, look
+from milepost.draw.document import Document, Section
+from milepost.draw.figure import Figure
+from milepost.draw.svg import draw
+from milepost.draw.svg.colours import COLOURS
+from milepost.lab.choose import shipped
+from milepost.lab.report import document
+from milepost.lab.report import figures as lab_figures
+from milepost.lab.report.figures import style
 
 MANY = tuple(f"encoding{n}" for n in range(13))
 PAPER = ("#ffffff", "#16161a")
@@ -16,35 +22,41 @@ PAPER = ("#ffffff", "#16161a")
 
 
 def lines(fig, label):
-    return [trace for trace in fig.data if trace.meta["label"] == label and trace.name]
+    return [
+        (list(fig.x_of(line)), list(values)) for line, values in fig.lines.items() if fig.style(line).label == label
+    ]
 
 
 def bands(fig, label):
-    return [trace for trace in fig.data if trace.meta["label"] == label and trace.fill]
+    return [fig.sides_of(line) for line in fig.lines if fig.style(line).label == label and fig.sides_of(line)]
 
 
 def every_figure(results):
-    return [figure for section in lab.sections(results) for figure in section.get("figures", [])]
+    return [figure for section in document(results).sections for figure in section.figures]
 
 
 @pytest.fixture
 def whole(made):
-    return made(encodings=("nope", "learned", "sinusoidal", "alibi", "rope"), tasks={"recall": {"rope": 0.5, "nope": 2.1}, "index": {"rope": 0.7}})
+    return made(
+        encodings=("nope", "learned", "sinusoidal", "alibi", "rope"),
+        tasks={"recall": {"rope": 0.5, "nope": 2.1}, "index": {"rope": 0.7}},
+    )
 
 
 def test_every_seed_is_a_line_with_a_band_of_its_interval(made):
     fig = lab_figures.by_length(made())
-    assert list(lines(fig, "alibi")[0].y) == pytest.approx([2.4, 2.41, 2.42, 2.43])
-    assert list(lines(fig, "alibi")[1].y) == pytest.approx([2.41, 2.42, 2.43, 2.44])
-    assert [trace.showlegend for trace in lines(fig, "alibi")] == [True, False]
-    low, high = [2.35, 2.36, 2.37, 2.38], [2.45, 2.46, 2.47, 2.48]
-    assert list(bands(fig, "alibi")[0].y) == pytest.approx([*high, *low[::-1]])
+    (x, first), (_, second) = lines(fig, "alibi")
+    assert x == [16, 32, 64, 128] and first == pytest.approx([2.4, 2.41, 2.42, 2.43])
+    assert second == pytest.approx([2.41, 2.42, 2.43, 2.44])
+    assert list(fig.labels()).count("alibi") == 1  # both seeds have one entry in the legend
+    low, high = zip(*bands(fig, "alibi")[0], strict=True)
+    assert low == pytest.approx([2.35, 2.36, 2.37, 2.38]) and high == pytest.approx([2.45, 2.46, 2.47, 2.48])
 
 
 def test_a_line_stops_where_a_table_ends(made):
     fig = lab_figures.by_length(made())
-    assert list(lines(fig, "learned")[0].x) == [16]
-    assert max(lines(lab_figures.by_position(made()), "learned")[0].x) < 16
+    assert lines(fig, "learned")[0][0] == [16]
+    assert max(lines(lab_figures.by_position(made()), "learned")[0][0]) < 16
 
 
 def test_without_an_interval_there_is_a_line_and_no_band(made):
@@ -56,56 +68,63 @@ def test_without_an_interval_there_is_a_line_and_no_band(made):
 
 
 def test_the_trained_length_is_marked(made):
-    for fig, place in ((lab_figures.by_length(made()), math.log10(16)), (lab_figures.by_position(made()), 16)):
-        assert fig.layout.shapes[0].x0 == fig.layout.shapes[0].x1 == 16
-        assert fig.layout.annotations[0].x == place and "trained length, 16" in fig.layout.annotations[0].text
+    for fig in (lab_figures.by_length(made()), lab_figures.by_position(made())):
+        (mark,) = fig.marks
+        assert (mark.axis, mark.at, mark.name) == ("x", 16, "trained length, 16")
+        assert "trained length, 16" in draw(fig)
 
 
 def test_positions_are_the_middles_of_their_buckets(made):
-    assert list(lines(lab_figures.by_position(made()), "nope")[0].x)[:3] == [4, 12, 20]
+    assert lines(lab_figures.by_position(made()), "nope")[0][0][:3] == [4, 12, 20]
 
 
 def test_gains_and_the_cost_are_drawn_with_paired_intervals(made):
     fig = lab_figures.strategies(made(seeds=(0,)))
-    assert list(fig.layout.yaxis.ticktext) == ["rope, linear", "rope, yarn"]
-    paid, *gained = fig.data
-    assert list(paid.x) == pytest.approx([-0.8, -0.15])
-    assert list(gained[2].x) == pytest.approx([-0.15, 0.36])
-    assert list(gained[2].error_x.arrayminus) == pytest.approx([0.03, 0.03]) and list(gained[2].error_x.array) == pytest.approx([0.02, 0.02])
-    assert all(round(y) == row for trace in fig.data for row, y in enumerate(trace.y))
+    assert fig.kind == "points" and fig.y_names == ("rope, linear", "rope, yarn")
+    paid, *gained = fig.lines
+    assert fig.lines[paid] == pytest.approx([-0.8, -0.15])
+    assert fig.lines[gained[2]] == pytest.approx([-0.15, 0.36])
+    low, high = zip(*fig.sides_of(gained[2]), strict=True)
+    assert low == pytest.approx([-0.18, 0.33]) and high == pytest.approx([-0.13, 0.38])
+    assert all(len(values) == 2 for values in fig.lines.values())
+    several = lab_figures.strategies(made(seeds=(0, 1)))
+    assert list(several.labels()) == list(fig.labels()) and len(several.lines) == 2 * len(fig.lines)
 
 
 def test_heat_maps_have_a_row_for_each_head_and_a_column_for_each_distance(made):
-    fig = lab_figures.attention(made(seeds=(0,)))
-    first = fig.data[0]
-    assert list(first.y) == ["0, 0", "0, 1", "1, 0", "1, 1"]
-    assert list(first.x) == ["0", "1", "2-3", "4-7", "8-15", "16-31", "32-63", "64-127"]
+    long, short = lab_figures.attention(made(seeds=(0,)))
+    assert long.y_names == ("0, 0", "0, 1", "1, 0", "1, 1")
+    assert long.x_names == ("0", "1", "2-3", "4-7", "8-15", "16-31", "32-63", "64-127")
+    first = long.alternatives[0]
+    assert first.label == "nope, 128 tokens" and long.z == first.z
     assert list(first.z[0]) == [0.05, 0.05, 0.1, 0.1, 0.1, 0.2, 0.3, 0.1]
-    assert [trace.visible for trace in fig.data] == [True] + [False] * (len(fig.data) - 1)
-    assert {trace.zmax for trace in fig.data} == {0.3}
-    assert first.meta["label"] == "nope, 128 tokens" and fig.layout.shapes[0].x0 == 4.5
+    assert {long.high, short.high} == {0.3} and all(map.label.endswith("16 tokens") for map in short.alternatives)
+    assert long.marks[0].at == 5  # the left edge of the sixth column, 16-31
+    assert long.note.format(*first.notes[0].split("|")).startswith("mean distance ")
 
 
 def test_each_task_has_a_figure_with_chance(whole):
     index, recall = lab_figures.tasks(whole)
-    assert index.layout.title.text.startswith("index") and recall.layout.title.text.startswith("recall")
-    assert list(lines(recall, "chance")[0].y) == [2.0] * 4 and list(lines(recall, "rope")[0].y) == [0.5] * 4
+    assert index.title.startswith("index") and recall.title.startswith("recall")
+    assert lines(recall, "chance")[0][1] == [2.0] * 4 and lines(recall, "rope")[0][1] == [0.5] * 4
+    assert index.low == recall.low == 0
 
 
 def test_the_published_curve_and_ours_share_a_colour(made):
     fig = lab_figures.published(made(encodings=("rope", "alibi"), seeds=(0,)))
-    theirs, ours = lines(fig, "rope, published")[0], lines(fig, "rope, ours")[0]
-    assert theirs.line.color == ours.line.color and theirs.line.dash != ours.line.dash
-    assert theirs.y[0] == ours.y[0] == 1.0 and list(ours.y) == pytest.approx([math.exp(0.2 * n) for n in range(4)])
-    assert theirs.y[2] == pytest.approx(21.37 / 20.07)
+    theirs, ours = fig.style("rope, published"), fig.style("rope, ours")
+    assert theirs.colour == ours.colour and theirs.dash != ours.dash
+    ((_, theirs),), ((_, ours),) = lines(fig, "rope, published"), lines(fig, "rope, ours")
+    assert theirs[0] == ours[0] == 1.0 and ours == pytest.approx([math.exp(0.2 * n) for n in range(4)])
+    assert theirs[2] == pytest.approx(21.37 / 20.07)
     assert lines(fig, "t5, published") and not lines(fig, "t5, ours")
 
 
 def test_every_figure_has_a_title_and_titled_axes(whole):
     found = every_figure(whole)
-    assert len(found) == 7
+    assert len(found) == 8  # the maps of two lengths are two
     for fig in found:
-        assert fig.layout.title.text and fig.layout.xaxis.title.text and fig.layout.yaxis.title.text
+        assert fig.title and fig.x_title and fig.y_title
 
 
 # -- looks --------------------------------------------------------------------------------------------------------------------
@@ -141,60 +160,68 @@ def test_colours_are_far_from_each_other_and_from_both_papers():
 
 def test_thirteen_encodings_have_thirteen_colours(made):
     results = made(encodings=MANY)
-    assert len({look(run, results).colour for run in results["runs"]}) == 13
+    assert len({style(run, results).colour for run in results["runs"]}) == 13
     assert len(set(COLOURS)) == len(COLOURS)
+
+
+def looks(results):
+    """Everything but the name."""
+    found = [style(run, results) for run in results["runs"]]
+    return [(one.colour, one.dash, one.mark, one.hollow) for one in found]
 
 
 def test_beyond_the_colours_marks_differ(made):
     results = made(encodings=tuple(f"e{n}" for n in range(40)), seeds=(0,))
-    assert len({look(run, results) for run in results["runs"]}) == 40
+    assert len(set(looks(results))) == 40
 
 
 def test_strategies_share_their_encoding_s_colour_and_differ_in_dashes(made):
     names = ("base", "linear", "ntk", "dynamic", "yarn", "self-extend", "rerope")
     results = made(encodings=("nope", "rope"), strategies=names, seeds=(0,))
-    rope = [look(run, results) for run in results["runs"] if run["encoding"] == "rope"]
-    assert len({one.colour for one in rope}) == 1 and len({one.dash for one in rope}) == 8 and rope[0].dash == "solid"
+    rope = [style(run, results) for run in results["runs"] if run["encoding"] == "rope"]
+    assert len({one.colour for one in rope}) == 1 and len({one.dash for one in rope}) == 8 and rope[0].dash == 0
     tuned = {**results["runs"][-1], "strategy": "rerope tuned", "tuned_steps": 5}
-    assert look(tuned, results | {"runs": [*results["runs"], tuned]}).mark == rope[-1].mark + "-open"
+    again = style(tuned, results | {"runs": [*results["runs"], tuned]})
+    assert (again.mark, again.hollow) == (rope[-1].mark, True) and not rope[-1].hollow
 
 
-# -- the page -----------------------------------------------------------------------------------------------------------------
+# -- the page ------------------------------------------------------------------------------------------------------
 
 BAD = "<script>document.title='owned'</script>"
-
-
-def page_of(results):
-    return lab_page.page("t", "q", lab.answer(results), lab.notes(results), lab.sections(results))
+JSON = re.compile(r'<script type="application/json">(.*?)</script>', flags=re.DOTALL)
 
 
 def test_a_name_with_a_script_in_it_is_only_words(made):
-    results = made(encodings=("nope", BAD), seeds=(0,), failed=[{"encoding": BAD, "seed": 1, "why": BAD}], tasks={"recall": {BAD: 0.5}})
+    failed = [{"encoding": BAD, "seed": 1, "why": BAD}]
+    results = made(encodings=("nope", BAD), seeds=(0,), failed=failed, tasks={"recall": {BAD: 0.5}})
     results["provenance"]["protocol"]["text"]["source"] = BAD
-    said = page_of(results)
+    said = document(results).html()
     assert BAD not in said and said.count("&lt;script&gt;document.title") > 5
-    data = re.findall(r'<script type="application/json" id="[^"]*">(.*?)</script>', said, flags=re.S)
-    assert len(data) == 5 and all("<" not in one for one in data)
-    names = [trace.get("name", "") for one in data for trace in json.loads(one)["data"]]
-    assert any("&lt;script&gt;" in name for name in names) and not any("<" in name for name in names)
+    data = JSON.findall(said)
+    assert len(data) == 6 and all("<" not in one for one in data)
+    assert any(BAD in json.loads(one).get("lines", {}) for one in data)
 
 
 def test_no_text_in_a_figure_can_end_its_script():
-    class Figure:
-        def to_json(self):
-            return json.dumps({"data": [], "layout": {"title": "</script><b>"}})
-
-    said = lab_page.page("t", "q", "a", [], [{"title": "x", "words": "", "figures": [Figure()]}])
+    figure = Figure("lines", "t", "</script><b>", "y", [0, 1], lines={"</script><b>": [0.0, 1.0]})
+    said = Document("t", sections=[Section("x", figures=[figure])]).html()
     assert "</script><b>" not in said and "\\u003c/script>\\u003cb>" in said
 
 
 def test_a_page_asks_for_nothing_outside_itself(made):
-    head = page_of(made()).split("</title>")[0]
-    assert "default-src 'none'" in head and "http://" not in head and "https://" not in head
+    page = document(made()).html()
+    assert "default-src 'none'" in page.split("</title>")[0]
+    assert set(re.findall(r"https?://[^\s\"'<>]*", page)) == {"http://www.w3.org/2000/svg"}  # a name, not an address
+
+
+def test_the_report_of_the_standard_run_weighs_little():
+    page = document(shipped("lab")).html()
+    assert len(page.encode()) <= 400_000 and len(JSON.findall(page)) == 6
+    assert "default-src 'none'" in page and not re.search(r'(?:src|href)="(?!data:|#)', page)
 
 
 def test_a_run_with_nothing_finished_still_has_a_page(made):
     results = made(encodings=(), missing=[{"encoding": "rope", "seed": 0, "data": "text"}])
-    said = page_of(results)
+    said = document(results).html()
     assert "No trial has been finished yet." in said and "not run yet" in said
-    assert "No trial has been finished yet." in lab.text(results)
+    assert "No trial has been finished yet." in document(results).markdown()

@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
-from milepost.report import lab, lab_tables
-from milepost.report.lab_answer import answer
-from milepost.report.lab_runs import name
+from milepost.lab.report import document, read
+from milepost.lab.report import tables as lab_tables
+from milepost.lab.report.answer import answer
+from milepost.lab.report.runs import name
 
 
 def put(folder, results):
@@ -28,23 +29,23 @@ def without(results, *path):
 
 
 def test_what_was_written_is_read(made, tmp_path):
-    assert lab.load(put(tmp_path, made())) == made()
+    assert read.load(put(tmp_path, made())) == made()
 
 
 def test_a_folder_without_results(tmp_path):
     with pytest.raises(ValueError, match=r"holds no results.json: run `milepost lab"):
-        lab.load(tmp_path / "nowhere")
+        read.load(tmp_path / "nowhere")
 
 
 def test_a_cut_file(made, tmp_path):
     with pytest.raises(ValueError, match=r"no whole JSON .*--resume` writes it again"):
-        lab.load(put(tmp_path, json.dumps(made())[:-200]))
+        read.load(put(tmp_path, json.dumps(made())[:-200]))
 
 
 @pytest.mark.parametrize("found", ["[]", "3", '{"schema": 2}', "{}"])
 def test_another_schema(tmp_path, found):
     with pytest.raises(ValueError, match=r"has schema (None|2), and this milepost reads schema 1"):
-        lab.load(put(tmp_path, found))
+        read.load(put(tmp_path, found))
 
 
 @pytest.mark.parametrize(
@@ -63,12 +64,12 @@ def test_another_schema(tmp_path, found):
 )
 def test_a_missing_key_is_named(made, tmp_path, path, said):
     with pytest.raises(ValueError, match=said):
-        lab.load(put(tmp_path, without(made(), *path)))
+        read.load(put(tmp_path, without(made(), *path)))
 
 
 def test_a_value_of_another_kind_is_named(made, tmp_path):
     with pytest.raises(ValueError, match=r"runs is dict and not list"):
-        lab.load(put(tmp_path, made() | {"runs": {}}))
+        read.load(put(tmp_path, made() | {"runs": {}}))
 
 
 # -- several runs -------------------------------------------------------------------------------------------------------------
@@ -91,18 +92,27 @@ def test_runs_that_scored_other_tokens_are_refused_with_the_reason(made, path, v
         here = here[step]
     here[path[-1]] = value
     with pytest.raises(ValueError, match=rf"runs/b has {said} than runs/a \(.*\): their losses can't be compared"):
-        lab.joined({"runs/a": made(), "runs/b": other})
+        read.joined({"runs/a": made(), "runs/b": other})
 
 
 def test_an_encoding_in_two_folders_is_told_apart_by_the_folder(made):
-    both = lab.joined({"runs/a": made(encodings=("nope", "rope")), "runs/b": made(encodings=("rope", "alibi"))})
+    both = read.joined({"runs/a": made(encodings=("nope", "rope")), "runs/b": made(encodings=("rope", "alibi"))})
     names = list(dict.fromkeys(name(run) for run in both["runs"]))
-    assert names == ["nope", "rope (a)", "rope (a), linear", "rope (a), yarn", "rope (b)", "rope (b), linear", "rope (b), yarn", "alibi"]
+    assert names == [
+        "nope",
+        "rope (a)",
+        "rope (a), linear",
+        "rope (a), yarn",
+        "rope (b)",
+        "rope (b), linear",
+        "rope (b), yarn",
+        "alibi",
+    ]
     assert len(both["runs"]) == 2 * (4 + 4)
 
 
 def test_folders_of_one_name_are_told_apart_by_more_of_the_path(made):
-    both = lab.joined({"x/run": made(encodings=("rope",)), "y/run": made(encodings=("rope",))})
+    both = read.joined({"x/run": made(encodings=("rope",)), "y/run": made(encodings=("rope",))})
     assert {name(run) for run in both["runs"] if run["strategy"] == "none"} == {"rope (x/run)", "rope (y/run)"}
 
 
@@ -113,7 +123,7 @@ def test_strategies_of_joined_runs_are_set_against_their_own_model(made):
             row["loss"] += 1.0
     for one in worse["comparisons"]:
         one["difference"] += 0.5
-    both = lab.joined({"a": made(encodings=("rope",), seeds=(0,)), "b": worse})
+    both = read.joined({"a": made(encodings=("rope",), seeds=(0,)), "b": worse})
     found = {row[0]: row for row in lab_tables.strategy_table(both)[1]}
     assert found["rope (a), yarn"][2] == found["rope (b), yarn"][2] == "+0.150"
     assert found["rope (a), yarn"][5].startswith("+0.360") and found["rope (b), yarn"][5].startswith("-0.140")
@@ -122,27 +132,27 @@ def test_strategies_of_joined_runs_are_set_against_their_own_model(made):
 
 def test_text_of_one_folder_and_tasks_of_another_are_one_encoding(made):
     tasks = made(encodings=(), tasks={"recall": {"rope": 0.5}})
-    both = lab.joined({"a": made(encodings=("rope",)), "b": tasks})
+    both = read.joined({"a": made(encodings=("rope",)), "b": tasks})
     assert all("from" not in run for run in both["runs"])
 
 
 def test_what_else_differs_is_said_and_every_folder_has_its_protocol(made):
     other = made(encodings=("alibi",))
     other["provenance"]["protocol"]["plan"]["steps"] = 900
-    both = lab.joined({"a": made(encodings=("rope",)), "b": other})
-    assert "These runs differ in steps (a: 20; b: 900)." in lab.text(both)
-    titles = [section["title"] for section in lab.sections(both)]
+    both = read.joined({"a": made(encodings=("rope",)), "b": other})
+    assert "These runs differ in steps (a: 20; b: 900)." in document(both).markdown()
+    titles = [section.title for section in document(both).sections]
     assert titles[-2:] == ["Protocol and provenance of a", "Protocol and provenance of b"]
 
 
 def test_one_folder_is_itself(made):
-    assert lab.joined({"a": made()}) == made()
+    assert read.joined({"a": made()}) == made()
 
 
 def test_a_folder_given_twice_is_refused(made, tmp_path):
     put(tmp_path / "a", made())
     with pytest.raises(ValueError, match="is given twice"):
-        lab.load_all([tmp_path / "a", tmp_path / "b" / ".." / "a"])
+        read.load_all([tmp_path / "a", tmp_path / "b" / ".." / "a"])
 
 
 def test_a_report_is_written_without_torch_or_numpy(made, tmp_path):
@@ -150,9 +160,9 @@ def test_a_report_is_written_without_torch_or_numpy(made, tmp_path):
     code = f"""
 import sys
 sys.modules["torch"] = sys.modules["numpy"] = None
-from milepost.report import lab
+from milepost.lab import report as lab
 lab.save(lab.load({str(tmp_path)!r}), {str(tmp_path)!r})
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "report.html").stat().st_size > 1_000_000 and (tmp_path / "report.md").exists()
+    assert (tmp_path / "report.html").stat().st_size > 30_000 and (tmp_path / "report.md").exists()

@@ -4,9 +4,8 @@ import math
 
 import pytest
 
-from milepost.report import lab
-from milepost.report import lab_tables as tables
-from milepost.report.lab_answer import answer, notes
+from milepost.lab.report import document, tables
+from milepost.lab.report.answer import answer, notes
 
 
 def rows_of(table):
@@ -35,7 +34,10 @@ def test_the_answer_without_strategies_names_the_lowest_loss(made):
 
 def test_the_answer_says_when_nothing_helps(made):
     said = answer(made(strategies=("linear",), seeds=(0,)))
-    assert "Nothing that was done to rope without more training helps it there: 3.050 nats a token at best, and 2.900 as it is." in said
+    assert (
+        "Nothing that was done to rope without more training helps it there: 3.050 nats a token at best, and 2.900 as it is."
+        in said
+    )
 
 
 def test_what_was_tuned_is_not_called_without_training(made):
@@ -69,7 +71,11 @@ def test_two_tables_that_end_are_named_together(made):
 
 def test_notes_warn_of_one_seed_and_of_lost_trials(made):
     assert notes(made()) == []
-    results = made(seeds=(0,), failed=[{"encoding": "t5", "seed": 0, "data": "text", "why": "killed"}], missing=[{"encoding": "shaw", "seed": 0}])
+    results = made(
+        seeds=(0,),
+        failed=[{"encoding": "t5", "seed": 0, "data": "text", "why": "killed"}],
+        missing=[{"encoding": "shaw", "seed": 0}],
+    )
     said = notes(results)
     assert said[0].startswith("Trials without numbers: 1 failed and 1 not run yet.") and said[1].startswith("One seed")
 
@@ -82,7 +88,11 @@ def test_losses_are_means_over_seeds_with_the_change_against_the_trained_length(
     assert found["rope"] == {
         "encoding": "rope", "16 (1x)": "2.305", "32 (2x)": "2.505 (+8.7%)", "64 (4x)": "2.705 (+17.4%)", "128 (8x)": "2.905 (+26.0%)",
     }  # fmt: skip
-    assert [found["learned"][column] for column in ("16 (1x)", "32 (2x)", "128 (8x)")] == ["2.505", "table ends", "table ends"]
+    assert [found["learned"][column] for column in ("16 (1x)", "32 (2x)", "128 (8x)")] == [
+        "2.505",
+        "table ends",
+        "table ends",
+    ]
 
 
 def test_lengths_below_the_trained_one_are_set_against_the_trained_one(made):
@@ -103,7 +113,14 @@ def test_a_strategy_s_cost_stands_beside_its_gain_and_signs_are_right(made):
     head, rows = tables.strategy_table(made(seeds=(0,)))
     assert head == ["strategy", "seed", "cost at 16, set for 128", "gain at 32", "gain at 64", "gain at 128"]
     found = {row[0]: row for row in rows}
-    assert found["rope, yarn"] == ["rope, yarn", "0", "+0.150", "+0.120 [+0.090, +0.140]", "+0.240 [+0.210, +0.260]", "+0.360 [+0.330, +0.380]"]
+    assert found["rope, yarn"] == [
+        "rope, yarn",
+        "0",
+        "+0.150",
+        "+0.120 [+0.090, +0.140]",
+        "+0.240 [+0.210, +0.260]",
+        "+0.360 [+0.330, +0.380]",
+    ]
     assert found["rope, linear"][2:4] == ["+0.800", "-0.050 [-0.080, -0.030]"]
 
 
@@ -140,7 +157,11 @@ def test_tasks_stand_beside_chance(made):
 
 def test_cost_has_speed_as_a_share_of_nope_s(made):
     found = rows_of(tables.cost_table(made(seeds=(0,))))
-    assert found["rope"]["of nope's"] == "0.90" and found["rope"]["tokens a second"] == "900" and found["nope"]["of nope's"] == "1.00"
+    assert (
+        found["rope"]["of nope's"] == "0.90"
+        and found["rope"]["tokens a second"] == "900"
+        and found["nope"]["of nope's"] == "1.00"
+    )
 
 
 def test_units_and_the_three_protocols(made):
@@ -157,13 +178,20 @@ def test_attention_is_told_as_means_over_heads(made):
 
 def test_trials_that_failed_are_missing_or_diverged_are_shown(made):
     results = made(
-        failed=[{"encoding": "t5", "seed": 0, "data": "text", "why": "killed by signal 9"}], missing=[{"encoding": "shaw", "seed": 1, "data": "copy"}]
+        failed=[{"encoding": "t5", "seed": 0, "data": "text", "why": "killed by signal 9"}],
+        missing=[{"encoding": "shaw", "seed": 1, "data": "copy"}],
     )
-    results["runs"].append({"encoding": "integer", "strategy": "none", "seed": 2, "data": "text", "failed": "loss is NaN at step 7"})
+    results["runs"].append(
+        {"encoding": "integer", "strategy": "none", "seed": 2, "data": "text", "failed": "loss is NaN at step 7"}
+    )
     _, rows = tables.lost_table(results)
-    assert rows == [["t5", "0", "text", "killed by signal 9"], ["integer", "2", "text", "loss is NaN at step 7"], ["shaw", "1", "copy", "not run yet"]]
-    assert [s["title"] for s in lab.sections(results)].count("Failed or missing") == 1
-    assert "loss is NaN at step 7" in lab.text(results)
+    assert rows == [
+        ["t5", "0", "text", "killed by signal 9"],
+        ["integer", "2", "text", "loss is NaN at step 7"],
+        ["shaw", "1", "copy", "not run yet"],
+    ]
+    assert [section.title for section in document(results).sections].count("Failed or missing") == 1
+    assert "loss is NaN at step 7" in document(results).markdown()
 
 
 def test_provenance_has_every_sentence_of_the_protocol_and_enough_to_do_it_again(made):
@@ -179,18 +207,20 @@ def test_provenance_has_every_sentence_of_the_protocol_and_enough_to_do_it_again
 
 
 def test_every_markdown_table_has_rows_as_long_as_its_head(made):
-    said = lab.text(made(tasks={"recall": {"rope": 0.5}}))
+    said = document(made(tasks={"recall": {"rope": 0.5}})).markdown()
     blocks = [block.splitlines() for block in said.split("\n\n") if block.startswith("|")]
     assert len(blocks) >= 9
     for lines in blocks:
         assert len({line.count("|") for line in lines}) == 1
 
 
-@pytest.mark.parametrize("title", ["Loss by length", "Strategies", "Tasks", "Cost", "Beside what was published", "Protocol and provenance"])
+@pytest.mark.parametrize(
+    "title", ["Loss by length", "Strategies", "Tasks", "Cost", "Beside what was published", "Protocol and provenance"]
+)
 def test_markdown_has_every_table(made, title):
-    assert f"## {title}\n" in lab.text(made(tasks={"recall": {"rope": 0.5}}))
+    assert f"## {title}\n" in document(made(tasks={"recall": {"rope": 0.5}})).markdown()
 
 
 def test_a_name_can_break_neither_a_markdown_table_nor_into_html(made):
-    said = lab.text(made(encodings=("nope", "a|b<img src=x>\nc"), seeds=(0,)))
+    said = document(made(encodings=("nope", "a|b<img src=x>\nc"), seeds=(0,))).markdown()
     assert "| a\\|b&lt;img src=x> c |" in said and "<img" not in said

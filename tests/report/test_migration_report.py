@@ -5,14 +5,22 @@ import copy
 import pytest
 from opened import OWNED, PHONE, Opened
 
-from milepost.report import migration
+from milepost.checkpoints.migration import report as migration
 
 
 def mean(value, low=None, high=None):
     return {"value": value, "low": low, "high": high, "tokens": 256}
 
 
-CHECK = {"name": "positions off", "verdict": "PASS", "sentence": "the same logits", "measured": 0.1, "allowed": 1.0, "control": 9.0, "unit": "logit"}
+CHECK = {
+    "name": "positions off",
+    "verdict": "PASS",
+    "sentence": "the same logits",
+    "measured": 0.1,
+    "allowed": 1.0,
+    "control": 9.0,
+    "unit": "logit",
+}
 TEXT = {"source": "book.txt, part 1 of 2", "sha256": "ab" * 32}
 ROW = {"windows": 8, "targets": 16}
 DATA = {
@@ -43,12 +51,18 @@ def changed(**more):
 
 
 def test_the_verdict_is_what_the_share_says():
-    assert migration.verdict(DATA).startswith("Recovered: replacing the positions took the loss inside the old 32 tokens from 2.0000 to 4.0000")
+    assert migration.verdict(DATA).startswith(
+        "Recovered: replacing the positions took the loss inside the old 32 tokens from 2.0000 to 4.0000"
+    )
     assert "2.1000, 95.0% of the loss gap (95% between 92.0% and 97.0%)" in migration.verdict(DATA)
     less = changed(recovered=False, share={"value": 0.5, "low": 0.4, "high": 0.6})
-    assert migration.verdict(less).startswith("Not recovered: ") and "only, 50.0% of the loss gap" in migration.verdict(less)
+    assert migration.verdict(less).startswith("Not recovered: ") and "only, 50.0% of the loss gap" in migration.verdict(
+        less
+    )
     unsure = changed(recovered=None, share={"value": 0.95, "low": 0.5, "high": 2.0})
-    assert migration.verdict(unsure).startswith("Not clear whether it is recovered: replacing") and "95% between 50.0% and 200.0%" in migration.verdict(unsure)
+    assert migration.verdict(unsure).startswith(
+        "Not clear whether it is recovered: replacing"
+    ) and "95% between 50.0% and 200.0%" in migration.verdict(unsure)
     more = changed(share={"value": 1.25, "low": 1.1, "high": 1.4})
     assert "More than all of it: tuning on this text helped besides" in migration.verdict(more)
     assert migration.verdict(changed(share=None, recovered=None)).startswith("There was nothing to recover")
@@ -60,7 +74,9 @@ def test_the_verdict_is_what_the_share_says():
 
 def test_past_the_end_words_follow_the_signs():
     _, plain, linear, ntk, proved, _ = migration.sentences(DATA)
-    assert plain.startswith("At 64 tokens (the old model ends at 32) it does not work well: the same tokens lose 0.5000 nats more than at 32 as it is")
+    assert plain.startswith(
+        "At 64 tokens (the old model ends at 32) it does not work well: the same tokens lose 0.5000 nats more than at 32 as it is"
+    )
     assert "works with linear x2" in linear and "may be chance" in linear
     assert "works with ntk x2" in ntk and "0.1250 nats less" in ntk
     assert proved == "Proved by logits: the same logits; those of the reference."
@@ -70,33 +86,55 @@ def test_a_proof_that_is_blind_or_failed_is_told():
     blind = changed(proofs=[CHECK | {"verdict": "BLIND"}])
     assert "Nothing was proved of positions off" in " ".join(migration.sentences(blind))
     failed = changed(ok=False, proofs=[CHECK | {"verdict": "FAIL"}])
-    assert "FAIL: positions off." in migration.sentences(failed) and '<td class="FAIL">FAIL</td>' in migration.page(failed)
+    assert (
+        "FAIL: positions off." in migration.sentences(failed)
+        and '<td class="FAIL">FAIL</td>' in migration.document(failed).html()
+    )
 
 
 def test_the_tables_have_every_stage_and_step():
-    text = migration.markdown(DATA)
+    text = migration.document(DATA).markdown()
     assert "| 32 to 64 | table ends | 5.0000 (4.9000 to 5.1000) | 2.5000 (2.4000 to 2.6000) |" in text
-    assert "steps 1 to 8 at rate 0.0001; the old positions fade over the first 5 steps" in text and "steps 9 to 10: the rate falls to 0" in text
-    assert "milepost extend /out --target-length 64 --method ntk" in text and "- a \\| note" in text and "- not copied: pytorch_model.bin" in text
+    assert (
+        "steps 1 to 8 at rate 0.0001; the old positions fade over the first 5 steps" in text
+        and "steps 9 to 10: the rate falls to 0" in text
+    )
+    assert (
+        "milepost extend /out --target-length 64 --method ntk" in text
+        and "- a \\| note" in text
+        and "- not copied: pytorch_model.bin" in text
+    )
     assert "longer tables" not in text
     ended = changed(past=[], by_position=DATA["by_position"][:1])
     assert "Past 32 tokens nothing can be read: the table ends there." in migration.sentences(ended)
-    assert len(list(migration.terminal(DATA))) > 5 and "<table>" in migration.fragment(DATA)
+    assert len(list(migration.document(DATA).terminal())) > 5 and "<table>" in migration.document(DATA).fragment()
 
 
 def test_longer_tables_are_compared():
     rows = [
-        {"method": name, "kept": kept, "choosing": lost, "inside": mean(lost), "past": mean(None), "written": name == "tile"}
+        {
+            "method": name,
+            "kept": kept,
+            "choosing": lost,
+            "inside": mean(lost),
+            "past": mean(None),
+            "written": name == "tile",
+        }
         for name, kept, lost in (("tile", 32, 2.5), ("interpolate", 1, None))
     ]
     rows[1]["inside"] = mean(3.0)
-    text = migration.markdown(changed(to="longer-table", methods=rows))
-    assert "| tile * | 32 | 2.5000 | no number | 2.5000 |" in text and "| interpolate | 1 | 3.0000 | no number | no number |" in text
+    text = migration.document(changed(to="longer-table", methods=rows)).markdown()
+    assert (
+        "| tile * | 32 | 2.5000 | no number | 2.5000 |" in text
+        and "| interpolate | 1 | 3.0000 | no number | no number |" in text
+    )
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_in_a_browser(chromium, scheme, tmp_path):
-    with Opened(chromium, migration.save(changed(model=OWNED, notes=[OWNED], left_out=["x" * 200]), tmp_path), PHONE, scheme) as seen:
+    with Opened(
+        chromium, migration.save(changed(model=OWNED, notes=[OWNED], left_out=["x" * 200]), tmp_path), PHONE, scheme
+    ) as seen:
         assert seen.page.title().startswith("migrate <img") and seen.count("table") == 7 and len(seen.drawn()) == 2
         seen.check()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["migration.json", "report.html", "report.md"]

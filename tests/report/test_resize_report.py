@@ -10,14 +10,21 @@ import torch
 from opened import OWNED, PHONE, Opened
 
 from milepost.checkpoints import resize
+from milepost.checkpoints.resizing import report as resized
 from milepost.checkpoints.resizing.alike import SHOWN, alike
-from milepost.report import resized
 
 transformers = importlib.import_module("transformers")
 IMAGE = {
     "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_channels": 1, "patch_size": 2, "image_size": (8, 12), "intermediate_size": 16
 }  # fmt: skip
-TEXT = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16, "max_position_embeddings": 32}
+TEXT = {
+    "vocab_size": 40,
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "max_position_embeddings": 32,
+}
 
 
 def smooth(model):
@@ -56,7 +63,9 @@ def test_cosines_are_those_of_the_rows_one_by_one(sides, prefix):
     across = sides[-1]
     middle = rows[(sides[0] // 2) * across + across // 2] if len(sides) == 2 else rows[across // 2]
     assert [v for row in found["cosine"] for v in row] == pytest.approx([cosine(middle, row) for row in rows])
-    beside = [(n, n + 1) for n in range(len(rows)) if (n + 1) % across] + [(n, n + across) for n in range(len(rows) - across)]
+    beside = [(n, n + 1) for n in range(len(rows)) if (n + 1) % across] + [
+        (n, n + across) for n in range(len(rows) - across)
+    ]
     assert found["neighbours"] == pytest.approx(sum(cosine(rows[a], rows[b]) for a, b in beside) / len(beside))
 
 
@@ -83,10 +92,13 @@ def test_the_words_follow_the_numbers(image, text):
         old, new = (data["alike"][when]["neighbours"] for when in ("before", "after"))
         assert proved.startswith("PASS") and new > old, "a stretched table has neighbours that are nearer"
         assert f"{new:.3f} on average, where the model has seen {old:.3f}" in near
-        assert f"| mean cosine of neighbours | {old:.4f} | {new:.4f} |" in resized.markdown(data)
+        assert f"| mean cosine of neighbours | {old:.4f} | {new:.4f} |" in resized.document(data).markdown()
         assert "mean cosine of neighbours" in done._repr_html_()
     failed = image.to_json() | {"ok": False, "checks": [{"name": "loads", "passed": False, "sentence": "no"}]}
-    assert resized.sentences(failed)[0] == "FAIL: loads." and '<td class="FAIL">FAIL</td>' in resized.page(failed)
+    assert (
+        resized.sentences(failed)[0] == "FAIL: loads."
+        and '<td class="FAIL">FAIL</td>' in resized.document(failed).html()
+    )
 
 
 def test_the_folder_holds_its_report_which_another_resize_does_not_copy(image, tmp_path):
@@ -95,27 +107,36 @@ def test_the_folder_holds_its_report_which_another_resize_does_not_copy(image, t
     assert json.loads((folder / "resized.json").read_text()) == image.to_json()
     (folder / "old.json").write_text("{}")
     again = resize(image.out, grid=(4, 6), out=tmp_path / "again")
-    assert again.ok and sorted(p.name for p in (tmp_path / "again" / "milepost").iterdir()) == ["report.html", "report.md", "resized.json"]
+    assert again.ok and sorted(p.name for p in (tmp_path / "again" / "milepost").iterdir()) == [
+        "report.html",
+        "report.md",
+        "resized.json",
+    ]
 
 
 def test_figures_hold_the_table_before_and_after(image, text):
     data = image.to_json()
     for when, sides in (("before", (4, 6)), ("after", (8, 12))):
-        cells, mark = resized.grid(data, when).data
-        assert (len(cells.z), len(cells.z[0])) == sides and (list(cells.y), list(cells.x)) == (list(range(sides[0])), list(range(sides[1])))
-        assert (mark.y[0], mark.x[0]) == (sides[0] // 2, sides[1] // 2) and cells.z[mark.y[0]][mark.x[0]] == pytest.approx(1)
-        assert [list(row) for row in cells.z] == data["alike"][when]["cosine"]
-    old, new = resized.by_place(text.to_json()).data
-    assert (old.name, new.name) == ("before: 32", "after: 128") and list(old.x) == [(n + 0.5) / 32 for n in range(32)]
-    assert (new.x[0], new.x[-1]) == (0.5 / 128, 127.5 / 128) and len(new.x) == SHOWN
-    assert (list(old.y), list(new.y)) == tuple(text.alike[when]["cosine"][0] for when in ("before", "after"))
+        drawn = resized.grid(data, when)
+        assert (len(drawn.z), len(drawn.z[0])) == sides
+        assert (list(drawn.y), list(drawn.x)) == (list(range(sides[0])), list(range(sides[1])))
+        assert drawn.cell == (sides[0] // 2, sides[1] // 2) and drawn.z[drawn.cell[0]][drawn.cell[1]] == pytest.approx(
+            1
+        )
+        assert [list(row) for row in drawn.z] == data["alike"][when]["cosine"]
+    drawn = resized.by_place(text.to_json())
+    old, new = "before: 32", "after: 128"
+    assert list(drawn.lines) == [old, new] and drawn.x_of(old) == [(n + 0.5) / 32 for n in range(32)]
+    assert (drawn.x_of(new)[0], drawn.x_of(new)[-1]) == (0.5 / 128, 127.5 / 128) and len(drawn.x_of(new)) == SHOWN
+    assert tuple(drawn.lines.values()) == tuple(text.alike[when]["cosine"][0] for when in ("before", "after"))
 
 
 def test_pages_in_a_browser(chromium, image, text, tmp_path):
     hostile = image.to_json() | {"model": OWNED, "notes": [OWNED]}
     with Opened(chromium, resized.save(hostile, tmp_path / "image"), PHONE, "dark") as seen:
-        assert seen.page.title().startswith("resize <img") and seen.drawn() == [2, 2]
-        assert [len(one) for one in seen.ask("[...document.querySelectorAll('.figure')].map(one => one.data[0].z)")] == [4, 8]
+        assert seen.page.title().startswith("resize <img") and seen.drawn() == [1, 1]
+        held = seen.ask("[...document.querySelectorAll('.figure script')].map(one => JSON.parse(one.textContent).z)")
+        assert [len(rows) for rows in held] == [4, 8] and seen.count(".framed") == 4  # each on a desk and on a phone
         assert seen.count(".chips button") == 0, "there is nothing to hide on a map"
         seen.check()
     with Opened(chromium, resized.save(text.to_json(), tmp_path / "text")) as seen:

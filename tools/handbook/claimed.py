@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from milepost.report.claims import figure, markdown
-from milepost.report.figure import Figure
+from milepost.claims.report import document, figure
+from milepost.draw.figure import Figure
 
 FILE = Path(__file__).resolve().parents[2] / "docs" / "claims" / "claims.json"
 
@@ -29,8 +30,10 @@ def drawn() -> dict[str, list[Figure]]:
 
 def page() -> str:
     """claims.md of the handbook."""
-    text = markdown(results(), lambda row: f"![{row['id']}](figures/claim-{row['id']}.svg)" if row["figures"] else "")
-    title, _, rest = text.partition("\n\n")
+    whole = replace(document(results()), question="")
+    title, _, rest = whole.markdown(
+        lambda one: f"![{one.title}](figures/claim-{one.title}.svg)" if one.figures else "", folded=False
+    ).partition("\n\n")
     return f"{title}\n\n{intro()}\n\n{rest}"
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from functools import cache
 
+from milepost.draw.figure import Figure
 from milepost.explore.answer import Seen, seen
 from milepost.explore.views import VIEWS
 from milepost.explore.words import table
-from milepost.report.figure import Figure
 
 TRIED: dict[str, tuple[tuple[str, ...], dict[str, str], str]] = {
     "code": (

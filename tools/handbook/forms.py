@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 
 from milepost import T5, ALiBi, attend, build
+from milepost.draw.figure import Figure
 from milepost.encodings.alibi import slopes
-from milepost.portrait import Panel, portrait
+from milepost.portrait import portrait
 from milepost.spectrum import geometric
 
 
@@ -16,20 +18,20 @@ def _numbers(count: int, first: int = 0) -> list[float]:
     return [float(n) for n in range(first, first + count)]
 
 
-def three() -> list[Panel]:
+def three() -> list[Figure]:
     """One picture for each point of entry."""
     made = {
-        name: portrait(build(name, heads=8, head_dim=64, width=64), 64).panels
+        name: portrait(build(name, heads=8, head_dim=64, width=64), 64).figures
         for name in ("sinusoidal", "rope", "alibi")
     }
     return [made["sinusoidal"][0], made["rope"][0], made["alibi"][1]]
 
 
-def reach() -> list[Panel]:
+def reach() -> list[Figure]:
     """How far a head of ALiBi sees: where its weight for equal keys has fallen to 1/e."""
     lines = {f"{heads} heads": [*(1 / m for m in slopes(heads)), *[None] * (16 - heads)] for heads in (2, 4, 8, 16)}
     return [
-        Panel(
+        Figure(
             "lines",
             "ALiBi: the distance at which weight falls to 1/e",
             "head",
@@ -41,7 +43,7 @@ def reach() -> list[Panel]:
     ]  # type: ignore[arg-type]
 
 
-def weights() -> list[Panel]:
+def weights() -> list[Figure]:
     """Logits and weights of ALiBi where all keys are alike."""
     nothing = torch.zeros(1, 8, 64, 8, dtype=torch.float64)
     seen = attend(nothing, nothing, nothing, ALiBi(heads=8), details=True)
@@ -49,21 +51,21 @@ def weights() -> list[Panel]:
     logits = {name: seen.logits[0, h, -1].flip(0).tolist() for name, h in rows.items()}
     shares = {name: seen.weights[0, h, -1].flip(0).clamp(min=1e-12).tolist() for name, h in rows.items()}
     return [
-        Panel("lines", "ALiBi: logits fall like a line", "distance", "logit", _numbers(64), lines=logits),
-        Panel("lines", "and weights exponentially", "distance", "weight", _numbers(64), lines=shares, log_y=True),
+        Figure("lines", "ALiBi: logits fall like a line", "distance", "logit", _numbers(64), lines=logits),
+        Figure("lines", "and weights exponentially", "distance", "weight", _numbers(64), lines=shares, log_y=True),
     ]
 
 
-def buckets() -> list[Panel]:
+def buckets() -> list[Figure]:
     far = torch.arange(300)
     lines = {
         f"max_distance={most}": T5(heads=1, max_distance=most).bucket(far).double().tolist() for most in (128, 256)
     }
     lines["Shaw, clipped at 16"] = far.clamp(max=16).double().tolist()
-    return [Panel("lines", "T5: the bucket of each distance", "distance", "bucket", _numbers(300), lines=lines)]
+    return [Figure("lines", "T5: the bucket of each distance", "distance", "bucket", _numbers(300), lines=lines)]
 
 
-def bases() -> list[Panel]:
+def bases() -> list[Figure]:
     names = {"base 100": 100.0, "base 10000": 10000.0, "base 500000": 500000.0}
     waves_of = {name: list(geometric(128, base).wavelengths) for name, base in names.items()}
     far = torch.arange(0, 2000, 4, dtype=torch.float64)
@@ -71,12 +73,12 @@ def bases() -> list[Panel]:
         name: (far[:, None] * geometric(128, base).tensor()).cos().mean(-1).tolist() for name, base in names.items()
     }
     return [
-        Panel("lines", "Wavelength of each pair", "pair", "tokens", _numbers(64), lines=waves_of, log_y=True),
-        Panel("lines", "Logit / D of equal vectors", "distance", "logit / D", far.tolist(), lines=alike),
+        Figure("lines", "Wavelength of each pair", "pair", "tokens", _numbers(64), lines=waves_of, log_y=True),
+        Figure("lines", "Logit / D of equal vectors", "distance", "logit / D", far.tolist(), lines=alike),
     ]
 
 
-def wrap() -> list[Panel]:
+def wrap() -> list[Figure]:
     """One pair comes back to where it was; all of them together do not."""
     far = torch.arange(0, 129, dtype=torch.float64)
     turns = (far[:, None] * geometric(64).tensor()).cos()
@@ -85,10 +87,10 @@ def wrap() -> list[Panel]:
         "pair 4 alone": turns[:, 4].tolist(),
         "all 32 pairs": turns.mean(-1).tolist(),
     }
-    return [Panel("lines", "Likeness with distance 0", "distance", "mean of cos", far.tolist(), lines=lines)]
+    return [Figure("lines", "Likeness with distance 0", "distance", "mean of cos", far.tolist(), lines=lines)]
 
 
-def pairs() -> list[Panel]:
+def pairs() -> list[Figure]:
     far = torch.arange(0, 513, dtype=torch.float64)
     turns = (far[:, None] * geometric(64).tensor()).cos()
     lines = {
@@ -96,7 +98,7 @@ def pairs() -> list[Panel]:
         for pair in (6, 12, 18, 31)
     }
     return [
-        Panel(
+        Figure(
             "lines",
             "Fast pairs tell near places apart, slow ones far places",
             "distance",
@@ -107,7 +109,7 @@ def pairs() -> list[Panel]:
     ]
 
 
-def stretches() -> list[Panel]:
+def stretches() -> list[Figure]:
     """What each method leaves of every frequency, for 8 times 4096 tokens."""
     plain = geometric(128)
     specs = {
@@ -129,8 +131,8 @@ def stretches() -> list[Panel]:
     turns = {f"{n} tokens": [n * w / (2 * math.pi) for w in plain.frequencies] for n in (4096, 32768)}
     turns["one turn"] = [1.0] * 64
     return [
-        Panel("lines", "What is left of each pair's frequency", "pair", "new / old", _numbers(64), lines=kept),
-        Panel(
+        Figure("lines", "What is left of each pair's frequency", "pair", "new / old", _numbers(64), lines=kept),
+        Figure(
             "lines",
             "Turns of each pair: below one, the end is unseen",
             "pair",
@@ -142,23 +144,19 @@ def stretches() -> list[Panel]:
     ]
 
 
-def planes() -> list[Panel]:
+def planes() -> list[Figure]:
     """The middle of a square of 12 x 12 places with all others, one panel for each scheme."""
     names = ("sinusoidal_nd", "axial", "mixed", "alibi_2d")
     torch.manual_seed(0)
     found = []
     for name in names:
-        panel = portrait(build(name, heads=8, head_dim=64, width=64, length=144), 144).panels[0]
-        what = "bias of head 0" if panel.title.startswith("Bias") else "likeness"
-        found.append(
-            Panel(
-                panel.kind, f"{name}: {what} with the middle", panel.x_title, panel.y_title, panel.x, panel.y, panel.z
-            )
-        )
+        drawn = portrait(build(name, heads=8, head_dim=64, width=64, length=144), 144).figures[0]
+        what = "bias of head 0" if drawn.title.startswith("Bias") else "likeness"
+        found.append(replace(drawn, title=f"{name}: {what} with the middle"))
     return found
 
 
-PANELS = {
+FIGURES = {
     "three": three, "reach": reach, "weights": weights, "buckets": buckets, "bases": bases, "wrap": wrap, "pairs": pairs, "stretches": stretches,
     "planes": planes,
 }  # fmt: skip

@@ -25,22 +25,20 @@ import notebook
 import pages
 import portraits
 import reference
-from figures import FIGURES, Figure
+from figures import FIGURES
 
-from milepost.report.figure import Figure as Drawn
-from milepost.report.svg import draw, sheet
+from milepost.draw.figure import Figure
+from milepost.draw.svg import draw, sheet
 
 WIDTH = 460
 IMAGE = re.compile(r'<p><img alt="([^"]*)" src="[^"]*figures/([\w-]+)\.svg"\s*/?></p>')
 
 
 @cache
-def figures() -> dict[str, list[Drawn]]:
+def figures() -> dict[str, list[Figure]]:
     """The drawings of every figure by its name."""
-    made = {name: make() for name, make in FIGURES.items()} | {
-        name: Figure(panels) for name, panels in portraits.all_portraits().items()
-    }
-    return {name: one.drawn() for name, one in made.items()} | claimed.drawn() | explored.drawn()
+    made = {name: make() for name, make in FIGURES.items()}
+    return made | portraits.all_portraits() | claimed.drawn() | explored.drawn()
 
 
 def on_config(config: Any) -> Any:

@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from milepost.draw.figure import Figure, Mark
 from milepost.lab.choose import shipped
-from milepost.portrait import Panel
-from milepost.report.lab_read import check
+from milepost.lab.report.read import check
 
 SHOWN = ("nope", "sinusoidal", "learned", "t5", "transformer_xl", "alibi", "rope", "rope + alibi")
 STRETCHES = ("none", "linear", "ntk", "base", "yarn", "rerope", "self-extend")
@@ -43,28 +43,47 @@ def lengths() -> list[int]:
     return sorted(results()["provenance"]["protocol"]["plan"]["lengths"])
 
 
-def _panel(title: str, lines: dict[str, list[Any]]) -> Panel:
+def _mark(at: float) -> Mark:
+    return Mark("x", at, f"{at:g}")
+
+
+def _against_length(title: str, lines: dict[str, list[Any]]) -> Figure:
     tested = [float(n) for n in lengths()]
-    return Panel("lines", title, "tokens that are read", "nats a token", tested, lines=lines, mark=tested[0])
+    return Figure(
+        "lines",
+        title,
+        "tokens that are read",
+        "nats a token",
+        tested,
+        lines=lines,
+        log_x=True,
+        marks=(_mark(tested[0]),),
+    )
 
 
-def by_length() -> list[Panel]:
+def by_length() -> list[Figure]:
     return [
-        _panel("Loss of the same last 64 tokens, trained at 128", {e: [loss(e, n) for n in lengths()] for e in SHOWN})
+        _against_length(
+            "Loss of the same last 64 tokens, trained at 128", {e: [loss(e, n) for n in lengths()] for e in SHOWN}
+        )
     ]
 
 
-def first_codes() -> list[Panel]:
+def first_codes() -> list[Figure]:
     shown = ("nope", "integer", "binary", "sinusoidal", 'sinusoidal(width=36, how="concat")', "learned")
-    return [_panel("Codes that are added to the embedding", {e: [loss(e, n) for n in lengths()] for e in shown})]
+    return [
+        _against_length("Codes that are added to the embedding", {e: [loss(e, n) for n in lengths()] for e in shown})
+    ]
 
 
-def content() -> list[Panel]:
+def content() -> list[Figure]:
     shown = ("shaw", "transformer_xl", "deberta", "rope", "alibi")
-    return [_panel("Logits by content, beside rope and alibi", {e: [loss(e, n) for n in lengths()] for e in shown})]
+    return [
+        _against_length("Logits by content, beside rope and alibi", {e: [loss(e, n) for n in lengths()] for e in shown})
+    ]
 
 
-def migration() -> list[Panel]:
+def migration() -> list[Figure]:
     """A GPT-2 moved to RoPE, as docs/migration/migration.json has it (tools/migrate_figure.py)."""
     told = json.loads((Path(__file__).parents[2] / "docs" / "migration" / "migration.json").read_text(encoding="utf-8"))
     rows = told["by_position"]
@@ -72,28 +91,28 @@ def migration() -> list[Panel]:
     lines = {word: [None if row[name] is None else row[name]["value"] for row in rows] for name, word in names.items()}
     middle = [(row["start"] + row["end"]) / 2 for row in rows]
     return [
-        Panel(
+        Figure(
             "lines",
             "A GPT-2 moved to RoPE: loss by position",
             "place in the text, tokens",
             "nats a token",
             middle,
             lines=lines,
-            mark=float(told["old"]),
+            marks=(_mark(told["old"]),),
         )
     ]
 
 
-def strategies() -> list[Panel]:
+def strategies() -> list[Figure]:
     return [
-        _panel(
+        _against_length(
             "One RoPE model, stretched without training",
             {s: [loss("rope", n, s) for n in lengths()] for s in STRETCHES},
         )
     ]
 
 
-def by_position() -> list[Panel]:
+def by_position() -> list[Figure]:
     lines: dict[str, list[Any]] = {}
     places: list[float] = []
     for encoding in ("nope", "alibi", "rope", "rope + alibi"):
@@ -101,19 +120,20 @@ def by_position() -> list[Panel]:
         places = [float(row["end"]) for row in found[0]]
         lines[encoding] = [sum(run[at]["loss"] for run in found) / len(found) for at in range(len(places))]
     return [
-        Panel(
+        Figure(
             "lines",
             "Loss by position in one long text, trained at 128",
             "position",
             "nats a token",
             places,
             lines=lines,
-            mark=128.0,
+            log_x=True,
+            marks=(_mark(128.0),),
         )
     ]
 
 
-def heads() -> list[Panel]:
+def heads() -> list[Figure]:
     """The share of attention by distance at the longest length, mean over heads, layers and seeds."""
     lines, edges = {}, [1.0]
     for encoding in ("nope", "t5", "alibi", "rope"):
@@ -121,19 +141,21 @@ def heads() -> list[Panel]:
         edges = [float(edge) for edge in found[0]["edges"][1:]]
         lines[encoding] = [sum(head["distance"][at] for head in found) / len(found) for at in range(len(edges))]
     return [
-        Panel(
+        Figure(
             "lines",
             "Where heads look in a text of 1024 tokens",
             "tokens back, up to",
             "share of attention",
             edges,
             lines=lines,
-            mark=128.0,
+            log_x=True,
+            marks=(_mark(128.0),),
         )
     ]
 
 
-PANELS = {
+FIGURES = {
+    "migration": migration,
     "lab-lengths": by_length,
     "lab-first-codes": first_codes,
     "lab-content": content,

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from milepost.report.svg import in_a_page
+from milepost.draw.svg import in_a_page
 
 
 def markdown(path: Path) -> str:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from milepost import Encoding, Layout, RoPE, attend
-from milepost.portrait import Panel
+from milepost.draw.figure import Figure
 
 WIDTH, HEADS = 64, 4
 
@@ -17,7 +17,7 @@ def _numbers(count: int, first: int = 0) -> list[float]:
     return [float(n) for n in range(first, first + count)]
 
 
-def recurrent() -> list[Panel]:
+def recurrent() -> list[Figure]:
     """Exchange two neighbours so far back: does the last state notice? And can the position be read off a state?"""
     length, texts = 64, 256
     made = torch.Generator().manual_seed(0)
@@ -38,7 +38,7 @@ def recurrent() -> list[Panel]:
             line, share = straight(states)
             read[f"{name}, R2 = {share:.2f}"] = line.tolist()
     return [
-        Panel(
+        Figure(
             "lines",
             "Two neighbours exchanged: the last state changes by",
             "tokens back",
@@ -46,7 +46,7 @@ def recurrent() -> list[Panel]:
             _numbers(32, 1),
             lines=noticed,
         ),
-        Panel(
+        Figure(
             "lines",
             "The position, as a straight line reads it off a state",
             "position",
@@ -93,7 +93,7 @@ def _stack(x: Tensor, enc: Encoding | None, layers: int, causal: bool = True) ->
     return x
 
 
-def shuffled() -> list[Panel]:
+def shuffled() -> list[Figure]:
     """How far the last token's state moves when the tokens before it are shuffled, as a share of its size."""
     made = torch.Generator().manual_seed(0)
     x = torch.randn(8, 32, WIDTH, generator=made, dtype=torch.float64)
@@ -111,7 +111,7 @@ def shuffled() -> list[Panel]:
             moved.append(float((a - b).norm() / a.norm()))
         lines[name] = [0.0 if m < 1e-12 else m for m in moved]  # rounding of float64
     return [
-        Panel(
+        Figure(
             "lines",
             "The last token, when the others are shuffled",
             "layers",
@@ -122,4 +122,4 @@ def shuffled() -> list[Panel]:
     ]
 
 
-PANELS = {"recurrent": recurrent, "shuffled": shuffled}
+FIGURES = {"recurrent": recurrent, "shuffled": shuffled}

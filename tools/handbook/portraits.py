@@ -9,9 +9,10 @@ import torch
 
 import milepost
 from milepost import build
+from milepost.draw.figure import Figure
 from milepost.encodings import NAMES, SPACE
 from milepost.maps import NAMES as MAPS
-from milepost.portrait import Panel, portrait
+from milepost.portrait import portrait
 from milepost.rope import RopeSpec
 from milepost.scaling import NAMES as SCALINGS
 from milepost.scaling import Scaling
@@ -37,12 +38,12 @@ STRETCHED = {
 """Scalings whose arguments are not a factor and a trained length."""
 
 
-def encoding(name: str) -> list[Panel]:
+def encoding(name: str) -> list[Figure]:
     """An encoding over 128 positions."""
-    return list(portrait(build(name, heads=8, head_dim=64, width=64, length=LENGTH), LENGTH).panels)
+    return list(portrait(build(name, heads=8, head_dim=64, width=64, length=LENGTH), LENGTH).figures)
 
 
-def mapped(name: str) -> list[Panel]:
+def mapped(name: str) -> list[Figure]:
     """A map: how far it lets a model look, and the logit of a vector of ones with itself, beside RoPE's own."""
     enc, rope = build(SPECS[name], head_dim=64), build("rope", head_dim=64)
     lengths = [float(n) for n in range(1, 4 * LENGTH + 1)]
@@ -58,10 +59,10 @@ def mapped(name: str) -> list[Panel]:
     }
     distances = [float(d) for d in range(LENGTH)]
     return [
-        Panel(
+        Figure(
             "lines", "The largest distance that the model meets", "length of the text", "distance", lengths, lines=far
         ),
-        Panel(
+        Figure(
             "lines",
             f"Logit of ones with themselves, query at {LENGTH - 1}",
             "distance",
@@ -89,7 +90,7 @@ def scaling(name: str) -> tuple[Scaling, str]:
     return made, text + (f", for a text of {long} tokens" if enc.length_dependent else "")
 
 
-def stretched(name: str) -> list[Panel]:
+def stretched(name: str) -> list[Figure]:
     """What a scaling leaves of each frequency, and the wavelengths that come of it."""
     made, _ = scaling(name)
     plain = geometric(96 if name == "longrope" else 128)
@@ -102,12 +103,12 @@ def stretched(name: str) -> list[Panel]:
         f"trained {TRAINED}": [float(TRAINED)] * len(pairs),
     }
     return [
-        Panel("lines", "What is left of each pair's frequency", "pair", "new / old", pairs, lines=kept),
-        Panel("lines", "Wavelength of each pair", "pair", "tokens", pairs, lines=waves, log_y=True),  # type: ignore[arg-type]
+        Figure("lines", "What is left of each pair's frequency", "pair", "new / old", pairs, lines=kept),
+        Figure("lines", "Wavelength of each pair", "pair", "tokens", pairs, lines=waves, log_y=True),  # type: ignore[arg-type]
     ]
 
 
-def all_portraits() -> dict[str, list[Panel]]:
+def all_portraits() -> dict[str, list[Figure]]:
     """Every picture by its name."""
     found = {f"encoding-{name}": encoding(name) for name in (*NAMES, *SPACE)} | {
         f"map-{name}": mapped(name) for name in MAPS

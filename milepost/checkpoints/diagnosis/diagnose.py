@@ -69,9 +69,9 @@ class Diagnosis:
         return plain_fields(self)
 
     def _repr_html_(self) -> str:
-        from milepost.report.diagnosis import fragment
+        from milepost.checkpoints.diagnosis.report import document
 
-        return fragment(self.to_json())
+        return document(self.to_json()).fragment()
 
 
 def diagnose(

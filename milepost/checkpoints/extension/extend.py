@@ -75,9 +75,9 @@ class Extension:
         return {"schema": SCHEMA, "ok": self.ok, **plain_fields(self)}
 
     def _repr_html_(self) -> str:
-        from milepost.report.extension import fragment
+        from milepost.checkpoints.extension.report import document
 
-        return fragment(self.to_json())
+        return document(self.to_json()).fragment()
 
 
 def extend(
@@ -182,7 +182,7 @@ def _about(
 
 def _write_report(done: Extension, source: SourceFiles, plan: ExtensionPlan, work: Path) -> None:
     """The sidecar and the report."""
-    from milepost.report.extension import save
+    from milepost.checkpoints.extension.report import save
 
     sidecar = {
         "schema": SCHEMA, "what": "milepost extend", "method": plan.method, "factor": plan.factor,

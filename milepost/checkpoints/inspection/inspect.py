@@ -87,9 +87,9 @@ class Inspection:
         }
 
     def _repr_html_(self) -> str:
-        from milepost.report.inspection import fragment
+        from milepost.checkpoints.inspection.report import document
 
-        return fragment(self.to_json())
+        return document(self.to_json()).fragment()
 
 
 def inspect(

@@ -28,6 +28,8 @@ from milepost.checkpoints.files.tensors import INDEX, ONE, OTHER_WEIGHTS, Stored
 from milepost.checkpoints.layout_conversion.heads import MODELS, HeadRows, find_head_rows, layers
 from milepost.checkpoints.layout_conversion.proof import TOKENS, Proof, prove, read_config
 from milepost.checkpoints.model.hf_load import check_installed
+from milepost.draw.document import Document, Section
+from milepost.draw.table import Table
 from milepost.measure.results import provenance
 from milepost.rope.config.families import FAMILIES
 from milepost.rope.config.files import load
@@ -56,8 +58,6 @@ class Conversion:
     provenance: dict[str, Any]
 
     def _repr_html_(self) -> str:
-        from milepost.report.fragment import table
-
         proof = (
             f"logits differ by {self.proof.difference:.3g}, {self.proof.tolerance:.3g} allowed; "
             f"without the conversion they would differ by {self.proof.unconverted:.3g}"
@@ -68,7 +68,7 @@ class Conversion:
             ["written", self.out],
             ["proof", proof],
         ]
-        return table(self.model, ["", ""], rows, self.notes)
+        return Document(self.model, notes=self.notes, inline=[Section("", tables=[Table(["", ""], rows)])]).fragment()
 
     @property
     def count(self) -> int:

@@ -93,9 +93,9 @@ class Migration:
         return {"schema": SCHEMA, "ok": self.ok, "recovered": self.recovered, **plain_fields(self)}
 
     def _repr_html_(self) -> str:
-        from milepost.report.migration import fragment
+        from milepost.checkpoints.migration.report import document
 
-        return fragment(self.to_json())
+        return document(self.to_json()).fragment()
 
 
 def migrate(
@@ -198,7 +198,7 @@ def _about(
 
 def _write_report(done: Migration, work: Path) -> None:
     """The sidecar and the report."""
-    from milepost.report.migration import save as save_report
+    from milepost.checkpoints.migration.report import save as save_report
 
     sidecar = {
         "schema": SCHEMA, "what": "milepost migrate", "to": done.to, "source": done.provenance["protocol"]["source"],

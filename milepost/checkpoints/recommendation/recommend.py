@@ -70,10 +70,9 @@ class Recommendation:
         return {**plain_fields(self), "works": self.works}
 
     def _repr_html_(self) -> str:
-        from milepost.report.recommendation import fragment
+        from milepost.checkpoints.recommendation.report import document
 
-        made: str = fragment(self.to_json())
-        return made
+        return document(self.to_json()).fragment()
 
 
 def recommend(

@@ -63,9 +63,9 @@ class Resized:
         return all(check["passed"] is not False for check in self.checks)
 
     def _repr_html_(self) -> str:
-        from milepost.report.resized import fragment
+        from milepost.checkpoints.resizing.report import document
 
-        return fragment(self.to_json())
+        return document(self.to_json()).fragment()
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -118,7 +118,7 @@ def resize(
 
 def _write_report(done: Resized, work: Path) -> None:
     """The sidecar and the report."""
-    from milepost.report.resized import save
+    from milepost.checkpoints.resizing.report import save
 
     data = done.to_json()
     write_json(work / SIDECAR, {"resized": {key: value for key, value in data.items() if key != "alike"}})

@@ -2,7 +2,7 @@
 // One request at a time for each side: while a slider moves, the newest state waits for the last answer.
 
 import {control} from "/controls.js";
-import {fill, node, savePng} from "/figures.js";
+import {fill, node} from "/figures.js";
 
 const get = id => document.getElementById(id);
 const pictures = get("pictures"), settings = get("settings"), trouble = get("trouble");
@@ -146,10 +146,8 @@ function side(n) {
       fill(place, figure, answer.svg[at], text => { get("spoken").textContent = text; });
       figures.children[at].classList.toggle("wide", place.firstChild.width.baseVal.value > made.width() / 2);
       const file = kind => `/file/${answer.view}.${kind}?${query(n, {encoding: answer.spec, figure: at})}`, name = `milepost-${answer.view}-${at}`;
-      const png = node("button", {type: "button"}, words.png);
-      png.addEventListener("click", () => savePng(file("svg"), `${name}.png`));
-      const links = ["svg", "csv", "json"].map(kind => node("a", {href: file(kind), download: `${name}.${kind}`}, words[kind]));
-      caption.replaceChildren(node("span", {}, words.download), png, ...links);
+      const links = ["png", "svg", "csv", "json"].map(kind => node("a", {href: file(kind), download: `${name}.${kind}`}, words[kind]));
+      caption.replaceChildren(node("span", {}, words.download), ...links);
     });
   }
   return made;

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from milepost.attention import attend
+from milepost.draw.figure import Figure
 from milepost.encoding import Encoding
 from milepost.encodings import NAMES
 from milepost.explore.controls import choice, slider, text
@@ -23,7 +24,6 @@ from milepost.explore.shown import Shown, letters
 from milepost.explore.words import Words
 from milepost.lab.model import Decoder, Shape
 from milepost.layout import Layout
-from milepost.report.figure import Figure
 
 TRAINED = ("rope", "alibi", "sinusoidal")
 ENCODINGS = (*TRAINED, *(name for name in NAMES if name not in TRAINED))
@@ -49,7 +49,9 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
         raise ValueError(f"text has 2 to {LONGEST} bytes here, for the model reads bytes; got {len(read)}")
     for word in ("heads", "head_dim", "width"):
         if getattr(enc, word) not in (None, SIZES[word]):
-            raise ValueError(f"the model of this view has {word}={SIZES[word]}, got {enc!r}; leave {word} out of the spec")
+            raise ValueError(
+                f"the model of this view has {word}={SIZES[word]}, got {enc!r}; leave {word} out of the spec"
+            )
     with seeded():  # a model draws its weights before it reads them
         model = _model(asked["model"], repr(enc))
     ids = torch.frombuffer(bytearray(read), dtype=torch.uint8).long()[None]
@@ -92,7 +94,9 @@ def _trained(name: str) -> Decoder:
     try:
         return checkpoint.load(FOLDER / name)
     except ImportError:
-        raise ValueError("trained models are kept as safetensors: pip install 'milepost[explore]', or choose the random model") from None
+        raise ValueError(
+            "trained models are kept as safetensors: pip install 'milepost[explore]', or choose the random model"
+        ) from None
 
 
 def _model(kind: str, spec: str) -> Decoder:
@@ -102,7 +106,9 @@ def _model(kind: str, spec: str) -> Decoder:
     name = spec.partition("(")[0]
     if " + " not in spec and spec in (repr(SHAPE.build(known)) for known in TRAINED):
         return _trained(name)
-    if " + " not in spec and name == "rope":  # the same weights, with another base or scaling: it has nothing of its own to train
+    if (
+        " + " not in spec and name == "rope"
+    ):  # the same weights, with another base or scaling: it has nothing of its own to train
         return _trained(name).with_encoding(spec)
     come = f"{', '.join(TRAINED)} as they are, and for rope with another base or scaling"
     raise ValueError(f"trained models come for {come}; got {spec}: choose the random model")

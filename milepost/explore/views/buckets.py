@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
+from milepost.draw.figure import Figure, Mark
 from milepost.encoding import Encoding
 from milepost.encodings.t5 import T5
 from milepost.explore.controls import slider
 from milepost.explore.shown import Shown
 from milepost.explore.words import Words
-from milepost.report.figure import Figure, Mark
 
 ENCODINGS = ("t5",)
 CONTROLS = (slider("length", 160, 2, 512),)
@@ -32,9 +32,16 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
     i, j = torch.arange(side)[:, None], torch.arange(side)[None, :]
     table = enc.bucket(i - j).double()
     hidden = (j > i) & (enc.mode == "causal")
-    rows = [[None if gap else v for v, gap in zip(row, gaps, strict=True)] for row, gaps in zip(table.tolist(), hidden.tolist(), strict=True)]
+    rows = [
+        [None if gap else v for v, gap in zip(row, gaps, strict=True)]
+        for row, gaps in zip(table.tolist(), hidden.tolist(), strict=True)
+    ]
     places = [float(n) for n in range(side)]
-    marks = tuple(Mark("x", float(at), words.say("buckets.last", distance=enc.max_distance)) for at in [enc.max_distance] if at < length)
+    marks = tuple(
+        Mark("x", float(at), words.say("buckets.last", distance=enc.max_distance))
+        for at in [enc.max_distance]
+        if at < length
+    )
     bucket = words.say("buckets.bucket")
     figures = (
         Figure(

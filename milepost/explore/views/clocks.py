@@ -10,12 +10,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from milepost.draw.figure import Dial, Figure, Mark
 from milepost.encoding import Encoding
 from milepost.encodings.rope import RoPE
 from milepost.explore.controls import slider
 from milepost.explore.shown import Shown
 from milepost.explore.words import Words
-from milepost.report.figure import Dial, Figure, Mark
 from milepost.rope import LayerRope, RopeSpec
 from milepost.rope.analysis import analyse
 
@@ -44,7 +44,10 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
     found = analyse(spec_of(enc, trained), target)[0]
     every = -(-len(found.pairs) // MOST)
     seen, unseen = words.say("clocks.seen", trained=trained), words.say("clocks.unseen", target=target)
-    dials = tuple(Dial(words.say("clocks.pair", pair=p.pair), _wave(p.wavelength, words), p.turns, p.target_turns, p.unseen) for p in found.pairs[::every])
+    dials = tuple(
+        Dial(words.say("clocks.pair", pair=p.pair), _wave(p.wavelength, words), p.turns, p.target_turns, p.unseen)
+        for p in found.pairs[::every]
+    )
     pairs = [float(p.pair) for p in found.pairs]
     lines = {
         words.say("clocks.wavelength"): [p.wavelength for p in found.pairs],
@@ -64,5 +67,7 @@ def _wave(tokens: float | None, words: Words) -> str:
     """A wavelength in few letters."""
     if tokens is None:
         return "∞"
-    by, letter = next(((by, letter) for by, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if tokens >= 10 * by), (1.0, ""))
+    by, letter = next(
+        ((by, letter) for by, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if tokens >= 10 * by), (1.0, "")
+    )
     return f"{tokens / by:.{max(0, 2 - int(math.log10(tokens / by)))}f}{letter} {words.say('clocks.unit')}"

@@ -14,7 +14,6 @@ from milepost.explore.controls import slider
 from milepost.explore.shown import Shown
 from milepost.explore.words import Words
 from milepost.portrait import portrait
-from milepost.report.figure import of_panel
 
 ENCODINGS = ("sinusoidal", *(name for name in NAMES if name != "sinusoidal"))
 CONTROLS = (slider("length", 96, 2, 160),)
@@ -24,5 +23,5 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
     """The heat maps over ``length`` positions."""
     found = portrait(enc, asked["length"], only="heat")
     point = next((point for point in ("embed", "query", "bias", "rescore") if point in enc.points), "none")
-    figures = tuple(of_panel(panel, words.phrase) for panel in found.panels)
+    figures = tuple(figure.said(words.phrase) for figure in found.figures)
     return Shown(figures, words.say(f"code.{point}", length=found.length))

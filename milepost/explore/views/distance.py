@@ -11,7 +11,6 @@ from milepost.explore.controls import slider
 from milepost.explore.shown import Shown
 from milepost.explore.words import Words
 from milepost.portrait import portrait
-from milepost.report.figure import of_panel
 
 ENCODINGS = ("rope", *(name for name in NAMES if name != "rope"))
 CONTROLS = (slider("length", 128, 2, 256),)
@@ -20,6 +19,6 @@ CONTROLS = (slider("length", 128, 2, 256),)
 def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
     """The lines over ``length`` positions, wavelengths apart: these have a view of their own."""
     found = portrait(enc, asked["length"], only="lines")
-    panels = [panel for panel in found.panels if panel.x_title != "pair"]
+    figures = [figure for figure in found.figures if figure.x_title != "pair"]
     kind = "relative" if enc.shift_invariant and enc.points else "absolute" if enc.points else "none"
-    return Shown(tuple(of_panel(panel, words.phrase) for panel in panels), words.say(f"distance.{kind}"))
+    return Shown(tuple(figure.said(words.phrase) for figure in figures), words.say(f"distance.{kind}"))

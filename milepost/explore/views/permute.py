@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from milepost.attention import Attended, attend
+from milepost.draw.figure import Figure
 from milepost.encoding import Encoding
 from milepost.encodings import NAMES
 from milepost.explore import specs
@@ -25,7 +26,6 @@ from milepost.explore.controls import choice, slider, text
 from milepost.explore.shown import Shown
 from milepost.explore.words import Words
 from milepost.layout import Layout
-from milepost.report.figure import Figure
 from milepost.testing import Layer
 
 ENCODINGS = ("nope", *(name for name in NAMES if name != "nope"))
@@ -46,7 +46,9 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
     """The attention before and after, and how much each word's output has changed."""
     said = words_of(asked["sentence"])
     if not 2 <= len(said) <= MOST:
-        raise ValueError(f"sentence has 2 to {MOST} words here (between spaces; of Chinese, characters), got {len(said)}")
+        raise ValueError(
+            f"sentence has 2 to {MOST} words here (between spaces; of Chinese, characters), got {len(said)}"
+        )
     causal = asked["mask"] == "causal"
     order = _order(len(said), asked["order"])
     layer = Layer(enc.at(len(said)), seed=1)
@@ -67,13 +69,17 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
         ),
     )  # fmt: skip
     kind = "same" if most < 1e-9 else "moved" if not causal else "both" if enc.points else "masked"
-    return Shown(figures, words.say(f"permute.{kind}", share=f"{most:.0%}", order=" ".join(mixed)), ("attention.reference",))
+    return Shown(
+        figures, words.say(f"permute.{kind}", share=f"{most:.0%}", order=" ".join(mixed)), ("attention.reference",)
+    )
 
 
 def words_of(sentence: str) -> list[str]:
     """The words of a sentence, in their order."""
     letters = unicodedata.normalize("NFC", sentence)
-    return "".join(f" {letter} " if unicodedata.name(letter, "").startswith(UNSPACED) else letter for letter in letters).split()
+    return "".join(
+        f" {letter} " if unicodedata.name(letter, "").startswith(UNSPACED) else letter for letter in letters
+    ).split()
 
 
 def _order(count: int, seed: int) -> Tensor:
@@ -83,7 +89,11 @@ def _order(count: int, seed: int) -> Tensor:
 
 def _vector(word: str, width: int) -> Tensor:
     """The same random vector for the same word, always."""
-    return torch.randn(width, generator=torch.Generator().manual_seed(zlib.crc32(word.encode("utf-8", "surrogatepass"))), dtype=torch.float64)
+    return torch.randn(
+        width,
+        generator=torch.Generator().manual_seed(zlib.crc32(word.encode("utf-8", "surrogatepass"))),
+        dtype=torch.float64,
+    )
 
 
 def _attended(layer: Layer, x: Tensor, causal: bool) -> Attended:
@@ -95,7 +105,16 @@ def _attended(layer: Layer, x: Tensor, causal: bool) -> Attended:
 def _map(found: Attended, said: list[str]) -> dict[str, Any]:
     """The weights of head 0 with words on both sides."""
     count, names = [float(n) for n in range(len(said))], tuple(_short(word) for word in said)
-    return {"x": count, "y": count, "z": found.weights[0, 0].tolist(), "x_names": names, "y_names": names, "square": True, "low": 0.0, "high": 1.0}
+    return {
+        "x": count,
+        "y": count,
+        "z": found.weights[0, 0].tolist(),
+        "x_names": names,
+        "y_names": names,
+        "square": True,
+        "low": 0.0,
+        "high": 1.0,
+    }
 
 
 def _short(word: str) -> str:

@@ -11,7 +11,6 @@ from milepost.explore.controls import slider
 from milepost.explore.shown import Shown
 from milepost.explore.words import Words
 from milepost.portrait import portrait
-from milepost.report.figure import of_panel
 
 ENCODINGS = ("axial", *(name for name in SPACE if name != "axial"))
 CONTROLS = (slider("side", 21, 2, 25),)
@@ -20,7 +19,9 @@ CONTROLS = (slider("side", 21, 2, 25),)
 def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
     """The maps over a square of ``side`` places."""
     if enc.axes < 2:
-        raise ValueError(f"this view is for positions of several axes, and {enc!r} has one; choose one of {', '.join(ENCODINGS)}")
+        raise ValueError(
+            f"this view is for positions of several axes, and {enc!r} has one; choose one of {', '.join(ENCODINGS)}"
+        )
     found = portrait(enc, asked["side"] ** 2)
-    figures = tuple(of_panel(panel, words.phrase) for panel in found.panels)
+    figures = tuple(figure.said(words.phrase) for figure in found.figures)
     return Shown(figures, words.say("plane.sentence"))

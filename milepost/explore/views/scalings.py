@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from milepost.draw.figure import Figure, Mark
 from milepost.encoding import Encoding
 from milepost.explore.controls import slider
 from milepost.explore.shown import Shown
 from milepost.explore.views.clocks import spec_of
 from milepost.explore.words import Words
-from milepost.report.figure import Figure, Mark
 from milepost.rope.analysis import Analysis, analyse
 
 ENCODINGS = ("rope",)
 CONTROLS = (slider("trained", 2048, 64, 131072, log=True), slider("target", 8192, 64, 1048576, log=True))
-METHODS: dict[Literal["linear", "ntk", "yarn", "llama3"], str] = {"linear": "PI", "ntk": "NTK", "yarn": "YaRN", "llama3": "llama3"}
+METHODS: dict[Literal["linear", "ntk", "yarn", "llama3"], str] = {
+    "linear": "PI",
+    "ntk": "NTK",
+    "yarn": "YaRN",
+    "llama3": "llama3",
+}
 
 
 def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
@@ -29,7 +34,9 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
     kept = {name: [p.resolution for p in one.pairs] for name, one in found.items()}
     met = {name: [p.target_turns or None for p in one.pairs] for name, one in found.items()}
     new = {
-        words.say("scalings.unseen", name=name): [p.target_turns if p.unseen else None for p in one.pairs] for name, one in found.items() if one.unseen_pairs
+        words.say("scalings.unseen", name=name): [p.target_turns if p.unseen else None for p in one.pairs]
+        for name, one in found.items()
+        if one.unseen_pairs
     }
     pair = words.phrase("pair")
     figures = (
@@ -39,9 +46,17 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
             red=tuple(new), log_y=True, marks=(Mark("y", 1.0, words.say("scalings.full")),),
         ),
     )  # fmt: skip
-    names = tuple(words.say(f"scalings.{column}") for column in ("method", "unseen_pairs", "fastest", "slowest", "temperature"))
+    names = tuple(
+        words.say(f"scalings.{column}") for column in ("method", "unseen_pairs", "fastest", "slowest", "temperature")
+    )
     rows = tuple(
-        (name, f"{len(one.unseen_pairs)} / {len(one.pairs)}", f"{one.local_resolution:.3f}", f"{one.pairs[-1].resolution:.3f}", f"{one.temperature:.4f}")
+        (
+            name,
+            f"{len(one.unseen_pairs)} / {len(one.pairs)}",
+            f"{one.local_resolution:.3f}",
+            f"{one.pairs[-1].resolution:.3f}",
+            f"{one.temperature:.4f}",
+        )
         for name, one in found.items()
     )
     sentence = words.say("scalings.sentence", trained=trained, target=target, factor=f"{target / trained:g}")

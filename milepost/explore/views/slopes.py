@@ -12,13 +12,13 @@ from typing import Any
 import torch
 
 from milepost.attention import attend
+from milepost.draw.figure import Figure, Mark
 from milepost.encoding import Encoding
 from milepost.encodings.alibi import ALiBi
 from milepost.explore.controls import slider
 from milepost.explore.shown import Shown
 from milepost.explore.words import Words
 from milepost.layout import Layout
-from milepost.report.figure import Figure, Mark
 
 ENCODINGS = ("alibi",)
 CONTROLS = (slider("context", 1024, 16, 8192, log=True),)
@@ -50,7 +50,11 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
         ),
         Figure("lines", words.say("slopes.weights"), words.phrase("distance"), words.say("slopes.weight"), near, lines=lines, low=0.0),
     )  # fmt: skip
-    return Shown(figures, words.say("slopes.sentence", heads=heads, length=length, near=min(reach), far=max(reach)), ("attention.reference",))
+    return Shown(
+        figures,
+        words.say("slopes.sentence", heads=heads, length=length, near=min(reach), far=max(reach)),
+        ("attention.reference",),
+    )
 
 
 def alike(enc: Encoding, length: int, heads: int) -> torch.Tensor:

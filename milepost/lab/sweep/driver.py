@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from milepost.lab.plan import SCHEMA, LabPlan
+from milepost.lab.report import document
 from milepost.lab.sweep import distributed, on_ray, processes
 from milepost.lab.sweep.modalities import read_plan
 from milepost.lab.train import is_main_process
@@ -182,4 +183,4 @@ def gather(plan: LabPlan, out: Path, data: Any, failed: dict[str, str]) -> Resul
         "failed": failures,
         "provenance": provenance(**plan.protocol(data)),
     }
-    return Results("lab", results)
+    return Results("lab", results, document)

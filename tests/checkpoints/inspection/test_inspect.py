@@ -708,7 +708,7 @@ def test_the_command_writes_a_report(tmp_path):
     assert data["layers"][0]["base"] == 1e6 and data["analysis"][0]["unseen_pairs"] and data["provenance"]["versions"]
     assert json.loads(done.stdout) == data
     page, words = (out / "report.html").read_text(), (out / "report.md").read_text()
-    assert "yarn(factor=4.0" in words and "yarn(factor=4.0" in page and "plotly" in page
+    assert "yarn(factor=4.0" in words and "yarn(factor=4.0" in page and "Turns of each pair" in page
     assert snapshot(tmp_path / "model") == before
 
 

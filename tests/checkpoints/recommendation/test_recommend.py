@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from milepost.checkpoints.model.load import load
 from milepost.checkpoints.model.text import read_text
+from milepost.checkpoints.recommendation import report
 from milepost.checkpoints.recommendation.candidates import methods
 from milepost.checkpoints.recommendation.comparison import Comparison
 from milepost.checkpoints.recommendation.recommend import recommend
@@ -20,7 +21,6 @@ from milepost.checkpoints.recommendation.words import limits
 from milepost.cli import app
 from milepost.lab import checkpoint
 from milepost.lab.model import Decoder, Shape
-from milepost.report import recommendation as report
 from milepost.rope import export
 from milepost.rope.config.files import load as load_config
 
@@ -309,7 +309,7 @@ def test_the_command_writes_a_report_and_its_exit_code_says_whether_the_target_i
     assert all(f"| {method}" in words for method in METHODS) and found.verdict[0] in words
     again = CliRunner().invoke(app, asked)
     assert again.exit_code == 2 and "is there already" in again.output
-    for part in report.terminal(data):
+    for part in report.document(data).terminal():
         assert part is not None
     drawn = report.by_length(data)
     assert drawn.x == [one["length"] for one in data["rows"][0]["loss_by_length"]] and len(drawn.x) > 1

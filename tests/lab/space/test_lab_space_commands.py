@@ -8,7 +8,7 @@ from test_lab_images import fill, save
 from typer.testing import CliRunner
 
 from milepost.cli import app
-from milepost.report import lab_any
+from milepost.lab import report as lab_any
 
 
 def run(*words):

@@ -1,0 +1,162 @@
+"""Tables of a diagnosis: a head and rows of words, from diagnosis.json alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from milepost.draw.table import Cells
+
+Row = dict[str, Any]
+
+
+def _number(value: float | None, digits: int = 3) -> str:
+    return "no number" if value is None else f"{value:.{digits}f}"
+
+
+def _between(row: Row, digits: int = 3, low: str = "low", high: str = "high") -> str:
+    return "" if row[low] is None else f"[{row[low]:.{digits}f}, {row[high]:.{digits}f}]"
+
+
+def position_table(data: Row) -> Cells:
+    """Loss of each bucket."""
+    rows = [
+        [f"{r['start']}-{r['end'] - 1}", _number(r["loss"]), _between(r), str(r["tokens"])]
+        for r in data["loss_by_position"]
+    ]
+    return ["tokens", "loss", "95% interval", "scored"], rows
+
+
+def length_table(data: Row) -> Cells:
+    """The same last tokens, and windows without overlap, at each length."""
+    apart = {row["length"]: row for row in data["disjoint"]}
+    rows = []
+    for r in data["loss_by_length"]:
+        change = (
+            "" if r["change"] is None else f"{r['change']:+.3f} {_between(r, 3, 'change_low', 'change_high')}".strip()
+        )
+        perplexity = "no number" if r["perplexity"] is None else f"{r['perplexity']:.2f}"
+        rows.append(
+            [str(r["length"]), _number(r["loss"]), _between(r), perplexity, change, _number(apart[r["length"]]["loss"])]
+        )
+    return ["length", "loss", "95% interval", "perplexity", "change", "without overlap"], rows
+
+
+def shifted_table(data: Row) -> Cells:
+    """The same passage at other positions."""
+    rows = [
+        [
+            str(r["first"]),
+            _number(r["loss"]),
+            "no number" if r["difference"] is None else f"{r['difference']:+.2e}",
+            _tiny(r),
+            _power(r["largest"]),
+        ]
+        for r in data["shifted"]
+    ]
+    return ["from position", "loss", "difference", "95% interval", "largest of any token"], rows
+
+
+def _tiny(row: Row) -> str:
+    return "" if row["low"] is None else f"[{row['low']:+.1e}, {row['high']:+.1e}]"
+
+
+def _power(value: float | None) -> str:
+    return "no number" if value is None else f"{value:.1e}"
+
+
+def retrieval_table(data: Row) -> Cells:
+    """The share of right answers by depth (rows) and length (columns)."""
+    found = data["retrieval"]
+    lengths = [row["length"] for row in found["lengths"]]
+    cells = {(cell["depth"], cell["length"]): cell for cell in found["cells"]}
+    depths = sorted({cell["depth"] for cell in found["cells"]})
+    rows = [
+        [
+            f"{d:.0%}",
+            *[f"{cells[d, n]['share']:.0%} [{cells[d, n]['low']:.0%}, {cells[d, n]['high']:.0%}]" for n in lengths],
+        ]
+        for d in depths
+    ]
+    rows.append(["all", *[f"{r['share']:.0%} [{r['low']:.0%}, {r['high']:.0%}]" for r in found["lengths"]]])
+    rows.append(
+        ["margin, nats", *["no number" if r["margin"] is None else f"{r['margin']:+.2f}" for r in found["lengths"]]]
+    )
+    return ["depth", *[f"{n} tokens" for n in lengths]], rows
+
+
+def attention_table(data: Row) -> Cells:
+    """Every head at every length."""
+    rows = [
+        [str(one["length"]), f"{h['layer']}, {h['head']}", f"{h['mean']:.1f}", f"{h['entropy']:.2f}", f"{h['sink']:.1%}"]
+        for one in data["attention"] for h in one["heads"]
+    ]  # fmt: skip
+    return ["tokens", "layer, head", "mean distance", "entropy", "first token"], rows
+
+
+def layer_table(data: Row) -> Cells:
+    """The mean over each layer's heads, at every length."""
+    lengths = [one["length"] for one in data["attention"]]
+    layers = sorted({h["layer"] for one in data["attention"] for h in one["heads"]})
+    rows = []
+    for layer in layers:
+        cells = [str(layer)]
+        for one in data["attention"]:
+            mine = [h for h in one["heads"] if h["layer"] == layer]
+            cells += [_mean(mine, "mean", 1), _mean(mine, "entropy", 2), _mean(mine, "sink", 3)]
+        rows.append(cells)
+    return ["layer", *[f"{word}, {n}" for n in lengths for word in ("mean distance", "entropy", "first token")]], rows
+
+
+def _mean(heads: Sequence[Row], key: str, digits: int) -> str:
+    return f"{sum(h[key] for h in heads) / len(heads):.{digits}f}" if heads else ""
+
+
+def pair_table(data: Row) -> Cells:
+    """Every rotary pair at the longest length."""
+    rows = []
+    for one in data["pairs"]:
+        kind = "" if one["kind"] == "all" else f" ({one['kind']})"
+        for p in one["pairs"]:
+            rows.append(
+                [
+                    f"{p['pair']}{kind}",
+                    f"{p['turns']:.4g}",
+                    f"{p['target_turns']:.4g}",
+                    "never seen" if p["unseen"] else "",
+                ]
+            )
+    return ["pair", "turns, trained", "turns, longest", "angles"], rows
+
+
+def drift_table(data: Row) -> Cells:
+    """Cached against uncached."""
+    rows = []
+    for r in data["drift"]:
+        allowed = "not known" if r["allowed"] is None else _power(r["allowed"])
+        rows.append(
+            [
+                str(r["length"]),
+                _power(r["largest"]),
+                allowed,
+                _power(r["divergence"]),
+                "more than rounding" if r["beyond"] else "rounding",
+            ]
+        )
+    return ["tokens", "largest difference of logits", "allowed", "divergence, nats", ""], rows
+
+
+def protocol_table(data: Row) -> Cells:
+    """What was done, so that it can be done again."""
+    rows = [[name, _words(value)] for name, value in data["protocol"].items() if name != "plan"]
+    rows += [[f"plan: {name}", _words(value)] for name, value in data["protocol"]["plan"].items() if name != "edges"]
+    rows += [[name, _words(value)] for name, value in data["provenance"].items()]
+    return ["", ""], rows
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_words(one)}" for name, one in value.items() if one is not None)
+    if isinstance(value, list):
+        return ", ".join(map(_words, value))
+    return str(value)

@@ -1,0 +1,202 @@
+"""What `milepost migrate` did, from its data alone.
+
+The verdict first: how much of the loss was recovered, or that it was not. Then loss by position, past the old end,
+the steps, and the proofs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from milepost.checkpoints import report as told
+from milepost.checkpoints.report import interval
+from milepost.checkpoints.verification.report import summary as verified
+from milepost.draw.document import Document
+from milepost.draw.figure import Figure, Mark, Style
+from milepost.draw.folder import fill
+from milepost.draw.table import Table
+
+Row = dict[str, Any]
+STAGES = {"before": "before", "swapped": "after the swap", "recovered": "after recovery"}
+POSITIONS = "loss by position, nats a token, with 95% intervals"
+PAST = "the same last tokens with more context"
+COLOURS = {"before": 1, "swapped": 3, "recovered": 0}
+
+
+def document(data: Row) -> Document:
+    """Losses by position and past the old end, longer tables, steps, proofs, checks and tuning."""
+    brief = [_positions(data), _past(data), _methods(data), _steps(data)]
+    proofs = [
+        told.checks("proofs", data["proofs"]),
+        told.checks("verify", data["verification"]["checks"]),
+        told.tuned(data["tuned"]),
+    ]
+    return told.document(
+        "migrate", data, summary(data), sentences(data), [*brief, *proofs], {POSITIONS: [by_position(data)]}, brief
+    )
+
+
+def summary(data: Row) -> str:
+    """One line: what was done."""
+    new = {"rope": "RoPE", "alibi": "ALiBi", "nope": "no positions"}.get(
+        data["to"], f"a table of {data['length']} rows"
+    )
+    return f"{data['model']} ({data['family']}, {data['old']} tokens) with {new}, as {data['architecture']}; written to {data['out']}"
+
+
+def verdict(data: Row) -> str:
+    """Whether the loss was recovered."""
+    inside, share = data["inside"], data["share"]
+    before, swapped = inside["before"]["value"], inside["swapped"]["value"]
+    if before is None or swapped is None or (data["tuned"] is not None and inside["recovered"]["value"] is None):
+        return f"Not recovered: inside the old {data['old']} tokens the loss is no number, the model overflows there."
+    cost = (
+        f"replacing the positions took the loss inside the old {data['old']} tokens from {before:.4f} to {swapped:.4f}"
+    )
+    if data["tuned"] is None:
+        return f"Not tuned: {cost}."
+    after = inside["recovered"]["value"]
+    if share is None:
+        return f"There was nothing to recover: {cost}, which is no loss that could be told from chance; after tuning it is {after:.4f}."
+    known = f"{share['value']:.1%} of the loss gap (95% between {share['low']:.1%} and {share['high']:.1%})"
+    more = (
+        " More than all of it: tuning on this text helped besides, and the source was not tuned."
+        if share["value"] > 1
+        else ""
+    )
+    if data["recovered"] is None:
+        return f"Not clear whether it is recovered: {cost}, and tuning brought it to {after:.4f}, {known}; measure it on more text.{more}"
+    if data["recovered"]:
+        return f"Recovered: {cost}, and tuning brought it to {after:.4f}, {known}.{more}"
+    return f"Not recovered: {cost}, and tuning brought it to {after:.4f} only, {known}; give it more steps, more text, or a higher rate."
+
+
+def sentences(data: Row) -> list[str]:
+    """The verdict, what happens past the old end, and whether all was proved."""
+    return [verdict(data), *_past_words(data), _proved(data), verified(data["verification"]) + "."]
+
+
+def _past_words(data: Row) -> list[str]:
+    far = data["by_position"][-1]["end"]
+    if not data["past"]:
+        return [f"Past {data['old']} tokens nothing can be read: the table ends there."] if far <= data["old"] else []
+    ended = f" (the old model ends at {data['old']})" if data["ended"] else ""
+    said = []
+    for row in data["past"]:
+        name = "" if row["served"] == "as it is" else f" with {row['served']} x{row['factor']:g}"
+        gap = row["difference"]
+        if gap["value"] is None:
+            said.append(f"At {far} tokens{name} the loss is no number: the model overflows there.")
+            continue
+        works = "works" if row["works"] else "does not work well"
+        word = "more" if gap["value"] > 0 else "less"
+        cost = (
+            f"the same tokens lose {abs(gap['value']):.4f} nats {word} than at {data['old']} as it is, {told.sure(gap)}"
+        )
+        said.append(f"At {far} tokens{ended} it {works}{name}: {cost}.")
+    return said
+
+
+def _proved(data: Row) -> str:
+    failed = [one["name"] for one in data["proofs"] if one["verdict"] == "FAIL"]
+    blind = [one["name"] for one in data["proofs"] if one["verdict"] == "BLIND"]
+    if failed:
+        return f"FAIL: {', '.join(failed)}."
+    if blind:
+        return f"Nothing was proved of {', '.join(blind)}: positions change the logits of this model no more than rounding does."
+    return "Proved by logits: " + "; ".join(one["sentence"] for one in data["proofs"] if one["verdict"] == "PASS") + "."
+
+
+def _stages(data: Row) -> list[str]:
+    return [name for name in STAGES if name in data["inside"]]
+
+
+def _positions(data: Row) -> Table:
+    names = _stages(data)
+    rows = [[f"0 to {data['old']}, all", *[interval(data["inside"][name]) for name in names]]]
+    for row in data["by_position"]:
+        rows.append(
+            [
+                f"{row['start']} to {row['end']}",
+                *["table ends" if row[name] is None else interval(row[name]) for name in names],
+            ]
+        )
+    return Table(["tokens", *[STAGES[name] for name in names]], rows, POSITIONS)
+
+
+def _past(data: Row) -> Table:
+    far = data["by_position"][-1]["end"]
+    rows = [
+        [
+            row["served"], interval(row["short"]), interval(row["long"]), interval(row["difference"], sign=True),
+            f"{row['windows']} x {row['targets']}",
+        ]
+        for row in data["past"]
+    ]  # fmt: skip
+    head = ["served", f"{data['old']} tokens", f"{far} tokens", f"longer - {data['old']} as it is", "windows x tokens"]
+    return Table(head, rows, PAST)
+
+
+def _methods(data: Row) -> Table:
+    rows = [
+        [row["method"] + (" *" if row["written"] else ""), str(row["kept"]), interval(row["inside"]), interval(row["past"]),
+         "no number" if row["choosing"] is None else f"{row['choosing']:.4f}"]
+        for row in data["methods"]
+    ]  # fmt: skip
+    head = [
+        "made longer by",
+        "first rows kept",
+        f"loss inside {data['old']}",
+        f"past {data['old']}",
+        "loss it was chosen by",
+    ]
+    return Table(head, rows, "longer tables, before tuning (* is written)")
+
+
+def _steps(data: Row) -> Table:
+    tuned = data["tuned"]
+    rows = [["1 replace", f"written as {data['architecture']}, proved by logits with positions off and on"]]
+    if tuned is not None:
+        fade = f"; the old positions fade over the first {data['anneal']} steps" if data["anneal"] else ""
+        rows.append(["2 recover", f"steps 1 to {tuned['steps'] - tuned['decay']} at rate {tuned['rate']:g}{fade}"])
+        if tuned["decay"]:
+            rows.append(
+                ["3 fine-tune", f"steps {tuned['steps'] - tuned['decay'] + 1} to {tuned['steps']}: the rate falls to 0"]
+            )
+    far = data["by_position"][-1]["end"]
+    if data["to"] == "rope" and data["past"] and far > data["length"]:
+        rows.append(
+            [
+                "4 serve longer",
+                f"milepost extend {data['out']} --target-length {far} --method {_best(data)} --out LONGER",
+            ]
+        )
+    return Table(["", ""], rows, "steps")
+
+
+def _best(data: Row) -> str:
+    """The scaling that lost least at the longer length."""
+    known = [row for row in data["past"] if row["served"] != "as it is" and row["long"]["value"] is not None]
+    return str(min(known, key=lambda row: row["long"]["value"])["served"]) if known else "ntk"
+
+
+def by_position(data: Row) -> Figure:
+    """Loss at each stretch of positions, at every stage, with the old end."""
+    rows = data["by_position"]
+    found = {
+        STAGES[stage]: [row.get(stage) or {"value": None, "low": None, "high": None} for row in rows]
+        for stage in _stages(data)
+    }
+    return Figure(
+        "lines", "Loss by position", "place in the text, tokens", "loss, nats a token", [(row["start"] + row["end"]) / 2 for row in rows],
+        lines={name: [mean["value"] for mean in means] for name, means in found.items()},
+        sides={name: [(mean["low"], mean["high"]) for mean in means] for name, means in found.items()},
+        styles={STAGES[stage]: Style(colour=COLOURS[stage], mark="circle") for stage in _stages(data)},
+        marks=(Mark("x", data["old"], "old end" if data["ended"] else "trained length"),),
+    )  # fmt: skip
+
+
+def save(data: Row, out: Path) -> Path:
+    """Write report.html, report.md and migration.json."""
+    return fill(out, "migration", data, document(data))

@@ -1,0 +1,49 @@
+"""Figures as a file: an SVG, a PNG, or a page. What is drawn needs no browser and no font of the machine: the package
+has its own.
+
+The fonts are parts of Noto Sans SC (see fonts/OFL.txt): the letters of English pages and the characters of our
+Chinese ones. Another character is drawn in a font of the machine that has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from milepost.draw.figure import Figure
+from milepost.draw.svg import sheet
+from milepost.draw.svg.shapes import FAMILY
+from milepost.measure.results import write
+
+if TYPE_CHECKING:
+    from milepost.draw.document import Document
+
+FORMATS = (".html", ".png", ".svg")
+WIDTH, FINE = 540, 2.0
+"""Pixels of a figure, and pixels of a PNG for each of them."""
+FONT = "Noto Sans SC"
+
+
+def check_name(out: Path) -> None:
+    """Refuse a file that can't be drawn, before anything is worked out."""
+    if out.suffix not in FORMATS:
+        raise ValueError(f"--out {out}: the ending says what to draw, and must be one of {', '.join(FORMATS)}")
+
+
+def save(out: Path, document: Document, figures: Sequence[Figure]) -> Path:
+    """Write ``out`` as its ending says: the document as a page, or its figures in one picture."""
+    check_name(out)
+    if out.suffix == ".html":
+        return write(out, document.html())
+    drawn = sheet(figures, WIDTH)
+    return write(out, drawn if out.suffix == ".svg" else png(drawn))
+
+
+def png(svg: str) -> bytes:
+    """A drawing that is a file of its own, as PNG."""
+    import resvg_py
+
+    fonts = [str(path) for path in sorted((Path(__file__).parent / "fonts").glob("*.otf"))]
+    named = svg.replace(f'font-family="{FAMILY}"', f'font-family="{FONT}"')
+    return bytes(resvg_py.svg_to_bytes(svg_string=named, zoom=FINE, font_files=fonts, font_family=FONT))

@@ -1,0 +1,117 @@
+"""The question of a lab run, and its answer in two sentences. From results.json alone."""
+
+from __future__ import annotations
+
+from milepost.lab.report.read import differing
+from milepost.lab.report.runs import (
+    Results,
+    base,
+    by_name,
+    ends,
+    helped,
+    lengths,
+    lost,
+    mean_loss,
+    plain,
+    trained,
+    whose,
+    without,
+)
+
+QUESTION = "Does a model still know where its tokens are, in texts longer than those it was trained on?"
+
+
+def answer(results: Results) -> str:
+    """The answer in two sentences: who holds and who does not, and what helps."""
+    short, longest = base(results), lengths(results)[-1]
+    groups = by_name(plain(results))
+    if not groups:
+        return "No trial has been finished yet."
+    if short == longest:
+        return f"{_at_one_length(results, longest)} Longer texts were not tested."
+    change = {}
+    for label, runs in groups.items():
+        first, last = mean_loss(runs, short), mean_loss(runs, longest)
+        if first and last:
+            change[label] = last / first - 1
+    ended = [label for label, runs in groups.items() if ends(runs, longest)]
+    return f"{_who_holds(results, change, ended)} {_what_helps(results) or _lowest(results)}"
+
+
+def _who_holds(results: Results, change: dict[str, float], ended: list[str]) -> str:
+    times = f"{lengths(results)[-1] / trained(results):g} times the trained {trained(results)} tokens"
+    over = (
+        f"; {listed(ended)} can't read so far, because {'its table ends' if len(ended) == 1 else 'their tables end'}"
+        if ended
+        else ""
+    )
+    if not change:
+        return f"At {times} nothing could be measured{over}."
+    ordered = sorted(change, key=lambda label: change[label])
+    best, worst = ordered[0], ordered[-1]
+    against = f"against a text of {base(results)}"
+    if best == worst:
+        return f"At {times}, the loss of {best} {_moves(change[best])} {against}{over}."
+    return f"At {times}, {best} holds best (its loss {_moves(change[best])} {against}) and {worst} worst ({change[worst]:+.1%}){over}."
+
+
+def _what_helps(results: Results) -> str:
+    """What test-time strategies do at the longest length; "" where none was tried."""
+    longest = lengths(results)[-1]
+    found = []
+    for runs in by_name(helped(results)).values():
+        before, after = mean_loss(without(runs[0], results), longest), mean_loss(runs, longest)
+        if before is not None and after is not None and not runs[0].get("tuned_steps"):
+            found.append((after, before, whose(runs[0]), runs[0]["strategy"]))
+    if not found:
+        return ""
+    after, before, encoding, strategy = min(found)
+    if after >= before:
+        return f"Nothing that was done to {encoding} without more training helps it there: {after:.3f} nats a token at best, and {before:.3f} as it is."
+    return f"Of what can be done to {encoding} without more training, {strategy} helps most there: {after:.3f} nats a token instead of {before:.3f}."
+
+
+def _lowest(results: Results) -> str:
+    found = _losses(results, lengths(results)[-1])
+    return f"The lowest loss there is {found[0][1]}'s: {found[0][0]:.3f} nats a token." if found else ""
+
+
+def _at_one_length(results: Results, length: int) -> str:
+    found = _losses(results, length)
+    if not found:
+        return f"At {length} tokens nothing could be measured."
+    return f"At {length} tokens {found[0][1]} loses least ({found[0][0]:.3f} nats a token) and {found[-1][1]} most ({found[-1][0]:.3f})."
+
+
+def _losses(results: Results, length: int) -> list[tuple[float, str]]:
+    found = [(mean_loss(runs, length), label) for label, runs in by_name(plain(results)).items()]
+    return sorted((loss, label) for loss, label in found if loss is not None)
+
+
+def _moves(change: float) -> str:
+    if abs(change) < 0.0005:
+        return "stays the same"
+    return f"rises by {change:.1%}" if change >= 0 else f"falls by {-change:.1%}"
+
+
+def listed(words: list[str]) -> str:
+    """``a, b and c``."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def unfinished(results: Results) -> list[str]:
+    """A sentence on trials without numbers, where there are any."""
+    gone = lost(results)
+    missing = sum(1 for _, why in gone if why == "not run yet")
+    parts = [
+        f"{count} {words}" for count, words in ((len(gone) - missing, "failed"), (missing, "not run yet")) if count
+    ]
+    return [f"Trials without numbers: {listed(parts)}. The end of this page names them."] if parts else []
+
+
+def notes(results: Results) -> list[str]:
+    """What a reader must know before believing the answer."""
+    said = unfinished(results)
+    if plain(results) and len({run["seed"] for run in plain(results)}) == 1:
+        said.append("One seed: a second one may order encodings that are close the other way round.")
+    return said + differing(results)

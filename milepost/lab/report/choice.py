@@ -1,0 +1,115 @@
+"""A ranked choice as words and a table. What was not measured says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from milepost.draw.document import Document, Section
+from milepost.draw.figure import Figure, Mark
+from milepost.draw.table import Cells, Table
+
+NONE = "not measured"
+PASSES = ("forward", "training", "decode")
+ASKED = {"text": "loss there", "recall": "far recall", "index": "absolute place"}
+
+
+def evidence(answer: dict[str, Any]) -> str:
+    """Where the numbers come from, in a sentence or two."""
+    found = answer["measured"]
+    size = "" if found["parameters"] is None else f"models of {found['parameters']:,} parameters, "
+    seeds = "one seed" if found["seeds"] == 1 else f"{found['seeds']} seeds"
+    return (
+        f"Measured ({answer['source']}): {size}trained at {found['trained_length']} tokens, tested at {found['length']}, "
+        f"which is {found['times']:.3g} times; {seeds}. Ranked by {', '.join(ASKED[what] for what in answer['ranked_by'])}."
+    )
+
+
+def table(answer: dict[str, Any]) -> Cells:
+    """A row for each choice, best first."""
+    times = f"{answer['measured']['times']:.3g}x"
+    asked = [
+        task
+        for task, wanted in (("recall", answer["wish"]["far_recall"]), ("index", answer["wish"]["absolute"]))
+        if wanted
+    ]
+    head = ["choice", f"loss at {times}", "change", "behind first", *[ASKED[task] for task in asked], "cost"]
+    rows = []
+    for one in answer["ranked"]:
+        text = one["text"]
+        change = NONE if text["change"] is None else f"{text['change']:+.1%}"
+        behind = "" if one["place"] == 1 else _behind(one["behind_first"])
+        rows.append(
+            [
+                f"{one['place']}. {one['name']}",
+                f"{text['loss']:.3f}",
+                change,
+                behind,
+                *[_task(one[task]) for task in asked],
+                _cost(one["cost"]),
+            ]
+        )
+    return head, rows
+
+
+def document(answer: dict[str, Any]) -> Document:
+    """Where the numbers come from, the table, how far each choice is behind the first, and what to know before
+    believing it.
+    """
+    found = Table(*table(answer))
+    brief = [Section("", figures=behind_first(answer), tables=[found])]
+    return Document("", sentences=[evidence(answer)], notes=list(words(answer)), terminal_tables=[found], inline=brief)
+
+
+def behind_first(answer: dict[str, Any]) -> list[Figure]:
+    """How much more each choice loses than the first, with its interval; no picture where nothing can be compared."""
+    behind = {
+        f"{one['place']}. {one['name']}": one["behind_first"]
+        for one in answer["ranked"] if one["behind_first"] and one["place"] > 1
+    }  # fmt: skip
+    lines = {"behind": [gap["nats"] for gap in behind.values()]}
+    sides = {"behind": [(gap["low"], gap["high"]) for gap in behind.values()]}
+    about: dict[str, Any] = {"lines": lines, "sides": sides, "y_names": tuple(behind), "marks": (Mark("x", 0.0, ""),)}
+    return (
+        [Figure("points", f"Behind {answer['ranked'][0]['name']}", "nats a token, on the same tokens", **about)]
+        if behind
+        else []
+    )
+
+
+def _cost(found: dict[str, Any]) -> str:
+    if any(found[kind] is not None for kind in PASSES):
+        return " / ".join(NONE if found[kind] is None else f"{found[kind]['ratio']:.2f}" for kind in PASSES)
+    return NONE if found["lab_speed"] is None else f"{NONE} (lab speed {found['lab_speed']:.2f})"
+
+
+def _behind(found: dict[str, float] | None) -> str:
+    return NONE if found is None else f"{found['nats']:+.3f} ± {found['high'] - found['nats']:.3f}"
+
+
+def _task(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return NONE
+    return f"{found['accuracy']:.0%} right" + ("" if found["beats_chance"] else ", as chance")
+
+
+def words(answer: dict[str, Any]) -> Iterator[str]:
+    """What the columns mean, and what to know before believing them."""
+    first = answer["ranked"][0]
+    close = [
+        one["name"]
+        for one in answer["ranked"][1:]
+        if one["behind_first"] and one["behind_first"]["low"] <= 0 <= one["behind_first"]["high"]
+    ]
+    if close:
+        yield f"On text, {', '.join(close)} can't be told from {first['name']} by these tokens: the interval of the paired difference holds 0."
+    yield (
+        "Loss in nats a token; change against the trained length; behind the first on the same tokens, with 95%. Cost: time over attention with no "
+        "position, forward / training / decode (`milepost bench`). Lab speed: tokens a second in training over those of nope, roughly."
+    )
+    yield from answer["notes"]
+    for one in answer["ranked"]:
+        for remark in one["remarks"]:
+            yield f"{one['name']}: {remark}."
+    for one in answer["not_ranked"]:
+        yield f"Not ranked: {one['name']} ({one['why']})."

@@ -1,0 +1,227 @@
+"""Figures of a lab run. From results.json alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from milepost.draw.figure import GREY, Figure, Mark, Numbers, Sides, Style
+from milepost.draw.svg.colours import COLOURS, DASHES, MARKS
+from milepost.lab.report.published import TABLE, TRAINED
+from milepost.lab.report.runs import (
+    Results,
+    Run,
+    base,
+    by_name,
+    cost,
+    gains,
+    helped,
+    lengths,
+    mean_loss,
+    name,
+    named_once,
+    plain,
+    texts,
+    trained,
+    whose,
+)  # fmt: skip
+from milepost.measure.report import heads_by_distance
+
+NATS = "loss, nats a token"
+Row = dict[str, Any]
+
+
+def curves(
+    figure: Figure, results: Results, runs: Iterable[Run], rows_of: Callable[[Run], list[Row]], x_of: Callable[[Row],
+    float], field: str = "loss",
+) -> Figure:  # fmt: skip
+    """The ``field`` of every run's rows as a line of the figure, with the interval of each where all of its rows have
+    one.
+    """
+    runs = list(runs)
+    lines: dict[str, Numbers] = {}
+    xs: dict[str, Numbers] = {}
+    sides: dict[str, Sides] = {}
+    styles = {}
+    for run, line in zip(runs, named_once(runs), strict=True):
+        rows = [row for row in rows_of(run) if row[field] is not None]
+        if rows:
+            lines[line], xs[line], styles[line] = (
+                [row[field] for row in rows],
+                [x_of(row) for row in rows],
+                style(run, results),
+            )
+            if all(row.get(side) is not None for row in rows for side in ("low", "high")):
+                sides[line] = [(row["low"], row["high"]) for row in rows]
+    shared = max(xs.values(), key=len, default=figure.x)
+    own = {line: x for line, x in xs.items() if x != shared}
+    return replace(figure, x=figure.x or shared, lines=lines, xs=xs if figure.x else own, sides=sides, styles=styles)
+
+
+def by_length(results: Results) -> Figure:
+    """Loss against length: a line for each run and seed, with bands."""
+    title = f"Loss of the same last {results['provenance']['protocol']['targets']} tokens"
+    figure = _against_length(results, title, "tokens of context (log scale)", NATS)
+    return curves(figure, results, texts(results), lambda run: run["loss_by_length"], lambda row: row["length"])
+
+
+def by_position(results: Results) -> Figure:
+    """Loss against place in a long text."""
+    figure = Figure(
+        "lines", "Loss at each place of a long text", "place in the text, tokens", NATS, marks=(trained_mark(results),)
+    )
+    rows_of: Callable[[Run], list[Row]] = lambda run: run.get("loss_by_position", [])  # noqa: E731
+    drawn = curves(figure, results, texts(results), rows_of, lambda row: (row["start"] + row["end"]) / 2)
+    return replace(drawn, styles={line: replace(look, mark="") for line, look in (drawn.styles or {}).items()})
+
+
+def strategies(results: Results) -> Figure:
+    """Nats gained by each strategy with paired intervals, and the cost to a short text, in rows; seeds singly."""
+    groups, far = by_name(helped(results)), [n for n in lengths(results) if n > trained(results)]
+    paid = f"short text ({base(results)}), set for {lengths(results)[-1]}"
+    seeds = sorted({run["seed"] for runs in groups.values() for run in runs})
+    lines: dict[str, Numbers] = {}
+    sides: dict[str, Sides] = {}
+    styles = {}
+    for number, label in enumerate([paid, *[f"at {n}" for n in far]]):
+        for seed in seeds:
+            line = f"{label}, seed {seed}" if len(seeds) > 1 else label
+            found = [
+                None
+                if run is None
+                else _paid(run, results)
+                if number == 0
+                else gains(run, results).get(far[number - 1])
+                for run in (next((run for run in runs if run["seed"] == seed), None) for runs in groups.values())
+            ]
+            lines[line] = [None if one is None else one["gain"] for one in found]
+            sides[line] = [(None, None) if one is None else (one["low"], one["high"]) for one in found]
+            styles[line] = Style(label, "length", (3, 0, 2, 4, 1)[number % 5], mark="" if number else "cross")
+    about: dict[str, Any] = {"lines": lines, "sides": sides, "styles": styles, "marks": (Mark("x", 0.0, ""),)}
+    title, axis = "Nats gained against no strategy", "nats a token gained (left of 0: lost)"
+    return Figure("points", title, axis, "strategy", y_names=tuple(groups), **about)
+
+
+def _paid(run: Run, results: Results) -> Row | None:
+    """The cost of a strategy as a gain below zero."""
+    found = cost(run, results)
+    if found is None:
+        return None
+    low, high = found["low"], found["high"]
+    return {"gain": -found["cost"], "low": None if high is None else -high, "high": None if low is None else -low}
+
+
+def attention(results: Results) -> list[Figure]:
+    """Heat maps, one at a time: a row for each layer and head, a column for each distance.
+
+    A figure for each length, the longest first.
+    """
+    found = [(run, one) for run in results["runs"] for one in run.get("attention") or []]
+    seeds = len({run["seed"] for run, _ in found}) > 1
+    most = max(share for _, one in found for head in one["heads"] for share in head["distance"])
+    figures = []
+    for length in sorted({one["length"] for _, one in found}, reverse=True):
+        maps = {
+            f"{name(run)}, {length} tokens" + (f", seed {run['seed']}" if seeds else ""): one["heads"]
+            for run, one in found if one["length"] == length
+        }  # fmt: skip
+        figures.append(heads_by_distance(maps, most, trained(results)))
+    return figures
+
+
+def tasks(results: Results) -> list[Figure]:
+    """A figure for each task: loss of the answers against length, with chance."""
+    return [
+        _task(results, task) for task in sorted({task for run in results["runs"] for task in run.get("tasks") or {}})
+    ]
+
+
+def _task(results: Results, task: str) -> Figure:
+    runs = [run for run in results["runs"] if task in (run.get("tasks") or {})]
+    figure = _against_length(results, f"{task}: loss of the answers", "tokens (log scale)", "loss, nats an answer")
+    drawn = curves(replace(figure, low=0.0), results, runs, lambda run: run["tasks"][task], lambda row: row["length"])
+    chance = dict(sorted({row["length"]: row["chance"] for run in runs for row in run["tasks"][task]}.items()))
+    lines, xs = {**drawn.named, "chance": list(chance.values())}, {**(drawn.xs or {}), "chance": list(chance)}
+    return replace(
+        drawn, lines=lines, xs=xs, styles={**(drawn.styles or {}), "chance": Style("chance", "encoding", GREY, dash=2)}
+    )
+
+
+def published(results: Results) -> Figure:
+    """The published pattern beside ours: perplexity over perplexity at the trained length, by times that length."""
+    lines: dict[str, Numbers] = {}
+    xs: dict[str, Numbers] = {}
+    styles = {}
+    for number, (encoding, column) in enumerate(TABLE.items()):
+        mine = by_name(run for run in plain(results) if run["encoding"] == encoding)
+        colour = style(next(iter(mine.values()))[0], results).colour if mine else len(COLOURS) - 1 - number
+        theirs = f"{encoding}, published"
+        xs[theirs], lines[theirs] = (
+            [n / TRAINED for n in column],
+            [value / column[TRAINED] for value in column.values()],
+        )
+        styles[theirs] = Style(theirs, "published", colour, dash=2)
+        for label, runs in mine.items():
+            first = mean_loss(runs, base(results), "disjoint")
+            losses = {n: mean_loss(runs, n, "disjoint") for n in lengths(results)}
+            if first is not None:
+                ours = f"{label}, ours"
+                known = {
+                    n / trained(results): math.exp(min(loss - first, 50))
+                    for n, loss in losses.items()
+                    if loss is not None
+                }
+                xs[ours], lines[ours], styles[ours] = (
+                    list(known),
+                    list(known.values()),
+                    replace(style(runs[0], results), label=ours, group="ours"),
+                )
+    titles = ("Perplexity / perplexity at 1x", "times the trained length (log scale)", "perplexity ratio (log scale)")
+    about: dict[str, Any] = {
+        "lines": lines,
+        "xs": xs,
+        "styles": styles,
+        "x_ticks": (1, 2, 4, 8, 16),
+        "log_x": True,
+        "log_y": True,
+    }
+    return Figure("lines", *titles, **about)
+
+
+def trained_mark(results: Results) -> Mark:
+    """A line at the trained length."""
+    return Mark("x", trained(results), f"trained length, {trained(results)}")
+
+
+def _against_length(results: Results, title: str, x_title: str, y_title: str) -> Figure:
+    ticks = tuple(map(float, lengths(results)))
+    return Figure("lines", title, x_title, y_title, x_ticks=ticks, marks=(trained_mark(results),), log_x=True)
+
+
+def mean_by_length(results: Results) -> Figure:
+    """Loss of the same tokens against the length of the text, mean over seeds: for a notebook."""
+    figure = _against_length(results, by_length(results).title, "tokens that are read", "nats a token")
+    lines = {label: [mean_loss(runs, n) for n in lengths(results)] for label, runs in by_name(texts(results)).items()}
+    return replace(figure, x=lengths(results), lines=lines)
+
+
+# -- how runs look ------------------------------------------------------------------------------------------------------------
+
+
+def style(run: Run, results: Results) -> Style:
+    """Strategies share their model's colour and differ in their dash; marks help where colours are close, and are
+    hollow for the tuned.
+    """
+    models = list(dict.fromkeys(whose(other) for other in results["runs"]))
+    used = list(dict.fromkeys(_strategy(other) for other in results["runs"] if other["strategy"] != "none"))
+    number, plain = models.index(whose(run)), run["strategy"] == "none"
+    mark = MARKS[(number + number // len(COLOURS)) % len(MARKS)]
+    dash = 0 if plain else 1 + used.index(_strategy(run)) % (len(DASHES) - 1)
+    group = "encoding" if plain else "strategy"
+    return Style(name(run), group, number % len(COLOURS), dash, mark, hollow=bool(run.get("tuned_steps")))
+
+
+def _strategy(run: Run) -> str:
+    return str(run["strategy"]).removesuffix(" tuned")

@@ -1,0 +1,210 @@
+"""Reading lab results: one folder, or several as one.
+
+What a report relies on is checked here, and said in a sentence where it fails.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+Results = dict[str, Any]
+SCHEMA = 1
+PARTS = {"runs": list, "comparisons": list, "missing": list, "failed": list, "provenance": dict}
+PLAN = {"shape": dict, "lengths": list, "seeds": list, "steps": int, "rows": int}
+TEXT = {"source": str, "sha256": str, "train_tokens": int, "test_files": int}
+
+
+def load(folder: str | Path) -> Results:
+    """The results of a run on text in a folder."""
+    return check(read(folder), str(Path(folder) / "results.json"))
+
+
+def read(folder: str | Path) -> Any:
+    """What results.json of a folder holds, whatever it is."""
+    file = Path(folder) / "results.json"
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise ValueError(f"{folder} holds no results.json: run `milepost lab --out {folder}` first") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"{file} is no whole JSON ({error}); `milepost lab --out {folder} --resume` writes it again"
+        ) from None
+    except OSError as error:
+        raise ValueError(f"{file} can't be read: {error.strerror or error}") from None
+
+
+def modality(found: Any) -> str:
+    """What a run was about, as its plan says: "text" where it says nothing."""
+    for field in ("provenance", "protocol", "plan"):
+        found = found.get(field) if isinstance(found, dict) else None
+    return str(found.get("modality", "text")) if isinstance(found, dict) else "text"
+
+
+def load_all(folders: Sequence[str | Path]) -> dict[str, Results]:
+    """The results of several folders by name; a folder given twice is refused."""
+    paths = [Path(folder).resolve() for folder in folders]
+    for folder, path in zip(folders, paths, strict=True):
+        if paths.count(path) > 1:
+            raise ValueError(f"{folder} is given twice")
+    return {str(folder): load(folder) for folder in folders}
+
+
+def check(found: Any, name: str) -> Results:
+    """The same results, if a report on text can be drawn from them."""
+    if (about := modality(found)) != "text":
+        raise ValueError(
+            f"{name} is of a lab run on another modality than text ({about}): `milepost report` draws it, and only runs on text are compared"
+        )
+    protocol = check_parts(found, name)
+    has(protocol, {"plan": dict, "text": dict, "targets": int}, name, "provenance.protocol.")
+    has(protocol["plan"], PLAN, name, "provenance.protocol.plan.")
+    has(protocol["plan"]["shape"], {"length": int}, name, "provenance.protocol.plan.shape.")
+    has(protocol["text"], TEXT, name, "provenance.protocol.text.")
+    if not protocol["plan"]["lengths"]:
+        raise ValueError(f"{name} names no tested length (provenance.protocol.plan.lengths is empty)")
+    for number, run in enumerate(found["runs"]):
+        place = f"runs[{number}]."
+        has(run, {"encoding": str, "strategy": str, "seed": int}, name, place)
+        for field in ("loss_by_length", "fixed", "disjoint", "sliding"):
+            has_rows(run, field, ("length", "loss"), name, place)
+        has_rows(run, "loss_by_position", ("start", "end", "loss"), name, place)
+    for number, one in enumerate(found["comparisons"]):
+        has(
+            one,
+            {"encoding": str, "strategy": str, "seed": int, "length": int, "difference": float},
+            name,
+            f"comparisons[{number}].",
+        )
+    return dict(found)
+
+
+def check_parts(found: Any, name: str) -> dict[str, Any]:
+    """That what runs of every modality have is there; the protocol."""
+    schema = found.get("schema") if isinstance(found, dict) else None
+    if schema != SCHEMA:
+        raise ValueError(f"{name} has schema {schema!r}, and this milepost reads schema {SCHEMA}")
+    has(found, PARTS, name, "")
+    has(found["provenance"], {"protocol": dict}, name, "provenance.")
+    for part in ("missing", "failed"):
+        for number, one in enumerate(found[part]):
+            has(one, {"encoding": str, "seed": int}, name, f"{part}[{number}].")
+    return dict(found["provenance"]["protocol"])
+
+
+def has(found: Any, fields: Mapping[str, type], name: str, place: str) -> None:
+    """That fields are there, each of its kind."""
+    for field, kind in fields.items():
+        value = found.get(field) if isinstance(found, dict) else None
+        if not isinstance(value, (int, float) if kind is float else kind):
+            said = "is missing" if value is None else f"is {type(value).__name__} and not {kind.__name__}"
+            raise ValueError(f"{name} is no whole result of `milepost lab`: {place}{field} {said}")
+
+
+def has_rows(run: dict[str, Any], field: str, columns: tuple[str, ...], name: str, place: str) -> None:
+    """That a field is a list of rows with these columns, or is not there."""
+    rows = run.get(field, [])
+    if not isinstance(rows, list) or any(
+        not isinstance(row, dict) or any(column not in row for column in columns) for row in rows
+    ):
+        raise ValueError(
+            f"{name} is no whole result of `milepost lab`: {place}{field} wants rows with {', '.join(columns)}"
+        )
+
+
+# -- several runs -------------------------------------------------------------------------------------------------------------
+
+
+def joined(found: dict[str, Results]) -> Results:
+    """Several runs as one: of the same test tokens and the same lengths, or it would be no comparison.
+
+    An encoding that two folders hold is told apart by the folder's name, in "from".
+    """
+    folders = list(found)
+    for folder in folders[1:]:
+        _comparable(folders[0], found[folders[0]], folder, found[folder])
+    if len(folders) == 1:
+        return dict(found[folders[0]])
+    marks = dict(zip(folders, _marks(folders), strict=True))
+    held = Counter(key for results in found.values() for key in {_what(run) for run in _all(results)})
+    whole: Results = dict(found[folders[0]])
+    for part in ("runs", "comparisons", "missing", "failed"):
+        whole[part] = [
+            {**one, "from": marks[folder]} if held[_what(one)] > 1 else dict(one)
+            for folder, results in found.items()
+            for one in results[part]
+        ]
+    whole["joined"] = [
+        {"from": marks[folder], "provenance": results["provenance"]} for folder, results in found.items()
+    ]
+    return whole
+
+
+def _marked(one: dict[str, Any], mark: str, shared: bool) -> dict[str, Any]:
+    return {**one, "run": mark, **({"from": mark} if shared else {})}
+
+
+def _all(results: Results) -> list[dict[str, Any]]:
+    return [*results["runs"], *results["missing"], *results["failed"]]
+
+
+def _what(one: dict[str, Any]) -> tuple[str, str]:
+    """What two folders may both hold: an encoding, on text or on a task."""
+    return one["encoding"], one.get("data", "text")
+
+
+def _marks(folders: list[str]) -> list[str]:
+    """The shortest ends of the paths that tell them apart."""
+    paths = [Path(folder).resolve().parts for folder in folders]
+    depth = 1
+    while len({path[-depth:] for path in paths}) < len(paths):
+        depth += 1
+    return ["/".join(path[-depth:]).lstrip("/") for path in paths]
+
+
+def _comparable(first: str, a: Results, other: str, b: Results) -> None:
+    what = (
+        "another text",
+        "another tokenizer",
+        "other lengths",
+        "another trained length",
+        "another number of test windows",
+    )
+    for words, mine, theirs in zip(what, _tested(a), _tested(b), strict=True):
+        if mine != theirs:
+            raise ValueError(f"{other} has {words} than {first} ({theirs} and {mine}): their losses can't be compared")
+
+
+def _tested(results: Results) -> tuple[Any, ...]:
+    """What decides which tokens are scored."""
+    protocol = results["provenance"]["protocol"]
+    plan, text = protocol["plan"], protocol["text"]
+    return (
+        f"sha256 {text['sha256'][:16]}",
+        plan.get("tokenizer"),
+        plan["lengths"],
+        plan["shape"]["length"],
+        plan.get("windows"),
+    )
+
+
+def differing(results: Results) -> list[str]:
+    """Sentences on what differs between joined runs, beyond their encodings: it may be why their losses differ."""
+    parts = results.get("joined", [])
+    said = []
+    for field in ("shape", "steps", "rows", "seeds", "tune"):
+        values = [part["provenance"]["protocol"]["plan"].get(field) for part in parts]
+        if any(value != values[0] for value in values):
+            held = "; ".join(f"{part['from']}: {_short(value)}" for part, value in zip(parts, values, strict=True))
+            said.append(f"These runs differ in {field} ({held}).")
+    return said
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {one}" for key, one in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,265 @@
+"""What a lab run says, as tables of words. From results.json alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from milepost.draw.table import Cells
+from milepost.lab.report.published import SHOWN, TABLE, TRAINED
+from milepost.lab.report.runs import (
+    Results,
+    Run,
+    base,
+    by_name,
+    cost,
+    ends,
+    gains,
+    helped,
+    lengths,
+    lost,
+    mean_loss,
+    name,
+    plain,
+    row_at,
+    texts,
+    trained,
+    whose,
+)  # fmt: skip
+
+NONE = "not measured"
+
+
+def length_table(results: Results) -> Cells:
+    """Loss at each length, mean over seeds, and how much more that is than at the trained one."""
+    short = base(results)
+    rows = []
+    for label, runs in by_name(texts(results)).items():
+        first = mean_loss(runs, short)
+        rows.append(
+            [
+                label,
+                *[_loss(mean_loss(runs, n), ends(runs, n), first if n != short else None) for n in lengths(results)],
+            ]
+        )
+    return ["encoding", *_times(results)], rows
+
+
+def seed_table(results: Results) -> Cells:
+    """The same, each seed alone with its interval."""
+    rows = []
+    for run in texts(results):
+        found = [row_at(run, n) for n in lengths(results)]
+        rows.append([name(run), str(run["seed"]), *[NONE if row is None else _with_interval(row) for row in found]])
+    return ["encoding", "seed", *_times(results)], rows
+
+
+def unit_table(results: Results) -> Cells:
+    """The same losses as perplexity and as bits per byte."""
+    rows = []
+    for label, runs in by_name(texts(results)).items():
+        cells = []
+        for n in lengths(results):
+            found = [row_at(run, n) for run in runs]
+            bits = _mean(row.get("bits_per_byte") for row in found if row is not None)
+            loss = mean_loss(runs, n)
+            cells.append(
+                "table ends"
+                if ends(runs, n)
+                else NONE
+                if loss is None
+                else f"{_exp(loss)} / {'?' if bits is None else f'{bits:.3f}'}"
+            )
+        rows.append([label, *cells])
+    return ["encoding", *_times(results)], rows
+
+
+def protocol_loss_table(results: Results) -> Cells:
+    """Three ways to measure side by side: the same last tokens, windows without overlap, windows that slide."""
+    ways = {
+        "loss_by_length": "same last tokens",
+        "disjoint": "windows without overlap",
+        "sliding": "sliding by half a window",
+    }
+    rows = []
+    for label, runs in by_name(plain(results)).items():
+        for field, said in ways.items():
+            if any(run.get(field) for run in runs):
+                rows.append([label, said, *[_loss(mean_loss(runs, n, field), ends(runs, n)) for n in lengths(results)]])
+    return ["encoding", "protocol", *_times(results)], rows
+
+
+def strategy_table(results: Results, *, intervals: bool = True) -> Cells:
+    """Each strategy's gain beyond the trained length, beside what a short text pays when it is set for the longest."""
+    far = [n for n in lengths(results) if n > trained(results)]
+    rows = []
+    for label, runs in by_name(helped(results)).items():
+        if len(runs) > 1:
+            costs = _mean(None if found is None else found["cost"] for found in (cost(run, results) for run in runs))
+            means = [_mean(gains(run, results).get(n, {}).get("gain") for run in runs) for n in far]
+            rows.append([label, "mean", *[NONE if v is None else f"{v:+.3f}" for v in (costs, *means)]])
+        for run in runs:
+            found = [cost(run, results), *[gains(run, results).get(n) for n in far]]
+            rows.append(
+                [
+                    label,
+                    str(run["seed"]),
+                    *[NONE if one is None else _with_interval(one, sign="+", shown=intervals) for one in found],
+                ]
+            )
+    return [
+        "strategy",
+        "seed",
+        f"cost at {base(results)}, set for {lengths(results)[-1]}",
+        *[f"gain at {n}" for n in far],
+    ], rows
+
+
+def attention_table(results: Results) -> Cells:
+    """How far heads look, as means over the heads of each run."""
+    rows = []
+    for run in results["runs"]:
+        for one in run.get("attention") or []:
+            heads = one["heads"]
+            far, keys, sink = (_mean(h[field] for h in heads) or 0.0 for field in ("mean", "entropy", "sink"))
+            rows.append(
+                [name(run), str(run["seed"]), str(one["length"]), f"{far:.1f}", f"{math.exp(keys):.1f}", f"{sink:.1%}"]
+            )
+    return ["encoding", "seed", "tokens", "mean distance, tokens", "keys looked at", "share of the first token"], rows
+
+
+def task_table(results: Results) -> Cells:
+    """Loss of the answers and the share of right ones, task by task, beside chance."""
+    found: dict[str, list[Run]] = {}
+    for run in results["runs"]:
+        for task in run.get("tasks") or {}:
+            found.setdefault(task, []).append(run)
+    rows = []
+    for task, runs in sorted(found.items()):
+        known = {row["length"]: row["chance"] for run in runs for row in run["tasks"][task]}
+        rows.append([task, "chance", "", *[f"{known[n]:.2f}" if n in known else NONE for n in lengths(results)]])
+        for run in sorted(runs, key=lambda run: (name(run), run["seed"])):
+            scored = {row["length"]: row for row in run["tasks"][task]}
+            cells = [NONE if n not in scored else _score(scored[n]) for n in lengths(results)]
+            rows.append([task, name(run), str(run["seed"]), *cells])
+    return ["task", "encoding", "seed", *_times(results)], rows
+
+
+def cost_table(results: Results) -> Cells:
+    """Parameters, speed and memory of each training."""
+    base_speed = {
+        (run["seed"], run.get("run")): run.get("train_tokens_per_s")
+        for run in plain(results)
+        if run["encoding"] == "nope"
+    }
+    rows = []
+    for run in plain(results):
+        speed, of = run.get("train_tokens_per_s"), base_speed.get((run["seed"], run.get("run")))
+        ratio = f"{speed / of:.2f}" if speed and of else NONE
+        numbers = [f"{value:,.0f}" if value is not None else NONE for value in (run.get("parameters"), speed)]
+        rows.append(
+            [whose(run), str(run["seed"]), *numbers, ratio, f"{run['peak_mb']:,.0f}" if run.get("peak_mb") else NONE]
+        )
+    return ["encoding", "seed", "parameters", "tokens a second", "of nope's", "peak memory, MB"], rows
+
+
+def published_table(results: Results) -> Cells:
+    """ALiBi's table 2 beside ours: perplexity over perplexity at the trained length, windows without overlap."""
+    short, far = base(results), [n for n in lengths(results) if n != base(results)]
+    head = [
+        "encoding",
+        *[f"published {n / TRAINED:.2g}x" for n in SHOWN],
+        *[f"ours {n / trained(results):g}x" for n in far],
+    ]
+    rows = []
+    for encoding, column in TABLE.items():
+        known = [f"{column[n] / column[TRAINED]:.2f}" for n in SHOWN]
+        mine = by_name(run for run in plain(results) if run["encoding"] == encoding) or {encoding: []}
+        for label, runs in mine.items():
+            first = mean_loss(runs, short, "disjoint")
+            losses = [mean_loss(runs, n, "disjoint") for n in far]
+            rows.append([label, *known, *[NONE if v is None or first is None else _exp(v - first) for v in losses]])
+    return head, rows
+
+
+def lost_table(results: Results) -> Cells:
+    """Trials that failed or are missing."""
+    rows = [[whose(one), str(one["seed"]), str(one.get("data", "text")), why] for one, why in lost(results)]
+    return ["encoding", "seed", "data", "what happened"], rows
+
+
+def provenance_table(about: dict[str, Any]) -> Cells:
+    """What was done, with what, on what."""
+    plan, text = about["protocol"]["plan"], about["protocol"]["text"]
+    rows = [
+        [
+            "text",
+            f"{text['source']}: {text['train_tokens']:,} tokens to train, {text['test_files']} test files; sha256 {text['sha256'][:16]}",
+        ],
+        ["tokens", str(plan.get("tokenizer", ""))],
+        ["model", ", ".join(f"{key} {value}" for key, value in plan["shape"].items())],
+        [
+            "training",
+            f"{plan['steps']} steps of {plan['rows']} x {plan['shape']['length']} tokens; seeds {', '.join(map(str, plan['seeds']))}",
+        ],
+        [
+            "order",
+            "every encoding reads the same batches in the same order, and starts from the same weights outside the encoding",
+        ],
+        [
+            "scored",
+            f"the last {about['protocol']['targets']} tokens of {plan.get('windows', '?')} test windows; means over tokens",
+        ],
+        *made(about),
+    ]
+    return ["", ""], rows
+
+
+def made(about: dict[str, Any]) -> list[list[str]]:
+    """What the protocol says in words, and on which machine and with which versions it was done."""
+    versions = ", ".join(f"{name} {version}" for name, version in about.get("versions", {}).items())
+    return [
+        *[[key.replace("_", " "), value] for key, value in about["protocol"].items() if isinstance(value, str)],
+        [
+            "made",
+            f"{about.get('date', '?')}, {about.get('cores', '?')} cores, {about.get('system', '?')} {about.get('machine', '')}",
+        ],
+        ["versions", f"Python {about.get('python', '?')}, {versions}"],
+    ]
+
+
+# -- cells --------------------------------------------------------------------------------------------------------------------
+
+
+def _times(results: Results) -> list[str]:
+    return [f"{n} ({n / trained(results):g}x)" for n in lengths(results)]
+
+
+def _loss(value: float | None, ended: bool, first: float | None = None) -> str:
+    if value is None:
+        return "table ends" if ended else NONE
+    return f"{value:.3f}" + (f" ({value / first - 1:+.1%})" if first else "")
+
+
+def _with_interval(row: dict[str, Any], sign: str = "", shown: bool = True) -> str:
+    value = next(row[field] for field in ("loss", "gain", "cost") if field in row)
+    if value is None:
+        return str(row.get("note", "table ends"))
+    low, high = row.get("low"), row.get("high")
+    return f"{value:{sign}.3f}" + (
+        "" if low is None or high is None or not shown else f" [{low:{sign}.3f}, {high:{sign}.3f}]"
+    )
+
+
+def _score(row: dict[str, Any]) -> str:
+    return str(row.get("note", "table ends")) if row["loss"] is None else f"{row['loss']:.2f} ({row['accuracy']:.0%})"
+
+
+def _exp(loss: float) -> str:
+    return f"{math.exp(loss):,.2f}" if loss < 20 else f"e^{loss:.0f}"
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    found = list(values)
+    return None if not found or any(v is None for v in found) else sum(v for v in found if v is not None) / len(found)

@@ -1,0 +1,116 @@
+"""The report of a lab run on text. From results.json alone."""
+
+from __future__ import annotations
+
+from milepost.draw.document import Document, Section
+from milepost.draw.table import Table
+from milepost.lab.report import figures, tables
+from milepost.lab.report.answer import QUESTION, answer, notes
+from milepost.lab.report.runs import Results, helped, lost, plain, texts
+
+TITLE = "Train short, test long"
+
+
+def document(results: Results, wide: bool = True) -> Document:
+    """The parts of a report, each where there is something to show."""
+    lengths = "loss, nats a token (change against the trained length)"
+    shown = [Table(*tables.length_table(results), lengths)]
+    brief = list(shown)
+    if helped(results):
+        title = "strategies: nats a short text pays, and nats gained beyond the trained length"
+        shown.append(Table(*tables.strategy_table(results, intervals=wide), title))
+        brief.append(Table(*tables.strategy_table(results, intervals=False), title))
+    return Document(
+        TITLE, answer(results), QUESTION, notes=notes(results), sections=sections(results), terminal_tables=shown,
+        inline=[Section("", figures=[figures.mean_by_length(results)], tables=brief)],
+    )  # fmt: skip
+
+
+def sections(results: Results) -> list[Section]:
+    """Losses, what heads and tasks show, cost, what failed, and what was done."""
+    found = [*(_losses(results) if texts(results) else []), *_looks(results), *_beside(results), *failed(results)]
+    for part in results.get("joined") or [{"from": "", "provenance": results["provenance"]}]:
+        title = "Protocol and provenance" + (f" of {part['from']}" if part["from"] else "")
+        found.append(Section(title, AGAIN, tables=[Table(*tables.provenance_table(part["provenance"]))]))
+    return found
+
+
+AGAIN = "What was done, so that it can be done again."
+
+
+def failed(results: Results) -> list[Section]:
+    """Trials without numbers, where there are any."""
+    words = "Trials that gave no numbers, and why."
+    return [Section("Failed or missing", words, tables=[Table(*tables.lost_table(results))])] if lost(results) else []
+
+
+def _losses(results: Results) -> list[Section]:
+    targets = results["provenance"]["protocol"]["targets"]
+    several = len({run["seed"] for run in texts(results)}) > 1
+    seeds = ", mean over seeds in the table and each seed as a line" if several else ""
+    words = (
+        f"The same last {targets} tokens of each test text, read with more and more context before them: only the context "
+        f"differs. Loss in nats a token{seeds}; bands are 95% intervals. In brackets, the change against the trained length."
+    )
+    folded = [
+        Table(*tables.seed_table(results), "Each seed, with 95% intervals", fold=True),
+        Table(*tables.unit_table(results), "As perplexity / bits per byte", fold=True),
+        Table(*tables.protocol_loss_table(results), "Measured in three ways", fold=True),
+    ]
+    found = [
+        Section("Loss by length", words, [figures.by_length(results)], [Table(*tables.length_table(results)), *folded])
+    ]
+    if any(run.get("loss_by_position") for run in texts(results)):
+        words = (
+            "The loss of the tokens at each place of one long text, with all before them as context. Strategies are set for the "
+            "whole text."
+        )  # fmt: skip
+        found.append(Section("Loss by position", words, [figures.by_position(results)]))
+    if helped(results):
+        words = (
+            "What can be done to a trained model at test time, set against the same model with nothing done to it, on the same "
+            "tokens. A gain above 0 is better. The cost is what a short text pays when the strategy is set for the longest. "
+            "In brackets, 95% intervals of paired differences."
+        )
+        found.append(
+            Section("Strategies", words, [figures.strategies(results)], [Table(*tables.strategy_table(results))])
+        )
+    return found
+
+
+def _looks(results: Results) -> list[Section]:
+    found = []
+    if any(run.get("attention") for run in results["runs"]):
+        words = (
+            "The share of each head's attention that goes so many tokens back. The dotted line is the trained length: to its "
+            "right, distances never seen."
+        )  # fmt: skip
+        table = Table(*tables.attention_table(results), "Mean distance, number of keys and first token", fold=True)
+        found.append(Section("How far heads look", words, figures.attention(results), [table]))
+    if any(run.get("tasks") for run in results["runs"]):
+        words = (
+            "Small languages in which place or distance decides the answer; each model was trained on the task at the trained "
+            "length. Loss in nats an answer, with the share of right answers in brackets; chance knows the language and not the "
+            "place."
+        )
+        found.append(Section("Tasks", words, figures.tasks(results), [Table(*tables.task_table(results))]))
+    return found
+
+
+def _beside(results: Results) -> list[Section]:
+    found = []
+    if plain(results):
+        words = (
+            "Of training, on this machine, with trials side by side: small differences of speed are chance. `milepost bench` "
+            "measures them one by one."
+        )  # fmt: skip
+        found.append(Section("Cost", words, tables=[Table(*tables.cost_table(results))]))
+    if any(run.get("disjoint") for run in plain(results)):
+        words = (
+            "Perplexity over perplexity at the trained length, in windows without overlap. Published: WikiText-103, 247 M "
+            "parameters, trained at 512 (Press et al., 2022, table 2). Numbers do not carry over between set-ups; the order of "
+            "the encodings may."
+        )
+        table = Table(*tables.published_table(results))
+        found.append(Section("Beside what was published", words, [figures.published(results)], [table]))
+    return found
