@@ -1,4 +1,4 @@
-"""The command line: a table from commands to functions. Torch is imported by the commands that need it, never by --help."""
+"""The command line: a table from commands to functions. Commands that need torch import it; --help never does."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from milepost.cli import (
     checkpoints,
     choose,
     claims,
-    diagnose,
     encodings,
     explore,
     extend,
     lab,
     migrate,
-    recommend,
     resize,
     ropes,
 )
@@ -33,8 +31,8 @@ COMMANDS = {
     "convert-layout": ropes.convert_layout_command,
     "inspect": checkpoints.inspect_command,
     "verify": checkpoints.verify_command,
-    "diagnose": diagnose.diagnose_command,
-    "recommend": recommend.recommend_command,
+    "diagnose": checkpoints.diagnose_command,
+    "recommend": checkpoints.recommend_command,
     "extend": extend.extend_command,
     "migrate": migrate.migrate_command,
     "resize": resize.resize_command,

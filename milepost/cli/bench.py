@@ -13,10 +13,12 @@ from milepost.cli.shared import (
     Heads,
     Json,
     Length,
+    Profile,
     Rounds,
     aside,
     print_json,
     read_lengths,
+    split_list,
     teaching,
     telling,
 )
@@ -70,8 +72,7 @@ def bench_attention_command(
     from milepost.bench.attention import bench_attention
     from milepost.bench.contestants import SCHEMES
 
-    chosen = [s.strip() for s in schemes.split(",") if s.strip()] or list(SCHEMES[1:])
-    kinds = [p.strip() for p in passes.split(",") if p.strip()]
+    chosen, kinds = split_list(schemes) or list(SCHEMES[1:]), split_list(passes)
     if not set(kinds) <= {"forward", "training"}:
         raise ValueError(f"--pass is forward, training, or forward,training; got {passes!r}")
     if rounds < 1:
@@ -160,11 +161,11 @@ def bench_all_command(
 
 @teaching
 def bench_train_command(
-    profile: Annotated[str, typer.Option(help="The lab's size word: tiny, quick, standard or full.")] = "standard",
+    profile: Profile = "standard",
     rounds: Rounds = 7,
     as_json: Json = False,
 ) -> None:
-    """Training throughput of the lab's model with alibi, rope, t5 and kerple, as ratios to the same model with no position.
+    """Training throughput of the lab's model with alibi, rope, t5 and kerple, as ratios to that with no position.
 
     Example: `milepost bench train --profile quick --json`
     """
@@ -177,7 +178,7 @@ def bench_train_command(
 
 @teaching
 def bench_evaluate_command(
-    profile: Annotated[str, typer.Option(help="The lab's size word: tiny, quick, standard or full.")] = "standard",
+    profile: Profile = "standard",
     rounds: Rounds = 5,
     as_json: Json = False,
 ) -> None:

@@ -1,13 +1,31 @@
-"""inspect and verify: the positions of a checkpoint."""
+"""inspect, verify, diagnose and recommend: commands that read a checkpoint."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from milepost.cli.shared import Device, Json, answer, aside, read_length, teaching, telling
+from milepost.cli.shared import (
+    AllowUnknown,
+    AnyModel,
+    Checkpoint,
+    Device,
+    Dtype,
+    Json,
+    ReportFolder,
+    TargetLength,
+    Tokenizer,
+    TrainedLength,
+    check_report_folder,
+    measuring,
+    read_length,
+    read_lengths,
+    show_report,
+    teaching,
+    telling,
+)
 
 
 @teaching
@@ -18,19 +36,10 @@ def inspect_command(
             metavar="MODEL", help="A folder, config.json, a GGUF file, a lab run's folder, or a name on the Hub."
         ),
     ],
-    target_length: Annotated[
-        str | None, typer.Option("--target-length", "--ctx-size", help="Tokens to serve, such as 131072 or 128k.")
-    ] = None,
+    target_length: TargetLength = None,
     weights: Annotated[bool, typer.Option("--weights", help="Also read the tensors that hold positions.")] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="A folder to write: report.html, report.md and inspection.json. It must not exist, or be empty."
-        ),
-    ] = None,
-    allow_unknown: Annotated[
-        bool, typer.Option("--allow-unknown", help="Pass over keys that are unknown or contradictory, and say so.")
-    ] = False,
+    out: ReportFolder = None,
+    allow_unknown: AllowUnknown = False,
     as_json: Json = False,
 ) -> None:
     """Where position enters a checkpoint, layer by layer: scheme, base, scaling, slopes, buckets, tables, windows; and
@@ -44,35 +53,22 @@ def inspect_command(
     """
     from milepost.checkpoints import inspect
     from milepost.checkpoints.inspection import report
-    from milepost.draw.folder import check_folder
     from milepost.measure.results import provenance
 
-    if out is not None:
-        check_folder(out, model)
+    check_report_folder(out, model)
     found = inspect(
         model, target_length=read_length(target_length, "--target-length"), weights=weights, allow_unknown=allow_unknown
     )
     data = found.to_json() | {"provenance": provenance(what="inspect", weights=weights, target_length=found.target)}
-    if out is not None:
-        aside().print(f"open {report.save(data, out)}", soft_wrap=True)
-    answer(data, report.document, as_json)
+    show_report(data, report.save, report.document, out, as_json)
 
 
 @teaching
 def verify_command(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A folder with config.json and *.safetensors, or a name on the Hub.")
-    ],
+    model: Checkpoint,
     device: Device = "cpu",
-    dtype: Annotated[
-        Literal["float32", "bfloat16", "float16", "float64"], typer.Option(help="What the weights are loaded as.")
-    ] = "float32",
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="A folder to write: report.html, report.md and verification.json. It must not exist, or be empty."
-        ),
-    ] = None,
+    dtype: Dtype = "float32",
+    out: ReportFolder = None,
     as_json: Json = False,
 ) -> None:
     """Does a model, loaded and run, do with positions what its config asks for? Exit 1 when a check fails.
@@ -85,14 +81,94 @@ def verify_command(
     """
     from milepost.checkpoints import verify
     from milepost.checkpoints.verification import report
-    from milepost.draw.folder import check_folder
 
-    if out is not None:
-        check_folder(out, model)
+    check_report_folder(out, model)
     with telling() as tell:
         result = verify(model, device=device, dtype=dtype, tell=tell).to_json()
-    if out is not None:
-        aside().print(f"open {report.save(result, out)}", soft_wrap=True)
-    answer(result, report.document, as_json)
+    show_report(result, report.save, report.document, out, as_json)
     if not result["ok"]:
+        raise typer.Exit(1)
+
+
+@teaching
+def diagnose_command(
+    model: AnyModel,
+    text: Annotated[
+        Path, typer.Option(help="What to read: a text file, a folder of text files, or a .npy file of token ids.")
+    ],
+    lengths: Annotated[str, typer.Option(help="Lengths to test, such as 1k,2k,4k; k is 1024.")],
+    windows: Annotated[
+        int,
+        typer.Option(
+            help="Windows of the longest length that are read, at least 2: more give closer intervals, and take longer."
+        ),
+    ] = 6,
+    device: Device = "cpu",
+    dtype: Dtype = "float32",
+    tokenizer: Tokenizer = None,
+    out: ReportFolder = None,
+    as_json: Json = False,
+) -> None:
+    """Where does a model break on a text, how sharply, and why? A verdict in words, from what was measured.
+
+    Loss by position and by length with intervals, the same passage at other positions, retrieval by depth and length,
+    where every head looks, rotary angles never seen, and cached against uncached logits.
+
+    Example: `milepost diagnose path/to/model --text moby-dick.txt --lengths 1k,2k,4k --out diagnosed`
+    """
+    from milepost.checkpoints import diagnose
+    from milepost.checkpoints.diagnosis import report
+
+    wanted = read_lengths(lengths)
+    check_report_folder(out, model)
+    with measuring() as tell:
+        data = diagnose(
+            model, text, wanted, windows=windows, device=device, dtype=dtype, tokenizer=tokenizer, tell=tell
+        ).to_json()
+    show_report(data, report.save, report.document, out, as_json)
+
+
+@teaching
+def recommend_command(
+    model: AnyModel,
+    target_length: Annotated[str, typer.Option("--target-length", help="Tokens to serve, such as 8192 or 8k.")],
+    text: Annotated[
+        Path, typer.Option(help="What to measure on: a text file, a folder of text files, or a .npy file of token ids.")
+    ],
+    trained_length: TrainedLength = None,
+    windows: Annotated[
+        int | None,
+        typer.Option(
+            help="Windows of the target length to report on; by default enough to score 2048 tokens, from 8 to 64."
+        ),
+    ] = None,
+    device: Device = "cpu",
+    dtype: Dtype = "float32",
+    tokenizer: Tokenizer = None,
+    out: ReportFolder = None,
+    as_json: Json = False,
+) -> None:
+    """What should be set for a longer text? Every scaling and training-free map, measured on yours.
+
+    The factor or window of each is searched on one part of the text; gain, what short texts pay, and intervals are
+    measured on the other. Ends with the config for transformers, vLLM, SGLang and llama.cpp. Exit 1 when nothing
+    reaches the target.
+
+    Example: `milepost recommend path/to/model --target-length 8k --text moby-dick.txt --out recommended`
+    """
+    from milepost.checkpoints import recommend
+    from milepost.checkpoints.recommendation import report
+
+    target, trained = read_length(target_length, "--target-length"), read_length(trained_length, "--trained-length")
+    assert target is not None
+    if windows is not None and windows < 2:
+        raise ValueError(f"--windows is at least 2, so that there is an interval; got {windows}")
+    check_report_folder(out, model)
+    with measuring() as tell:
+        data = recommend(
+            model, target_length=target, text=text, trained_length=trained, windows=windows, device=device, dtype=dtype,
+            tokenizer=tokenizer, tell=tell,
+        ).to_json()  # fmt: skip
+    show_report(data, report.save, report.document, out, as_json)
+    if not data["works"]:
         raise typer.Exit(1)

@@ -40,10 +40,12 @@ def choose_command(
 ) -> None:
     """Which encoding for which lengths, ranked by what was measured, with the evidence and the cost of each.
 
-    Asks what you do not say when it is run in a terminal; elsewhere it assumes, and says what. Judges by the runs that you give, else by
-    those that come with the package. What nobody measured is called so: nothing is ranked by opinion.
+    In a terminal it asks for what you leave out; elsewhere it assumes a value, and says which. It judges by the runs
+    that you give, else by those that come with the package. What was not measured is called so: nothing is ranked by
+    opinion.
 
-    Example: `milepost choose --trained-length 4k --target-length 32k --far-recall` or `milepost choose --runs runs/demo --json`
+    Example: `milepost choose --trained-length 4k --target-length 32k --far-recall` or
+    `milepost choose --runs runs/demo --json`
     """
     from milepost.lab.choose import choose, shipped
 
@@ -67,7 +69,8 @@ def _evidence(folders: list[Path]) -> tuple[dict[str, Any], str]:
     results = shipped("lab")
     if results is None:
         raise ValueError(
-            "no lab measurements come with this milepost, and without any nothing can be ranked: run `milepost lab` and give its folder with --runs"
+            "no lab measurements come with this milepost, and without any nothing can be ranked: "
+            "run `milepost lab` and give its folder with --runs"
         )
     return check(results, "the lab results of the package"), "shipped with the package"
 
@@ -118,7 +121,9 @@ def _tell(found: dict[str, Any]) -> None:
 
     console, wish = Console(), found["wish"]
     said = {
-        "trained": f"trained at {wish['trained']}", "target": f"to read {wish['target']} tokens", "modality": wish["modality"],
+        "trained": f"trained at {wish['trained']}",
+        "target": f"to read {wish['target']} tokens",
+        "modality": wish["modality"],
         "far_recall": f"far recall {'matters' if wish['far_recall'] else 'does not matter'}",
         "absolute": f"absolute place {'matters' if wish['absolute'] else 'does not matter'}",
     }  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from milepost.cli.shared import Json, answer, aside, measuring, teaching
+from milepost.cli.shared import Json, Workers, answer, aside, measuring, read_seeds, teaching
 
 
 @teaching
@@ -32,7 +32,7 @@ def claims_command(
         ),
     ] = None,
     text: Annotated[Path | None, typer.Option(help="The text that the checkpoint reads: a file or a folder.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Trainings side by side; one for each core if left out.")] = None,
+    workers: Workers = None,
     seeds: Annotated[
         str,
         typer.Option(
@@ -42,18 +42,19 @@ def claims_command(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a folder whose trainings were stopped.")] = False,
     as_json: Json = False,
 ) -> None:
-    """What is said of positional encodings, tried: for each claim the evidence, the rule, and the verdict that follows from both.
+    """Claims about positional encodings, tested: for each one the evidence, the rule, and the verdict that follows.
 
-    Verdicts are `holds`, `holds with a limit`, `fails` and `not decided here`. Without --out nothing is trained: lab results that come with the
-    package are read, and what needs more is not decided.
+    Verdicts are `holds`, `holds with a limit`, `fails` and `not decided here`. Without --out nothing is trained: the
+    lab results that come with the package are read, and claims that need more are not decided.
 
-    Rules are younger than the results that come with the package; with --seeds, models are trained that no rule has seen.
+    Rules are younger than the results that come with the package; with --seeds, models are trained that no rule has
+    seen.
 
-    Example: `milepost claims rope-sign shift --json`, `milepost claims --exact` or `milepost claims --profile quick --out runs/claims --seeds 3,4,5`
+    Example: `milepost claims rope-sign shift --json`, `milepost claims --exact` or
+    `milepost claims --profile quick --out runs/claims --seeds 3,4,5`
     """
     from milepost.claims import report
     from milepost.claims.judge import choose, document, judge
-    from milepost.cli.lab_ask import read_seeds
 
     choose(ids or [], exact=exact)  # what is wrong with the ids is said first
     numbers = read_seeds(seeds)
@@ -61,7 +62,8 @@ def claims_command(
         report.check_folder(out, model, resume)
     with measuring() as tell:
         rows = judge(
-            ids or [], exact=exact, profile=profile, out=out, resume=resume, workers=workers, model=model, text=text, seeds=numbers, tell=tell
+            ids or [], exact=exact, profile=profile, out=out, resume=resume, workers=workers, model=model, text=text,
+            seeds=numbers, tell=tell,
         )  # fmt: skip
     about = {"profile": profile, "exact": exact, "model": model, "seeds": numbers or "those of the profile"}
     written = None if out is None else report.save(document(rows, **about), out)

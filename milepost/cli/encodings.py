@@ -67,9 +67,8 @@ def list_command(
     for name in names or []:
         if name not in known:
             close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-            raise ValueError(
-                f"unknown encoding {name!r}{f' (did you mean {close[0]!r}?)' if close else ''}; known: {', '.join(known)}"
-            )
+            hint = f" (did you mean {close[0]!r}?)" if close else ""
+            raise ValueError(f"unknown encoding {name!r}{hint}; known: {', '.join(known)}")
     chosen = [page(name) for name in names] if names else [*pages(), *map(page, MAPS)]
     if as_json:
         print_json([p.row() for p in chosen])

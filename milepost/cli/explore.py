@@ -37,7 +37,8 @@ def explore_command(
 
     With --json no page is served: the view's data are printed, figures as numbers and as SVG.
 
-    Example: `milepost explore`, or `milepost explore --view clocks --encoding "rope(base=500000.0)" --set target=32768 --json`
+    Example: `milepost explore`, or
+    `milepost explore --view clocks --encoding "rope(base=500000.0)" --set target=32768 --json`
     """
     from milepost.explore.answer import answer
 

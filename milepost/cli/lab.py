@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from milepost.cli.lab_ask import plan_of
-from milepost.cli.shared import Json, aside, print_json, teaching
+from milepost.cli.shared import Json, Workers, aside, print_json, read_length, read_seeds, split_list, teaching
 
 if TYPE_CHECKING:
+    from milepost.lab.plan import LabPlan
     from milepost.lab.trial import Trial
 
 Modality = Literal["text", "image", "video", "eeg"]
+TEXT = ("tasks", "text", "tokenizer", "tune")
+"""Options for text alone."""
+UNUSED = {"text": ("images",), "image": TEXT, "video": (*TEXT, "images", "lengths", "train_length", "strategies")}
+WORDS = {"image": "images have", "video": "made signals have", "text": "text has"}
 WIDE = 120
 """Columns of a terminal from which intervals have room in a table."""
 
@@ -38,13 +42,15 @@ def lab_command(
     strategies: Annotated[
         str | None,
         typer.Option(
-            help="At test time. RoPE on text: none, base, linear, ntk, dynamic, yarn, self-extend, rerope; images: none, linear."
+            help="At test time. RoPE on text: none, base, linear, ntk, dynamic, yarn, self-extend, rerope; "
+            "images: none, linear."
         ),
     ] = None,
     lengths: Annotated[
         str | None,
         typer.Option(
-            help="To test: times the trained length (or size of an image), or numbers.  [default: 1x,2x,4x,8x; images: 0.5x to 2x]"
+            help="To test: times the trained length (or size of an image), or numbers.  "
+            "[default: 1x,2x,4x,8x; images: 0.5x to 2x]"
         ),
     ] = None,
     train_length: Annotated[
@@ -72,25 +78,26 @@ def lab_command(
         int | None, typer.Option(help="On text, also train each strategy for so many steps at the longest length.")
     ] = None,
     engine: Annotated[Literal["local", "ray"], typer.Option(help="Processes on this machine, or Ray tasks.")] = "local",
-    workers: Annotated[int | None, typer.Option(help="Trainings side by side; one for each core if left out.")] = None,
+    workers: Workers = None,
     address: Annotated[str | None, typer.Option(help="Of a Ray cluster whose nodes share the output folder.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Train one small model for each encoding and seed at a short length or one size, test it at others, and write a report.
+    """Train a small model for each encoding and seed at one length or size, test it at others, and write a report.
 
-    Example: `milepost lab --profile quick --out runs/demo` or `milepost lab --encodings "rope(base=500.0),alibi" --lengths 1x,4x --out runs/mine`
+    Example: `milepost lab --profile quick --out runs/demo`,
+    `milepost lab --encodings "rope(base=500.0),alibi" --lengths 1x,4x --out runs/mine`
     or `milepost lab --modality image --out runs/images`
     """
     from milepost.lab import report
     from milepost.lab.sweep import sweep
     from milepost.lab.train import is_main_process
 
-    given = {
-        "encodings": encodings, "strategies": strategies, "lengths": lengths, "train_length": train_length, "seeds": seeds, "tasks": tasks, "text": text,
-        "images": images, "tokenizer": tokenizer, "tune": tune,
+    options = {
+        "encodings": encodings, "strategies": strategies, "lengths": lengths, "train_length": train_length,
+        "seeds": seeds, "tasks": tasks, "text": text, "images": images, "tokenizer": tokenizer, "tune": tune,
     }  # fmt: skip
-    plan = plan_of(modality, profile, given)
+    plan = make_plan(modality, profile, options)
     with _progress(len(plan.trials()), plan.steps) as tell:
         results = sweep(plan, out, resume=resume, engine=engine, workers=workers, address=address, tell=tell)
     if not is_main_process():  # of several processes under `accelerate launch`, the first one speaks
@@ -101,10 +108,57 @@ def lab_command(
     else:
         _tell(results)
     aside().print(f"open {written[0]}", soft_wrap=True)
-    lost = len(results["failed"]) + sum(1 for run in results["runs"] if run.get("failed"))
-    if lost:
-        aside().print(f"{lost} of {len(plan.trials())} trials failed; the report says why", soft_wrap=True)
+    failed = [(trial, trial["why"]) for trial in results["failed"]]
+    failed += [(run, run["failed"]) for run in results["runs"] if run.get("failed")]
+    for trial, reason in failed:
+        name = f"{trial['encoding']}, seed {trial['seed']}, {trial['data']}"
+        aside().print(f"failed: {name}: {reason}", soft_wrap=True, markup=False)
+    if failed:
+        aside().print(f"{len(failed)} of {len(plan.trials())} trials failed; the report says why", soft_wrap=True)
         raise typer.Exit(1)
+
+
+def make_plan(modality: str, profile: str, options: dict[str, Any]) -> LabPlan:
+    """The plan of one modality; ``options`` holds all of them, None where one was left out.
+
+    An option that the modality has no use for is refused, and not ignored.
+    """
+    kind = "video" if modality == "eeg" else modality
+    for name in UNUSED[kind]:
+        if options[name] is not None:
+            raise ValueError(
+                f"--modality {modality} has no use for --{name.replace('_', '-')}: {WORDS[kind]} nothing like it; "
+                "leave it out"
+            )
+    encodings, seeds = split_list(options["encodings"]), read_seeds(options["seeds"])
+    if kind == "video":
+        from milepost.lab.space import signal_plan
+
+        return signal_plan.make(modality, profile, encodings=encodings, seeds=seeds)
+    length = read_length(options["train_length"], "--train-length")
+    given: dict[str, Any] = {"encodings": encodings, "seeds": seeds}
+    if options["strategies"] is not None:
+        given["strategy_names"] = split_list(options["strategies"])
+    if modality == "image":
+        from milepost.lab.space import image_plan
+
+        sizes = options["lengths"] or ""
+        return image_plan.make(profile, sizes=sizes, train_size=length, folder=options["images"], **given)
+    from milepost.lab import plan
+    from milepost.lab.tasks import TASKS
+
+    if options["lengths"] is not None:
+        given["lengths"] = options["lengths"]
+    tasks = (options["tasks"] or "").strip()
+    return plan.make(
+        profile,
+        train_length=length,
+        tasks=list(TASKS) if tasks == "all" else split_list(tasks),
+        text=options["text"],
+        tokenizer=options["tokenizer"] or "bytes",
+        tune=options["tune"] or 0,
+        **given,
+    )
 
 
 def _tell(results: dict[str, Any]) -> None:
@@ -187,8 +241,8 @@ def compare_command(
 ) -> None:
     """Several lab runs on text in one table and one report. Exit 2 with the reason where they can't be compared.
 
-    Runs can be compared when they scored the same tokens: the same text, lengths and trained length. An encoding that several of them
-    hold is told apart by the folder's name.
+    Runs can be compared when they scored the same tokens: the same text, lengths and trained length. An encoding that
+    several of them hold is named with its folder.
 
     Example: `milepost compare runs/demo runs/mine --out runs/both`
     """

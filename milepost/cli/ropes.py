@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from milepost.cli.shared import Json, answer, aside, print_json, read_length, teaching, telling
+from milepost.cli.shared import (
+    AllowUnknown,
+    Json,
+    NewFolder,
+    TargetLength,
+    TrainedLength,
+    aside,
+    print_json,
+    read_length,
+    show_report,
+    teaching,
+    telling,
+)
 
 if TYPE_CHECKING:
     from milepost.rope import Config, RopeSpec
@@ -19,15 +31,6 @@ Model = Annotated[
         metavar="MODEL_OR_JSON",
         help="A folder, config.json, params.json, a GGUF file, a name on the Hub, or JSON itself.",
     ),
-]
-Target = Annotated[
-    str | None, typer.Option("--target-length", "--ctx-size", help="Tokens to serve, such as 131072 or 128k.")
-]
-Trained = Annotated[
-    str | None, typer.Option("--trained-length", help="The trained length, where the config does not say it.")
-]
-Unknown = Annotated[
-    bool, typer.Option("--allow-unknown", help="Pass over keys that are unknown or contradictory, and say so.")
 ]
 Method = Annotated[
     Literal["base", "linear", "ntk", "ntk_by_parts", "dynamic", "yarn", "llama3"] | None,
@@ -45,21 +48,23 @@ Out = Annotated[
 @teaching
 def spec_command(
     model: Model,
-    target_length: Target = None,
-    trained_length: Trained = None,
+    target_length: TargetLength = None,
+    trained_length: TrainedLength = None,
     method: Method = None,
     engine: Annotated[
         str | None, typer.Option(help="As this engine reads the config, instead of transformers.")
     ] = None,
     out: Out = None,
-    allow_unknown: Unknown = False,
+    allow_unknown: AllowUnknown = False,
     as_json: Json = False,
 ) -> None:
     """What a config means by its rotary positions, and what that does at a length.
 
-    Where each value comes from, the turns of every pair, which pairs meet angles that training never showed, and the temperature.
+    Where each value comes from, the turns of every pair, which pairs meet angles that training never showed, and the
+    temperature.
 
-    Example: `milepost spec path/to/model --target-length 32k` or `milepost spec config.json --rope-scaling yarn --target-length 128k --out spec.html`
+    Example: `milepost spec path/to/model --target-length 32k` or
+    `milepost spec config.json --rope-scaling yarn --target-length 128k --out spec.html`
     """
     from milepost.draw.picture import check_name
     from milepost.rope import report
@@ -71,9 +76,7 @@ def spec_command(
     spec = _extended(_read(model, engine, allow_unknown, trained_length), method, target)
     found = [one.to_json() | {"sentence": one.sentence} for one in analyse(spec, target)]
     result = {"spec": spec.to_json(), "analysis": found}
-    if out is not None:
-        aside().print(f"open {report.save(result, out)}", soft_wrap=True)
-    answer(result, report.document, as_json)
+    show_report(result, report.save, report.document, out, as_json)
 
 
 @teaching
@@ -90,12 +93,13 @@ def parity_command(
         str | None, typer.Option(help="Two engines that read A, in place of B, such as transformers,vllm.")
     ] = None,
     out: Out = None,
-    allow_unknown: Unknown = False,
+    allow_unknown: AllowUnknown = False,
     as_json: Json = False,
 ) -> None:
     """Do two configs, or two engines that read one config, turn every pair alike? Exit 1 when they differ.
 
-    Example: `milepost parity config.json --engines transformers,vllm` or `milepost parity llama/config.json vllm:other/config.json`
+    Example: `milepost parity config.json --engines transformers,vllm` or
+    `milepost parity llama/config.json vllm:other/config.json`
     """
     from milepost.draw.picture import check_name
     from milepost.rope import as_read_by, report
@@ -124,9 +128,7 @@ def parity_command(
             for d in found
         ],
     }
-    if out is not None:
-        aside().print(f"open {report.save_parity(result, out)}", soft_wrap=True)
-    answer(result, report.parity_document, as_json)
+    show_report(result, report.save_parity, report.parity_document, out, as_json)
     if found:
         raise typer.Exit(1)
 
@@ -138,13 +140,13 @@ def export_command(
         str,
         typer.Option(help="transformers, transformers-v4, vllm, sglang, llama.cpp, mlx-lm, megatron or torchtitan."),
     ],
-    target_length: Target = None,
-    trained_length: Trained = None,
+    target_length: TargetLength = None,
+    trained_length: TrainedLength = None,
     method: Method = None,
-    allow_unknown: Unknown = False,
+    allow_unknown: AllowUnknown = False,
     as_json: Json = False,
 ) -> None:
-    """A model's rotary positions in an engine's words, ready to paste; exit 1 with the reason where the engine can't say them.
+    """A model's rotary positions in the keys of an engine, ready to paste; exit 1 with the reason where it has none.
 
     What is printed has been read back as that engine reads it, and gives the same table.
 
@@ -177,7 +179,7 @@ def convert_layout_command(
     to: Annotated[
         Literal["half", "interleaved"], typer.Option(help="half: pairs (i, i + d/2); interleaved: pairs (2i, 2i + 1).")
     ],
-    out: Annotated[Path, typer.Option(help="The folder to write; it must not exist, or be empty.")],
+    out: NewFolder,
     as_json: Json = False,
 ) -> None:
     """Reorder the channels of q and k for the other way of pairing them; ends with a proof by logits.
@@ -199,9 +201,8 @@ def convert_layout_command(
         return
     proof = done.proof
     typer.echo(f"wrote {done.out}: {done.count} tensors of {done.layers} layers, {done.source} to {done.target} pairs")
-    typer.echo(
-        f"proof by logits: {proof.difference:.2g} apart (at most {proof.tolerance:.2g}); without the conversion {proof.unconverted:.2g}"
-    )
+    apart = f"{proof.difference:.2g} apart (at most {proof.tolerance:.2g})"
+    typer.echo(f"proof by logits: {apart}; without the conversion {proof.unconverted:.2g}")
 
 
 def _read(model: str, engine: str | None, allow_unknown: bool, trained: str | None) -> RopeSpec:

@@ -36,6 +36,23 @@ AnyModel = Annotated[
     ),
 ]
 Tokenizer = Annotated[str | None, typer.Option(help="tokenizer.json, a folder, or bytes, in place of the model's own.")]
+TargetLength = Annotated[
+    str | None, typer.Option("--target-length", "--ctx-size", help="Tokens to serve, such as 131072 or 128k.")
+]
+TrainedLength = Annotated[
+    str | None, typer.Option("--trained-length", help="The trained length, where the model does not say it.")
+]
+AllowUnknown = Annotated[
+    bool, typer.Option("--allow-unknown", help="Pass over keys that are unknown or contradictory, and say so.")
+]
+Profile = Annotated[str, typer.Option(help="The lab's size word: tiny, quick, standard or full.")]
+Workers = Annotated[int | None, typer.Option(help="Trainings side by side; one for each core if left out.")]
+ReportFolder = Annotated[
+    Path | None,
+    typer.Option(
+        help="A folder to write: report.html, report.md and the data as JSON. It must not exist, or be empty."
+    ),
+]
 NewFolder = Annotated[Path, typer.Option(help="The folder to write; it must not exist, or be empty.")]
 Rounds = Annotated[int, typer.Option(help="Rounds; each contestant's best counts.")]
 
@@ -66,11 +83,11 @@ def measuring() -> Iterator[Callable[[str, float], None]]:
     """
     words = aside()
     if not words.is_terminal:
-        said: set[str] = set()
+        printed: set[str] = set()
 
         def once(what: str, share: float) -> None:
-            if what not in said:
-                said.add(what)
+            if what not in printed:
+                printed.add(what)
                 words.print(what, soft_wrap=True)
 
         yield once
@@ -119,6 +136,23 @@ def show_written(done: Any, document: Callable[[Any], Any], as_json: bool) -> No
         raise typer.Exit(1)
 
 
+def check_report_folder(out: Path | None, model: str) -> None:
+    """Refuse a folder for a report that holds something, before anything is run."""
+    from milepost.draw.folder import check_folder
+
+    if out is not None:
+        check_folder(out, model)
+
+
+def show_report(
+    data: Any, save: Callable[[Any, Path], Path], shown: Callable[[Any], Any], out: Path | None, as_json: bool
+) -> None:
+    """A result on standard output, and as a report where a folder was named for it."""
+    if out is not None:
+        aside().print(f"open {save(data, out)}", soft_wrap=True)
+    answer(data, shown, as_json)
+
+
 def answer(data: Any, document: Callable[[Any], Any], as_json: bool) -> None:
     """A result on standard output: as JSON, or as the document that is built of it."""
     if as_json:
@@ -136,22 +170,46 @@ def print_json(data: Any) -> None:
     typer.echo(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False))
 
 
+def split_list(text: str) -> list[str]:
+    """A list separated by commas, but for those inside brackets: specs hold commas too."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts if part.strip()]
+
+
+def read_seeds(text: str) -> list[int]:
+    """How many seeds, or which."""
+    words = split_list(text)
+    if not all(word.isdigit() for word in words):
+        raise ValueError(f"--seeds is how many, such as 3, or which, such as 0,7; got {text!r}")
+    if len(words) == 1 and "," not in text:
+        if int(words[0]) < 1:
+            raise ValueError(f"--seeds must be at least 1, got {text!r}")
+        return list(range(int(words[0])))
+    return [int(word) for word in words]
+
+
 def read_lengths(text: str) -> list[int]:
     """``4k,16384`` as numbers; k is 1024."""
-    found = []
+    lengths = []
     for word in text.lower().replace(" ", "").split(","):
         number = word.removesuffix("k")
         if not number.isdigit() or int(number) < 1:
             raise ValueError(f"lengths are numbers such as 4096 or 4k, separated by commas; got {word!r}")
-        found.append(int(number) * (1024 if word.endswith("k") else 1))
-    return found
+        lengths.append(int(number) * (1024 if word.endswith("k") else 1))
+    return lengths
 
 
 def read_length(text: str | None, option: str) -> int | None:
     """``32k`` as a number."""
     if text is None:
         return None
-    found = read_lengths(text)
-    if len(found) != 1:
+    lengths = read_lengths(text)
+    if len(lengths) != 1:
         raise ValueError(f"{option} is one length, such as 32768 or 32k, got {text!r}")
-    return found[0]
+    return lengths[0]
