@@ -1,4 +1,4 @@
-"""Explore: a local page of pictures that move. Every number comes from the package; this folder asks, and `report` draws.
+"""Explore: a local page of pictures that move. Every number comes from the package; this folder asks, `draw` draws.
 
 answer      a query, such as ``view=clocks&a=rope``, to plain data: figures, a sentence, formulas, sliders
 views/      one page for each view

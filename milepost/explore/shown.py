@@ -10,7 +10,7 @@ from milepost.draw.figure import Figure
 
 @dataclass(frozen=True)
 class Shown:
-    """Figures, a sentence that says what is to be seen, and the modules whose formulas they show (besides the encoding's own).
+    """Figures, a sentence about what they show, and the modules whose formulas they use besides the encoding's own.
 
     ``table`` has a row of names, and rows of cells.
     """

@@ -1,7 +1,8 @@
-"""Attention: where the heads of a small model look, and what becomes of it when positions are shuffled, shifted or stretched.
+"""Attention: where the heads of a small model look, as it is and with positions shuffled, shifted or stretched.
 
-Order is not position: the mask goes by the order of the tokens, and stays; the encoding is told other positions. `random` is the lab's model before
-training; `trained` models come with the package (tools/explore_models.py), for three encodings.
+Order is not position: the mask follows the order of the tokens, and stays; the encoding gets other positions. `random`
+is the lab's model before training; `trained` models come with the package (tools/explore_models.py), for three
+encodings.
 """
 
 from __future__ import annotations
@@ -63,16 +64,31 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
     how = words.say(f"attention.{asked['change']}", amount=asked["amount"])
     title = words.say("attention.title", layer=asked["layer"], head=asked["head"])
     figures = tuple(
-        Figure("heat", f"{title}: {label}", words.say("attention.key"), words.say("attention.query"), x=_count(p), y=_count(p), z=_masked(p), x_names=names,
-               y_names=names, square=True, low=0.0, high=1.0)
+        Figure(
+            "heat",
+            f"{title}: {label}",
+            words.say("attention.key"),
+            words.say("attention.query"),
+            x=_count(p),
+            y=_count(p),
+            z=_masked(p),
+            x_names=names,
+            y_names=names,
+            square=True,
+            low=0.0,
+            high=1.0,
+        )
         for label, p in ((words.say("attention.plain"), before), (how, after))
-    )  # fmt: skip
+    )
     kind = "same" if moved < 1e-4 else "moved"
     return Shown(figures, words.say(f"attention.{kind}", how=how, share=f"{moved:.1%}"), ("attention.reference",))
 
 
 def changed(pos: Tensor, change: str, amount: int) -> Tensor:
-    """Other positions for the same tokens: shuffled (``amount`` is the seed), all later by ``amount``, or ``amount`` times as far apart."""
+    """Other positions for the same tokens.
+
+    They are shuffled (``amount`` is the seed), all later by ``amount``, or ``amount`` times as far apart.
+    """
     if change == "shifted":
         return pos + amount
     if change == "stretched":

@@ -45,10 +45,25 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
     bucket = words.say("buckets.bucket")
     figures = (
         Figure(
-            "lines", words.say("buckets.stairs"), words.say("buckets.distance"), bucket, distance.double().tolist(), lines={bucket: stairs}, stepped=True,
+            "lines",
+            words.say("buckets.stairs"),
+            words.say("buckets.distance"),
+            bucket,
+            distance.double().tolist(),
+            lines={bucket: stairs},
+            stepped=True,
             marks=marks,
         ),
-        Figure("heat", words.say("buckets.map"), words.phrase("key position"), words.phrase("query position"), places, places, rows, square=True),
-    )  # fmt: skip
+        Figure(
+            "heat",
+            words.say("buckets.map"),
+            words.phrase("key position"),
+            words.phrase("query position"),
+            places,
+            places,
+            rows,
+            square=True,
+        ),
+    )
     exact = int((enc.edges == torch.arange(1, len(enc.edges) + 1)).long().cumprod(0).sum())
     return Shown(figures, words.say("buckets.sentence", buckets=enc.buckets, exact=exact, distance=int(enc.edges[-1])))

@@ -1,7 +1,8 @@
-"""Clocks: each pair of a RoPE as a clock, with its wavelength against the trained and the target length. Numbers from `milepost.rope.analysis`.
+"""Clocks: each pair of a RoPE as a clock, with its wavelength against the trained and the target length.
 
-The arc is the part of a full turn that a pair went through over the trained length. What it meets beyond that at the target length is an
-angle that no training has seen: red. A full circle has seen every angle.
+The numbers come from `milepost.rope.analysis`. The arc is the part of a full turn that a pair went through over the
+trained length. Angles beyond that, which it meets at the target length and which training has not seen, are red. A full
+circle has seen every angle.
 """
 
 from __future__ import annotations
@@ -41,26 +42,37 @@ def spec_of(enc: Encoding, trained: int) -> RopeSpec:
 def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
     """The dials, and wavelengths on a logarithmic axis with both lengths across."""
     trained, target = asked["trained"], asked["target"]
-    found = analyse(spec_of(enc, trained), target)[0]
-    every = -(-len(found.pairs) // MOST)
+    analysis = analyse(spec_of(enc, trained), target)[0]
+    every = -(-len(analysis.pairs) // MOST)
     seen, unseen = words.say("clocks.seen", trained=trained), words.say("clocks.unseen", target=target)
     dials = tuple(
         Dial(words.say("clocks.pair", pair=p.pair), _wave(p.wavelength, words), p.turns, p.target_turns, p.unseen)
-        for p in found.pairs[::every]
+        for p in analysis.pairs[::every]
     )
-    pairs = [float(p.pair) for p in found.pairs]
+    pairs = [float(p.pair) for p in analysis.pairs]
     lines = {
-        words.say("clocks.wavelength"): [p.wavelength for p in found.pairs],
-        unseen: [p.wavelength if p.unseen else None for p in found.pairs],
+        words.say("clocks.wavelength"): [p.wavelength for p in analysis.pairs],
+        unseen: [p.wavelength if p.unseen else None for p in analysis.pairs],
     }
     figures = (
         Figure("dials", words.say("clocks.title"), dials=dials, points=(seen,), red=(unseen,)),
         Figure(
-            "lines", words.say("clocks.waves"), words.phrase("pair"), words.phrase("tokens"), pairs, lines=lines, points=(unseen,), red=(unseen,), log_y=True,
-            marks=(Mark("y", trained, words.say("clocks.trained", trained=trained)), Mark("y", target, words.say("clocks.target", target=target))),
+            "lines",
+            words.say("clocks.waves"),
+            words.phrase("pair"),
+            words.phrase("tokens"),
+            pairs,
+            lines=lines,
+            points=(unseen,),
+            red=(unseen,),
+            log_y=True,
+            marks=(
+                Mark("y", trained, words.say("clocks.trained", trained=trained)),
+                Mark("y", target, words.say("clocks.target", target=target)),
+            ),
         ),
-    )  # fmt: skip
-    return Shown(figures, words.phrase(found.sentence) + words.say("page.stop"), ("rope.analysis",))
+    )
+    return Shown(figures, words.phrase(analysis.sentence) + words.say("page.stop"), ("rope.analysis",))
 
 
 def _wave(tokens: float | None, words: Words) -> str:

@@ -21,7 +21,7 @@ CONTROLS = (slider("length", 96, 2, 160),)
 
 def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
     """The heat maps over ``length`` positions."""
-    found = portrait(enc, asked["length"], only="heat")
+    shown = portrait(enc, asked["length"], only="heat")
     point = next((point for point in ("embed", "query", "bias", "rescore") if point in enc.points), "none")
-    figures = tuple(figure.said(words.phrase) for figure in found.figures)
-    return Shown(figures, words.say(f"code.{point}", length=found.length))
+    figures = tuple(figure.said(words.phrase) for figure in shown.figures)
+    return Shown(figures, words.say(f"code.{point}", length=shown.length))

@@ -18,7 +18,7 @@ CONTROLS = (slider("length", 128, 2, 256),)
 
 def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
     """The lines over ``length`` positions, wavelengths apart: these have a view of their own."""
-    found = portrait(enc, asked["length"], only="lines")
-    figures = [figure for figure in found.figures if figure.x_title != "pair"]
+    shown = portrait(enc, asked["length"], only="lines")
+    figures = [figure for figure in shown.figures if figure.x_title != "pair"]
     kind = "relative" if enc.shift_invariant and enc.points else "absolute" if enc.points else "none"
     return Shown(tuple(figure.said(words.phrase) for figure in figures), words.say(f"distance.{kind}"))

@@ -1,8 +1,8 @@
 """Permute: the words of a sentence in another order. Does attention notice?
 
-One layer of attention with random projections (the one that the laws use), over a vector for each word. Words are put in another order, and the
-output of each word is compared with its own output before. Without position it is the same to the last digits; unless a causal mask is on, which
-knows the order.
+One layer of attention with random projections (the one that the laws use), over a vector for each word. Words are put
+in another order, and the output of each word is compared with its own output before. Without positions the two are
+equal up to rounding, unless a causal mask is on: it knows the order.
 
 Words stand between spaces. Chinese and Japanese have none, so each of their characters is a word.
 """
@@ -44,30 +44,51 @@ CONTROLS = (
 
 def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
     """The attention before and after, and how much each word's output has changed."""
-    said = words_of(asked["sentence"])
-    if not 2 <= len(said) <= MOST:
+    typed = words_of(asked["sentence"])
+    if not 2 <= len(typed) <= MOST:
         raise ValueError(
-            f"sentence has 2 to {MOST} words here (between spaces; of Chinese, characters), got {len(said)}"
+            f"sentence has 2 to {MOST} words here (between spaces; of Chinese, characters), got {len(typed)}"
         )
     causal = asked["mask"] == "causal"
-    order = _order(len(said), asked["order"])
-    layer = Layer(enc.at(len(said)), seed=1)
-    x = torch.stack([_vector(word, layer.width) for word in said])[None]
+    order = _order(len(typed), asked["order"])
+    layer = Layer(enc.at(len(typed)), seed=1)
+    x = torch.stack([_vector(word, layer.width) for word in typed])[None]
     with torch.no_grad():
         before, after = (_attended(layer, rows, causal) for rows in (x, x[:, order]))
     was, now = before.output[0].transpose(0, 1).flatten(1)[order], after.output[0].transpose(0, 1).flatten(1)
     change = ((now - was).norm(dim=-1) / was.norm(dim=-1)).tolist()
-    mixed = [said[n] for n in order.tolist()]
+    mixed = [typed[n] for n in order.tolist()]
     most = max(change)
     names = tuple(_short(word) for word in mixed)
     figures = (
-        Figure("heat", words.say("permute.before"), words.say("attention.key"), words.say("attention.query"), **_map(before, said)),
-        Figure("heat", words.say("permute.after"), words.say("attention.key"), words.say("attention.query"), **_map(after, mixed)),
         Figure(
-            "heat", words.say("permute.change"), words.say("permute.word"), "", [float(n) for n in range(len(said))], [0.0], [change], x_names=names,
-            y_names=(" ",), low=0.0, high=max(1.0, most),
+            "heat",
+            words.say("permute.before"),
+            words.say("attention.key"),
+            words.say("attention.query"),
+            **_map(before, typed),
         ),
-    )  # fmt: skip
+        Figure(
+            "heat",
+            words.say("permute.after"),
+            words.say("attention.key"),
+            words.say("attention.query"),
+            **_map(after, mixed),
+        ),
+        Figure(
+            "heat",
+            words.say("permute.change"),
+            words.say("permute.word"),
+            "",
+            [float(n) for n in range(len(typed))],
+            [0.0],
+            [change],
+            x_names=names,
+            y_names=(" ",),
+            low=0.0,
+            high=max(1.0, most),
+        ),
+    )
     kind = "same" if most < 1e-9 else "moved" if not causal else "both" if enc.points else "masked"
     return Shown(
         figures, words.say(f"permute.{kind}", share=f"{most:.0%}", order=" ".join(mixed)), ("attention.reference",)
@@ -102,13 +123,13 @@ def _attended(layer: Layer, x: Tensor, causal: bool) -> Attended:
     return attend(q, k, v, layer.enc, at=at, turned=True, causal=causal, details=True)
 
 
-def _map(found: Attended, said: list[str]) -> dict[str, Any]:
+def _map(result: Attended, typed: list[str]) -> dict[str, Any]:
     """The weights of head 0 with words on both sides."""
-    count, names = [float(n) for n in range(len(said))], tuple(_short(word) for word in said)
+    count, names = [float(n) for n in range(len(typed))], tuple(_short(word) for word in typed)
     return {
         "x": count,
         "y": count,
-        "z": found.weights[0, 0].tolist(),
+        "z": result.weights[0, 0].tolist(),
         "x_names": names,
         "y_names": names,
         "square": True,

@@ -1,4 +1,7 @@
-"""Plane: how alike the places of a plane are to the one in its middle. The maps of `milepost.portrait` for encodings of several axes."""
+"""Plane: how alike the places of a plane are to the one in its middle.
+
+The maps of `milepost.portrait` for encodings of several axes.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,6 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
         raise ValueError(
             f"this view is for positions of several axes, and {enc!r} has one; choose one of {', '.join(ENCODINGS)}"
         )
-    found = portrait(enc, asked["side"] ** 2)
-    figures = tuple(figure.said(words.phrase) for figure in found.figures)
+    shown = portrait(enc, asked["side"] ** 2)
+    figures = tuple(figure.said(words.phrase) for figure in shown.figures)
     return Shown(figures, words.say("plane.sentence"))

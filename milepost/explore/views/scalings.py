@@ -1,4 +1,7 @@
-"""Scalings: what PI, NTK, YaRN and Llama 3 do to every frequency of a RoPE, side by side. Numbers from `milepost.rope.analysis`."""
+"""Scalings: what PI, NTK, YaRN and Llama 3 do to every frequency of a RoPE, side by side.
+
+The numbers come from `milepost.rope.analysis`.
+"""
 
 from __future__ import annotations
 
@@ -24,28 +27,41 @@ METHODS: dict[Literal["linear", "ntk", "yarn", "llama3"], str] = {
 
 
 def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
-    """The share of each frequency that is kept, the turns at the target length, and a table. A scaling that the rope has is replaced."""
+    """The share of each frequency that is kept, the turns at the target length, and a table.
+
+    A scaling that the rope has is replaced.
+    """
     trained, target = asked["trained"], asked["target"]
     plain = spec_of(enc, trained)
-    found: dict[str, Analysis] = {words.say("scalings.none"): analyse(spec_of(_bare(enc), trained), target)[0]}
+    analyses: dict[str, Analysis] = {words.say("scalings.none"): analyse(spec_of(_bare(enc), trained), target)[0]}
     for method, name in METHODS.items():
-        found[name] = analyse(plain.extended(target, method), target)[0]
-    pairs = [float(p.pair) for p in next(iter(found.values())).pairs]
-    kept = {name: [p.resolution for p in one.pairs] for name, one in found.items()}
-    met = {name: [p.target_turns or None for p in one.pairs] for name, one in found.items()}
+        analyses[name] = analyse(plain.extended(target, method), target)[0]
+    pairs = [float(p.pair) for p in next(iter(analyses.values())).pairs]
+    kept = {name: [p.resolution for p in one.pairs] for name, one in analyses.items()}
+    met = {name: [p.target_turns or None for p in one.pairs] for name, one in analyses.items()}
     new = {
         words.say("scalings.unseen", name=name): [p.target_turns if p.unseen else None for p in one.pairs]
-        for name, one in found.items()
+        for name, one in analyses.items()
         if one.unseen_pairs
     }
     pair = words.phrase("pair")
     figures = (
-        Figure("lines", words.say("scalings.kept"), pair, words.say("scalings.share"), pairs, lines=kept, low=0.0, high=1.0),
         Figure(
-            "lines", words.say("scalings.turns", target=target), pair, words.say("scalings.turns_axis"), pairs, lines={**met, **new}, points=tuple(new),
-            red=tuple(new), log_y=True, marks=(Mark("y", 1.0, words.say("scalings.full")),),
+            "lines", words.say("scalings.kept"), pair, words.say("scalings.share"), pairs, lines=kept, low=0.0, high=1.0
         ),
-    )  # fmt: skip
+        Figure(
+            "lines",
+            words.say("scalings.turns", target=target),
+            pair,
+            words.say("scalings.turns_axis"),
+            pairs,
+            lines={**met, **new},
+            points=tuple(new),
+            red=tuple(new),
+            log_y=True,
+            marks=(Mark("y", 1.0, words.say("scalings.full")),),
+        ),
+    )
     names = tuple(
         words.say(f"scalings.{column}") for column in ("method", "unseen_pairs", "fastest", "slowest", "temperature")
     )
@@ -57,7 +73,7 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
             f"{one.pairs[-1].resolution:.3f}",
             f"{one.temperature:.4f}",
         )
-        for name, one in found.items()
+        for name, one in analyses.items()
     )
     sentence = words.say("scalings.sentence", trained=trained, target=target, factor=f"{target / trained:g}")
     return Shown(figures, sentence, tuple(f"scaling.{method}" for method in METHODS), (names, *rows))

@@ -1,7 +1,7 @@
 """Slopes: those of ALiBi's heads, and how far each head reaches.
 
-Reach is measured, not derived: with all contents alike, the softmax of the bias itself gives a weight to every distance; the reach is the number of
-nearest tokens that hold 95% of it.
+Reach is measured, not derived: with all contents alike, the softmax of the bias itself gives a weight to every
+distance; the reach is the number of nearest tokens that hold 95% of it.
 """
 
 from __future__ import annotations
@@ -45,11 +45,24 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
     figures = (
         Figure("lines", words.say("slopes.slopes"), y_title=slope, lines={slope: slopes}, points=(slope,), **about),
         Figure(
-            "lines", words.say("slopes.reach", share=f"{SHARE:.0%}"), y_title=words.phrase("tokens"), lines={reached: reach}, points=(reached,), marks=(far,),
+            "lines",
+            words.say("slopes.reach", share=f"{SHARE:.0%}"),
+            y_title=words.phrase("tokens"),
+            lines={reached: reach},
+            points=(reached,),
+            marks=(far,),
             **about,
         ),
-        Figure("lines", words.say("slopes.weights"), words.phrase("distance"), words.say("slopes.weight"), near, lines=lines, low=0.0),
-    )  # fmt: skip
+        Figure(
+            "lines",
+            words.say("slopes.weights"),
+            words.phrase("distance"),
+            words.say("slopes.weight"),
+            near,
+            lines=lines,
+            low=0.0,
+        ),
+    )
     return Shown(
         figures,
         words.say("slopes.sentence", heads=heads, length=length, near=min(reach), far=max(reach)),
@@ -58,7 +71,7 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
 
 
 def alike(enc: Encoding, length: int, heads: int) -> torch.Tensor:
-    """The weights by distance (H length), nearest first, of the last of ``length`` tokens whose contents are all alike."""
+    """The weights by distance (H length), nearest first, of the last of ``length`` tokens with equal contents."""
     q, k = torch.zeros(1, heads, 1, 2, dtype=torch.float64), torch.zeros(1, heads, length, 2, dtype=torch.float64)
-    found = attend(q, k, k, enc, at=Layout.dense(1, start=length - 1), to=Layout.dense(length), details=True)
-    return found.weights[0, :, 0].flip(-1)
+    result = attend(q, k, k, enc, at=Layout.dense(1, start=length - 1), to=Layout.dense(length), details=True)
+    return result.weights[0, :, 0].flip(-1)
