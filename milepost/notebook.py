@@ -9,7 +9,7 @@ from milepost.draw.document import Document, Section
 from milepost.draw.figure import Figure
 from milepost.encoding import Encoding, Sum
 from milepost.encodings import NAMES, SPACE
-from milepost.encodings.catalogue import told
+from milepost.encodings.catalogue import summarise
 from milepost.maps import NAMES as MAPS
 from milepost.portrait import portrait
 from milepost.rope import RopeSpec, report
@@ -71,5 +71,5 @@ def _(spec: RopeSpec) -> Document:
 
 
 def _formula(home: str) -> Section:
-    page = told(home)
+    page = summarise(home)
     return Section(page["title"], page["reference"], code=page["formula"], fold=True)

@@ -98,15 +98,13 @@ def page(name: str) -> Page:
 
 
 @cache
-def told(module: str) -> dict[str, str]:
-    """Title, formula and reference in the docstring of any module of ours, such as "scaling.yarn"; "" where it has
-    none."""
+def summarise(module: str) -> dict[str, str]:
+    """Title, formula and reference in the docstring of a module, such as "scaling.yarn"; "" where it has none."""
     text = (Path(__file__).parents[1] / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
-    found = _docstring(ast.get_docstring(ast.parse(text)) or "")
+    parts = _docstring(ast.get_docstring(ast.parse(text)) or "")
     return {
-        "title": str(found["title"]).splitlines()[0].rstrip("."),
-        "formula": str(found["formula"]),
-        "reference": str(found["reference"]),
+        **{name: parts[name] for name in ("formula", "reference")},
+        "title": parts["title"].splitlines()[0].rstrip("."),
     }
 
 
@@ -117,8 +115,8 @@ def measured(name: str) -> dict[str, str]:
         return {}
     rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
     mine = [r for r in rows if r["scheme"] == name and r["implementation"] == "milepost" and r["ratio"] is not None]
-    found = [f"{r['pass']} {r['ratio']:.2f} ({r['length']})" for r in mine]
-    return {"cost": f"time / no position: {', '.join(found)}"} if found else {}
+    ratios = [f"{r['pass']} {r['ratio']:.2f} ({r['length']})" for r in mine]
+    return {"cost": f"time / no position: {', '.join(ratios)}"} if ratios else {}
 
 
 def pages() -> tuple[Page, ...]:

@@ -1,6 +1,6 @@
 """Answer: from a query to plain data. The page, the command and the tests all ask here.
 
-    a query     view, the encoding's spec, what was moved (``set.0.base=500000.0``), the view's own controls, lang, width
+    a query     view, the encoding's spec, what was moved (``set.0.base=500000.0``), the view's controls, lang, width
     an answer   spec, controls, figures (numbers and SVG), a sentence, formulas with their references
 
 What can't be done is a ValueError in one sentence, as everywhere.
@@ -19,7 +19,7 @@ from milepost.draw.picture import png
 from milepost.draw.svg import alone, draw
 from milepost.encoding import Encoding
 from milepost.encodings import NAMES, SPACE
-from milepost.encodings.catalogue import told
+from milepost.encodings.catalogue import summarise
 from milepost.explore import arguments, specs
 from milepost.explore.controls import Control, number
 from milepost.explore.seeded import seeded
@@ -40,7 +40,7 @@ KINDS = {"csv": "text/csv", "json": "application/json", "png": "image/png", "svg
 
 
 @dataclass(frozen=True)
-class Seen:
+class ViewedQuery:
     """A query as it was understood, and what the view shows for it."""
 
     spec: str
@@ -51,8 +51,8 @@ class Seen:
     width: int
 
 
-def seen(view: str, query: Mapping[str, str]) -> Seen:
-    """Read a query and work out its view."""
+def view_query(view: str, query: Mapping[str, str]) -> ViewedQuery:
+    """Read a query and compute its view."""
     if view not in VIEWS:
         raise ValueError(f"there is no view {view[:40]!r}; there are {', '.join(VIEWS)}")
     _check_characters(query)
@@ -74,7 +74,7 @@ def seen(view: str, query: Mapping[str, str]) -> Seen:
     own = [
         c for c in arguments.controls(enc) if sizes is specs.SIZES or c.name.rsplit(".", 1)[-1] not in sizes
     ]  # a view's own sizes stay
-    return Seen(spec, enc, asked, own, shown, width)
+    return ViewedQuery(spec, enc, asked, own, shown, width)
 
 
 def _check_characters(query: Mapping[str, str]) -> None:
@@ -89,20 +89,20 @@ def _check_characters(query: Mapping[str, str]) -> None:
 
 def answer(view: str, query: Mapping[str, str]) -> dict[str, Any]:
     """Everything that a view shows for a query, as plain data."""
-    found = seen(view, query)
+    viewed = view_query(view, query)
     return {
         "view": view,
-        "spec": found.spec,
-        "encoding": repr(found.enc),
-        "controls": [control.to_json() for control in found.controls],
-        "asked": found.asked,
-        "sentence": found.shown.sentence[:1].upper() + found.shown.sentence[1:],
-        "table": [list(row) for row in found.shown.table],
-        "pages": _pages(found.enc, found.shown.modules),
-        "figures": [figure.to_json() for figure in found.shown.figures],
+        "spec": viewed.spec,
+        "encoding": repr(viewed.enc),
+        "controls": [control.to_json() for control in viewed.controls],
+        "asked": viewed.asked,
+        "sentence": viewed.shown.sentence[:1].upper() + viewed.shown.sentence[1:],
+        "table": [list(row) for row in viewed.shown.table],
+        "pages": _pages(viewed.enc, viewed.shown.modules),
+        "figures": [figure.to_json() for figure in viewed.shown.figures],
         "svg": [
             draw(figure, wide)
-            for figure, wide in zip(found.shown.figures, widths(found.shown.figures, found.width), strict=True)
+            for figure, wide in zip(viewed.shown.figures, widths(viewed.shown.figures, viewed.width), strict=True)
         ],
     }
 
@@ -112,21 +112,24 @@ def file(view: str, kind: str, query: Mapping[str, str]) -> str | bytes:
     if kind not in KINDS:
         raise ValueError(f"a figure is kept as {', '.join(KINDS)}, got {kind[:20]!r}")
     which = int(number("figure", query.get("figure", "0"), whole=True))
-    found = seen(view, {name: value for name, value in query.items() if name != "figure"})
-    if not 0 <= which < len(found.shown.figures):
-        raise ValueError(f"view {view} has figures 0 to {len(found.shown.figures) - 1} here, got figure={which}")
-    figure = found.shown.figures[which]
+    viewed = view_query(view, {name: value for name, value in query.items() if name != "figure"})
+    if not 0 <= which < len(viewed.shown.figures):
+        raise ValueError(f"view {view} has figures 0 to {len(viewed.shown.figures) - 1} here, got figure={which}")
+    figure = viewed.shown.figures[which]
     if kind == "csv":
         return figure.to_csv()
     if kind in ("svg", "png"):
-        drawn = alone(draw(figure, widths(found.shown.figures, found.width)[which]))
+        drawn = alone(draw(figure, widths(viewed.shown.figures, viewed.width)[which]))
         return drawn if kind == "svg" else png(drawn)
-    about = provenance(view=view, encoding=repr(found.enc), asked=found.asked)
+    about = provenance(view=view, encoding=repr(viewed.enc), asked=viewed.asked)
     return json.dumps({**figure.to_json(), "provenance": about}, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
 
 
 def widths(figures: Sequence[Figure], column: int) -> list[int]:
-    """How wide each figure is drawn in a column of the page: two in a row where there is room; clocks, and what is alone, all of it."""
+    """How wide each figure is drawn in a column of the page.
+
+    Two stand in a row where there is room; clocks, and a figure that is alone, take all of it.
+    """
     many = sum(figure.kind != "dials" for figure in figures) > 1
     return [(column - GAP) // 2 if many and column >= ROOM and figure.kind != "dials" else column for figure in figures]
 
@@ -151,15 +154,15 @@ def _rounded(figure: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pages(enc: Encoding, modules: tuple[str, ...]) -> list[dict[str, str]]:
-    """Title, formula and reference: of each term, of its scaling, and of what the view itself works out."""
-    found = []
+    """Title, formula and reference: of each term, of its scaling, and of what the view itself computes."""
+    names = []
     for part in arguments.parts(enc):
         name = type(part).spec_name()
         if name in NAMES or name in SPACE:
-            found.append(f"encodings.{name}")
+            names.append(f"encodings.{name}")
         elif name in MAPS:
-            found.append(f"maps.{name}")
+            names.append(f"maps.{name}")
         scaling = getattr(part, "scaling", None)
         if scaling is not None and type(scaling).__module__.startswith("milepost.scaling."):
-            found.append(type(scaling).__module__.removeprefix("milepost."))
-    return [{"module": name, **told(name)} for name in dict.fromkeys((*found, *modules))]
+            names.append(type(scaling).__module__.removeprefix("milepost."))
+    return [{"module": name, **summarise(name)} for name in dict.fromkeys((*names, *modules))]

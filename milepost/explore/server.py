@@ -1,14 +1,15 @@
-"""Server: the answers over HTTP. Python's own server, on 127.0.0.1 unless told; one page, its style and script, and data.
+"""Server: the answers over HTTP. Python's own server, on 127.0.0.1 by default: one page and its data.
 
     /                    the page (any query: its state)
     /page.css /page.js   what it is made of
     /api/start           words, views, controls
-    /api/VIEW            the answer to a query as JSON, or {"error": the sentence that says why there is none}
-    /file/VIEW.csv|.json|.svg    one figure of an answer, to keep; &figure=0
+    /api/VIEW            the answer to a query as JSON, or {"error": why there is none}
+    /file/VIEW.csv|.json|.png|.svg    one figure of an answer, to keep; &figure=0
 
-An address that can't be read, and a file that can't be made, is a sentence with status 400, what is not there one with 404. A fault of ours is a
-sentence with 500, and its trace goes to the terminal. The page may load from this server only: its policy forbids all else, inline scripts and
-styles included.
+Refusals are sentences: status 400 for an address that can't be read or a file that can't be made, 403 for a request of
+another origin, 404 for an address with nothing there, 413 for a request with a body, 503 for too many connections. A
+fault of ours is a sentence with status 500, and its trace goes to the terminal. The page may load from this server
+only: its policy forbids all else, inline scripts and styles included.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ FILES = {
     "/icon.svg": ("explore/page/icon.svg", "image/svg+xml"),
 }
 """What the page is made of; the script of figures is the one of every report."""
-POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; base-uri 'none'; form-action 'none'"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
+    "base-uri 'none'; form-action 'none'"
+)
 CHINESE = re.compile(r"[?&]lang=zh(?:&|$)")
 """Asked for, in an address that may be wrong otherwise."""
 SMALL = 1000
@@ -55,7 +59,10 @@ SERVED, QUEUED, COMPUTED = 32, 32, 4
 
 A browser opens about six connections. An answer takes at most some 200 MB.
 """
-BUSY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\ntoo many connections; try again\n"
+BUSY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
+    b"too many connections; try again\n"
+)
 
 
 class Server(ThreadingHTTPServer):
@@ -92,7 +99,10 @@ class Server(ThreadingHTTPServer):
         return f"http://{LOCAL}:{self.server_address[1]}/"
 
     def serve_forever(self, poll_interval: float = 0.5) -> None:
-        """Answer until told to stop, on one thread of torch: figures are small, and beside a training a second thread makes them wait for it."""
+        """Answer until stopped, on one thread of torch.
+
+        Figures are small; on a machine that is training, a second thread would make each of them wait.
+        """
         before = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
@@ -106,11 +116,11 @@ class Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
     def welcome(self, name: str) -> bool:
-        """Whether a request by this name is meant for us: other names on 127.0.0.1 are other people's pages, looking in."""
+        """Whether a request for this host is meant for us; another name may be a page elsewhere that points here."""
         return self.host != LOCAL or name.rpartition(":")[0] in (LOCAL, "localhost")
 
     def foreign(self, headers: Message, path: str) -> bool:
-        """Whether a page of another origin sends this request. Following a link to the page itself is no such request."""
+        """Whether a page of another origin sends this request. A followed link to the page itself is not one."""
         origin, site = headers.get("Origin"), headers.get("Sec-Fetch-Site", "none")
         if origin is not None and urlsplit(origin).netloc != headers.get("Host"):
             return True
@@ -130,13 +140,15 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer, or say in a sentence why not."""
         try:
-            status, kind, body, more = self._found()
+            status, kind, body, more = self._respond()
         except ValueError as error:
-            status, kind, body, more = 400, "application/json", _json({"error": self._said(str(error))}), {}
+            status, kind, body, more = 400, "application/json", _json({"error": self._translate(str(error))}), {}
         except Exception:
             traceback.print_exc(file=sys.stderr)
-            said = self._said("something went wrong in milepost itself; the terminal in which it runs has the details")
-            status, kind, body, more = 500, "application/json", _json({"error": said}), {}
+            fault = self._translate(
+                "something went wrong in milepost itself; the terminal in which it runs has the details"
+            )
+            status, kind, body, more = 500, "application/json", _json({"error": fault}), {}
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the page has gone, or does not wait for this
             self._send(status, kind, body, more)
 
@@ -156,7 +168,7 @@ class Handler(BaseHTTPRequestHandler):
         )
         self._send(code, "application/json", _json({"error": said}), {})
 
-    def _found(self) -> tuple[int, str, bytes, dict[str, str]]:
+    def _respond(self) -> tuple[int, str, bytes, dict[str, str]]:
         if len(self.path) > LONGEST:
             raise ValueError(
                 f"an address has at most {LONGEST} characters here, got {len(self.path)}; give a shorter text"
@@ -187,14 +199,8 @@ class Handler(BaseHTTPRequestHandler):
             with self.server.computing:
                 made = file(view, kind, query)
             body = made if isinstance(made, bytes) else made.encode()
-            return (
-                200,
-                KINDS[kind],
-                body,
-                {
-                    "Content-Disposition": f'attachment; filename="milepost-{view}-{int(query.get("figure", "0"))}.{kind}"'
-                },
-            )
+            name = f"milepost-{view}-{int(query.get('figure', '0'))}.{kind}"
+            return 200, KINDS[kind], body, {"Content-Disposition": f'attachment; filename="{name}"'}
         path = "".join(letter if letter.isprintable() else "?" for letter in asked.path[:80])
         return 404, "text/plain", f"there is nothing at {path}; the page is at /\n".encode(), {}
 
@@ -204,11 +210,11 @@ class Handler(BaseHTTPRequestHandler):
             with self.server.computing:
                 return light(answer(view, query))
         except ValueError as error:
-            return {"error": self._said(str(error))}
+            return {"error": self._translate(str(error))}
 
-    def _said(self, why: str) -> str:
+    def _translate(self, refusal: str) -> str:
         """A sentence that refuses, in the language of the address."""
-        return Words("zh" if CHINESE.search(self.path) else "en").refusal(why)
+        return Words("zh" if CHINESE.search(self.path) else "en").refusal(refusal)
 
     def _send(self, status: int, kind: str, body: bytes, more: dict[str, str]) -> None:
         packed = len(body) > SMALL and "gzip" in self.headers.get("Accept-Encoding", "")
@@ -217,9 +223,15 @@ class Handler(BaseHTTPRequestHandler):
         if self.close_connection:
             self.send_header("Connection", "close")
         headers = {
-            "Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body)), "Content-Security-Policy": POLICY, "Cache-Control": "no-store",
-            "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", **({"Content-Encoding": "gzip"} if packed else {}), **more,
-        }  # fmt: skip
+            "Content-Type": f"{kind}; charset=utf-8",
+            "Content-Length": str(len(body)),
+            "Content-Security-Policy": POLICY,
+            "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            **({"Content-Encoding": "gzip"} if packed else {}),
+            **more,
+        }
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()

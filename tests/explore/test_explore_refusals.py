@@ -13,7 +13,7 @@ import pytest
 
 import milepost.explore
 from milepost.explore import specs
-from milepost.explore.answer import file, seen
+from milepost.explore.answer import file, view_query
 from milepost.explore.arguments import SCALINGS
 from milepost.explore.views import VIEWS
 from milepost.explore.words import Words, refusals
@@ -59,14 +59,14 @@ def wrong(view):
         plain = {"encoding": name}
         yield plain
         plain |= {"model": "random"} if view == "attention" else {"mask": "causal"} if view == "permute" else {}
-        for control in seen(view, plain).controls:
+        for control in view_query(view, plain).controls:
             for value in (*WRONG, *control.options):
                 yield {**plain, f"set.{control.name}": value}
 
 
 def refused(view, query):
     try:
-        seen(view, query)
+        view_query(view, query)
     except ValueError as error:
         return str(error)
     return None

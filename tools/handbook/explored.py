@@ -6,7 +6,7 @@ import shlex
 from functools import cache
 
 from milepost.draw.figure import Figure
-from milepost.explore.answer import Seen, seen
+from milepost.explore.answer import ViewedQuery, view_query
 from milepost.explore.views import VIEWS
 from milepost.explore.words import table
 
@@ -53,10 +53,10 @@ TRIED: dict[str, tuple[tuple[str, ...], dict[str, str], str]] = {
 
 
 @cache
-def shown(view: str) -> list[Seen]:
+def shown(view: str) -> list[ViewedQuery]:
     """The view as its command opens it, one answer for each encoding."""
     encodings, values, _ = TRIED[view]
-    return [seen(view, {**values, "encoding": spec}) for spec in encodings]
+    return [view_query(view, {**values, "encoding": spec}) for spec in encodings]
 
 
 def command(view: str) -> str:
