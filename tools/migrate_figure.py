@@ -1,11 +1,14 @@
-"""The figure of a migration: a GPT-2 of about 2 million parameters, trained here, moved to RoPE with a tenth of its training tokens.
+"""The figure of a migration: a GPT-2 of about 2 million parameters, trained here, moved to RoPE with a tenth of its
+training tokens.
 
-    python tools/migrate_figure.py --out runs/migrate-figure --docs     about 40 minutes on one core; goes on where it was killed
+    python tools/migrate_figure.py --out runs/migrate-figure --docs     about 40 minutes on one core; goes on where it
+                                                                        was killed
     python tools/migrate_figure.py --out runs/try --steps 40            a try
 
-1 train      the lab's decoder with a learned table (4 layers, width 192, 128 tokens) on the standard library's text, written as the GPT-2 that it is
-2 migrate    to rope, on windows of twice the old length (or --length), with at most a tenth of the tokens of 1; text for measuring that no model has seen
-3 tell       the share of the loss gap recovered, and the loss at twice the old length; the numbers go to docs/migration/
+1 train      the lab's decoder with a learned table (4 layers, width 192, 128 tokens) on the standard library's text,
+written as the GPT-2 that it is 2 migrate    to rope, on windows of twice the old length (or --length), with at most a
+tenth of the tokens of 1; text for measuring that no model has seen 3 tell       the share of the loss gap recovered,
+and the loss at twice the old length; the numbers go to docs/migration/
 
 Whatever comes out is what is written: it is a measurement, not a demonstration.
 """
@@ -107,9 +110,12 @@ def trained(out: Path, text: corpus.Corpus, steps: int) -> Path:
 
 
 def halves(path: Path, text: corpus.Corpus, steps: int) -> Path:
-    """One row: training text, then as much that was never trained on. `migrate` tunes on the first half, and measures on the second.
+    """One row: training text, then as much that was never trained on.
 
-    Both are pieces from all over their texts: the first files alone would be another text than the one that the model was trained on.
+    `migrate` tunes on the first half, and measures on the second.
+
+    Both are pieces from all over their texts: the first files alone would be another text than the one that the model
+    was trained on.
     """
     unseen = np.concatenate(text.test)
     size = (

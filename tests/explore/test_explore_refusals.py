@@ -1,4 +1,5 @@
-"""What the page refuses, it refuses in the reader's language: wrong values of every control, wrong specs, wrong addresses."""
+"""What the page refuses, it refuses in the reader's language: wrong values of every control, wrong specs, wrong
+addresses."""
 
 import json
 import re

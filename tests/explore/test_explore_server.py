@@ -252,7 +252,7 @@ def test_many_at_once_get_their_own_answers(served):
     assert len(got) == 16 and all(body == wanted[name] for name, body in got)
 
 
-# -- strangers' requests ------------------------------------------------------------------------------------------------------
+# -- strangers' requests -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,8 @@ def test_many_at_once_get_their_own_answers(served):
         "swin(heads=32, sides=(32, 32, 32, 32))",
         "swin_v2(heads=32, trained=(32, 32, 32))",
         " + ".join(["learned(width=256, length=8192)"] * 4),
-        "self_extend(rope=rope) + transformer_xl(heads=32, head_dim=256, width=256) + deberta(heads=32, head_dim=256, span=1024)",
+        "self_extend(rope=rope) + transformer_xl(heads=32, head_dim=256, width=256) + deberta(heads=32, head_dim=256, "
+        "span=1024)",
     ],
 )
 def test_sizes_are_bounded_by_their_product_before_anything_is_built(served, monkeypatch, spec):
@@ -421,7 +422,7 @@ def test_lines_and_tabs_are_shown(served):
     assert "figures" in json.loads(get(served, "/api/attention?" + urlencode({"text": "a\n\tb", "model": "random"}))[2])
 
 
-# -- the Space and the command ------------------------------------------------------------------------------------------------
+# -- the Space and the command -----------------------------------------------------------------------------------------
 
 
 def started(*words):

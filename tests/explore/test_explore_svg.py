@@ -238,7 +238,7 @@ def test_the_name_of_an_upright_mark_is_where_no_line_is():
     assert height([0.0, 10.0], 3.0) == foot  # nothing is in the way
 
 
-# -- heat maps ------------------------------------------------------------------------------------------------------------
+# -- heat maps ---------------------------------------------------------------------------------------------------------
 
 
 def pixels(data):
@@ -310,7 +310,7 @@ def test_crowded_names_are_turned_and_left_out_evenly():
     assert 5 < len(shown) < 60 and shown[0] == names[0]
 
 
-# -- clocks ---------------------------------------------------------------------------------------------------------------
+# -- clocks ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_dial_has_a_red_arc_from_what_was_seen_to_what_is_met():
@@ -340,7 +340,7 @@ def test_a_dial_has_a_red_arc_from_what_was_seen_to_what_is_met():
     assert len([node for node in root.iter(f"{SVG}g") if "unseen" in (node.get("class") or "")]) == 1
 
 
-# -- what all share -------------------------------------------------------------------------------------------------------
+# -- what all share ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["lines", "heat", "dials"])

@@ -1,4 +1,5 @@
-"""What the views say, against numbers worked out another way; and that every view answers for every encoding, in both languages."""
+"""What the views say, against numbers worked out another way; and that every view answers for every encoding, in both
+languages."""
 
 import json
 import math
@@ -282,7 +283,7 @@ def test_asking_leaves_torch_s_own_random_numbers_alone():
     assert torch.equal(torch.rand(1), wanted)
 
 
-# -- what is kept ---------------------------------------------------------------------------------------------------------
+# -- what is kept ------------------------------------------------------------------------------------------------------
 
 
 def test_a_figure_is_kept_with_all_its_digits_and_its_provenance():
@@ -314,7 +315,7 @@ def test_two_figures_stand_side_by_side_where_there_is_room():
     assert widths([two, two], 500) == [500, 500] and widths([dials, two, two], 1000) == [1000, 484, 484]
 
 
-# -- bad input ------------------------------------------------------------------------------------------------------------
+# -- bad input ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -42,9 +42,10 @@ def intro() -> str:
     about = results()["provenance"]["protocol"]
     seeds, model = ", ".join(map(str, about["seeds"])), about["model"]
     return (
-        "What the notes say of positional encodings, and what comes out when it is tried. A verdict follows from the measurement by the rule that stands with "
-        "it; the rules are older than the results that they judge here. `milepost claims` does it again, and `milepost claims ID` for one of them.\n\n"
-        f"Small models: profile {about['profile']}, seeds {seeds}. "
+        "What the notes say of positional encodings, and what comes out when it is tried. A verdict follows from the "
+        "measurement by the rule that stands with it; the rules are older than the results that they judge here. "
+        "`milepost claims` does it again, and `milepost claims ID` for one of them.\n\nSmall models: profile "
+        f"{about['profile']}, seeds {seeds}. "
         + (f"Checkpoint: {model}, on {about['text']}. " if model else "No checkpoint was read. ")
         + f"Measured on {results()['provenance']['date'][:10]}."
     )

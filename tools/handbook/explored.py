@@ -1,4 +1,7 @@
-"""The page of the explorer: each view at a state worth seeing, with the command that opens it. Words, numbers and pictures are the views' own."""
+"""The page of the explorer: each view at a state worth seeing, with the command that opens it.
+
+Words, numbers and pictures are the views' own.
+"""
 
 from __future__ import annotations
 

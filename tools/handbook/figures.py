@@ -1,4 +1,5 @@
-"""The figures of the handbook's chapters: exact ones from the package's own formulas, measured ones from the results that it ships.
+"""The figures of the handbook's chapters: exact ones from the package's own formulas, measured ones from the results
+that it ships.
 
 Nothing is drawn by hand: a figure is a list of pictures as numbers, which `milepost.draw.svg` draws.
 """

@@ -1,9 +1,10 @@
-"""What mkdocs calls while it builds the handbook: pages of encodings, figures and notebooks are made here, and figures put into their pages.
+"""What mkdocs calls while it builds the handbook: pages of encodings, figures and notebooks are made here, and figures
+put into their pages.
 
     make docs        or        mkdocs build --strict
 
-A figure is an image in the Markdown, `![words](figures/NAME.svg)`. In the page it becomes the drawing itself, one for each panel, so that it takes
-the colours of the page and the panels stand below each other on a phone.
+A figure is an image in the Markdown, `![words](figures/NAME.svg)`. In the page it becomes the drawing itself, one for
+each panel, so that it takes the colours of the page and the panels stand below each other on a phone.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ def runs(encoding: str, strategy: str = "none") -> list[dict[str, Any]]:
 
 
 def loss(encoding: str, length: int, strategy: str = "none") -> float | None:
-    """Nats a token of the same last tokens under ``length`` tokens in all, mean over seeds; None past the end of a table."""
+    """Nats a token of the same last tokens under ``length`` tokens in all, mean over seeds; None past the end of a
+    table."""
     found = [
         row["loss"] for run in runs(encoding, strategy) for row in run["loss_by_length"] if row["length"] == length
     ]

@@ -1,4 +1,7 @@
-"""Figures about order: what attention without positions notices of it, and what a recurrent network does. Random weights, no training."""
+"""Figures about order: what attention without positions notices of it, and what a recurrent network does.
+
+Random weights, no training.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,8 @@ def _noticed(reader: Callable[[Tensor], Tensor], tokens: Tensor, before: Tensor,
 
 
 def straight(states: Tensor) -> tuple[Tensor, float]:
-    """Least squares from states (B L C) to positions, fitted on three quarters of the texts: what it reads off the others (L), and its R2 there."""
+    """Least squares from states (B L C) to positions, fitted on three quarters of the texts: what it reads off the
+    others (L), and its R2 there."""
     texts, length = states.shape[:2]
     wide, part = torch.cat((states, torch.ones_like(states[..., :1])), -1), texts * 3 // 4
     place = torch.arange(length, dtype=states.dtype)

@@ -1,4 +1,7 @@
-"""A page of the handbook for each encoding, scaling and map: its module's docstring and its picture. Nothing is written twice."""
+"""A page of the handbook for each encoding, scaling and map: its module's docstring and its picture.
+
+Nothing is written twice.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,8 @@ SAID = {
 
 
 def docstring(folder: str, name: str) -> tuple[str, str]:
-    """The title of a module, and the rest of its docstring as Markdown; the lines `Mechanism:` to `Used by:` become a table."""
+    """The title of a module, and the rest of its docstring as Markdown; the lines `Mechanism:` to `Used by:` become a
+    table."""
     text = ast.get_docstring(ast.parse((HOME / folder / f"{name}.py").read_text(encoding="utf-8"))) or ""
     title, _, rest = text.partition("\n")
     blocks = []
@@ -141,7 +145,8 @@ def all_pages() -> dict[str, str]:
     listed = {name for names in GROUPS.values() for name in names}
     if listed != set(NAMES | SPACE):
         raise ValueError(
-            f"every encoding has a place in GROUPS; it differs from encodings.NAMES and SPACE by {sorted(listed ^ set(NAMES | SPACE))}"
+            "every encoding has a place in GROUPS; it differs from encodings.NAMES and SPACE by "
+            f"{sorted(listed ^ set(NAMES | SPACE))}"
         )
     found = {"encodings/index.md": index(), "claims.md": claimed.page(), "explore.md": explored.page()}
     found |= {f"encodings/{name}.md": encoding(name) for name in (*NAMES, *SPACE)}

@@ -1,4 +1,5 @@
-"""The reference of public names: `::: NAME` in docs/reference.md becomes the signature, docstring and methods of milepost.NAME."""
+"""The reference of public names: `::: NAME` in docs/reference.md becomes the signature, docstring and methods of
+milepost.NAME."""
 
 from __future__ import annotations
 
