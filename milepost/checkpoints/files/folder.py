@@ -16,7 +16,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -133,14 +133,15 @@ def _lock(draft: Draft) -> TextIO:
     path = draft.hidden / ".lock"
     while True:
         draft.hidden.mkdir(exist_ok=True)
-        with suppress(FileNotFoundError):  # the run that held it has just ended, and removed the folder
-            file = path.open("w")
+        # the run that held it may have just ended, and removed the folder: then the lock is tried again
+        with suppress(FileNotFoundError), ExitStack() as closing:
+            file = closing.enter_context(path.open("w"))
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                file.close()
                 raise ConfigError(
                     f"another run is writing to {draft.place} now: wait until it ends, or name another folder"
                 ) from None
             if os.fstat(file.fileno()).st_ino == path.stat().st_ino:
+                closing.pop_all()
                 return file
