@@ -43,11 +43,19 @@ class Portrait:
         """As plain data."""
         panels = [
             {
-                "kind": one.kind, "title": one.title, "x_title": one.x_title, "y_title": one.y_title, "x": one.x, "y": one.y or None,
-                "z": one.z or None, "lines": one.lines, "log_y": one.log_y, "mark": one.marks[0].at if one.marks else None,
+                "kind": one.kind,
+                "title": one.title,
+                "x_title": one.x_title,
+                "y_title": one.y_title,
+                "x": one.x,
+                "y": one.y or None,
+                "z": one.z or None,
+                "lines": one.lines,
+                "log_y": one.log_y,
+                "mark": one.marks[0].at if one.marks else None,
             }
             for one in self.figures
-        ]  # fmt: skip
+        ]
         return {"encoding": self.encoding, "length": self.length, "panels": panels}
 
     def _repr_html_(self) -> str:
@@ -292,7 +300,8 @@ def _heat(title: str, x_title: str, y_title: str, z: Tensor) -> Figure:
     return Figure("heat", title, x_title, y_title, _numbers(z.shape[1]), _numbers(z.shape[0]), rows, square=square)
 
 
-# -- as a page or a picture ---------------------------------------------------------------------------------------------
+# -- as a page or a picture
+# ---------------------------------------------------------------------------------------------
 
 
 def document(pictures: Sequence[tuple[Portrait, Page | None]]) -> Document:

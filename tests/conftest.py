@@ -1,4 +1,6 @@
-"""Results of a lab run made by hand, for tests of what is done with them: every number follows from the two tables here. The seed, and the browser."""
+"""Results of a lab run made by hand, for tests of what is done with them: every number follows from the two tables
+here. The seed, and the browser.
+"""
 
 import copy
 import shutil
@@ -29,7 +31,9 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    """Before any fixture: a layer that a test starts at random is the same one, whichever worker runs the test and after whatever."""
+    """Before any fixture: a layer that a test starts at random is the same one, whichever worker runs the test and
+    after whatever.
+    """
     torch.manual_seed(0)
 
 
@@ -59,11 +63,22 @@ def _run(encoding, strategy, seed, lengths, trained):
     far = trained if ends else lengths[-1]
     known = {str(n): [v + HARD[file] for file in FILES] for n, v in values.items() if v is not None}
     run = {
-        "encoding": encoding, "strategy": strategy, "seed": seed, "data": "text", "trained_length": trained, "parameters": 29_000, "peak_mb": 500.0,
-        "train_tokens_per_s": 1000.0 if encoding == "nope" else 900.0, "loss_by_length": [_row(n, v) for n, v in values.items()],
-        "loss_by_position": [{"start": a, "end": a + 8, "loss": 3.0 + a / 100, "low": 2.9 + a / 100, "high": 3.1 + a / 100} for a in range(0, far, 8)],
-        "loss_by_window": known, "window_files": FILES,
-    }  # fmt: skip
+        "encoding": encoding,
+        "strategy": strategy,
+        "seed": seed,
+        "data": "text",
+        "trained_length": trained,
+        "parameters": 29_000,
+        "peak_mb": 500.0,
+        "train_tokens_per_s": 1000.0 if encoding == "nope" else 900.0,
+        "loss_by_length": [_row(n, v) for n, v in values.items()],
+        "loss_by_position": [
+            {"start": a, "end": a + 8, "loss": 3.0 + a / 100, "low": 2.9 + a / 100, "high": 3.1 + a / 100}
+            for a in range(0, far, 8)
+        ],
+        "loss_by_window": known,
+        "window_files": FILES,
+    }
     if strategy != "none":
         return run | {
             "fixed": [
@@ -72,9 +87,18 @@ def _run(encoding, strategy, seed, lengths, trained):
         }
     edges = [0, 1, 2, 4, 8, 16, 32, 64, 128]
     heads = [
-        {"layer": layer, "head": head, "edges": edges, "distance": [0.05, 0.05, 0.1, 0.1, 0.1, 0.2, 0.3, 0.1], "mean": 20.0, "entropy": 2.0, "sink": 0.1}
-        for layer in range(2) for head in range(2)
-    ]  # fmt: skip
+        {
+            "layer": layer,
+            "head": head,
+            "edges": edges,
+            "distance": [0.05, 0.05, 0.1, 0.1, 0.1, 0.2, 0.3, 0.1],
+            "mean": 20.0,
+            "entropy": 2.0,
+            "sink": 0.1,
+        }
+        for layer in range(2)
+        for head in range(2)
+    ]
     return run | {
         "attention": [{"length": n, "heads": copy.deepcopy(heads)} for n in sorted({trained, far})],
         "disjoint": [_row(n, None if v is None else v + 0.1) for n, v in values.items()],
@@ -94,8 +118,10 @@ def make(
     """A whole results.json. ``tasks``: task -> encoding -> loss at every length."""
     runs = [
         _run(encoding, strategy, seed, list(lengths), trained)
-        for seed in seeds for encoding in encodings for strategy in (("none", *strategies) if encoding == "rope" else ("none",))
-    ]  # fmt: skip
+        for seed in seeds
+        for encoding in encodings
+        for strategy in (("none", *strategies) if encoding == "rope" else ("none",))
+    ]
     compared = []
     for run in runs:
         if run["strategy"] != "none":
@@ -116,10 +142,21 @@ def make(
             scored = [{**_row(n, value), "chance": CHANCE, "accuracy": 0.9 if value < CHANCE else 0.1} for n in lengths]
             runs.append({"encoding": encoding, "strategy": "none", "seed": 0, "data": task, "tasks": {task: scored}})
     plan = {
-        "profile": "tiny", "shape": {"vocabulary": 256, "layers": 2, "width": 32, "heads": 2, "length": trained}, "steps": 20, "rows": 8,
-        "lengths": list(lengths), "windows": 8, "seeds": list(seeds), "encodings": list(encodings), "strategies": ["none", *strategies],
-        "tune": 0, "tasks": list(tasks or {}), "text": None, "tokenizer": "bytes", "schema": 1,
-    }  # fmt: skip
+        "profile": "tiny",
+        "shape": {"vocabulary": 256, "layers": 2, "width": 32, "heads": 2, "length": trained},
+        "steps": 20,
+        "rows": 8,
+        "lengths": list(lengths),
+        "windows": 8,
+        "seeds": list(seeds),
+        "encodings": list(encodings),
+        "strategies": ["none", *strategies],
+        "tune": 0,
+        "tasks": list(tasks or {}),
+        "text": None,
+        "tokenizer": "bytes",
+        "schema": 1,
+    }
     text = {
         "source": "made by hand",
         "sha256": "ab" * 32,

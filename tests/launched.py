@@ -1,4 +1,5 @@
-"""Two processes that work together on this machine's CPU, with the environment that torchrun and `accelerate launch` give.
+"""Two processes that work together on this machine's CPU, with the environment that torchrun and `accelerate launch`
+give.
 
 `accelerate launch --cpu --num_processes 2` starts one process alone, and does not say so. What both processes did is
 therefore asked of the files that they leave behind.

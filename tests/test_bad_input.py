@@ -1,4 +1,6 @@
-"""Bad input to encodings, layouts and attend: a ValueError that says what was wanted, what came, and what to do; never another error."""
+"""Bad input to encodings, layouts and attend: a ValueError that says what was wanted, what came, and what to do;
+never another error.
+"""
 
 from collections.abc import Callable
 

@@ -1,4 +1,6 @@
-"""Hooks under the real compiler and under torch.export: one graph for all lengths, the numbers of eager, no complex numbers; and the memo of tables."""
+"""Hooks under the real compiler and under torch.export: one graph for all lengths, the numbers of eager, no complex
+numbers; and the memo of tables.
+"""
 
 import gc
 import weakref

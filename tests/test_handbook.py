@@ -1,8 +1,9 @@
 """The handbook runs: its snippets print what they say, its commands and notebooks run.
 
-Snippets and commands run in this process, in the order of their page, in one folder for all pages; a command that several pages have runs once. Plain fences
-hold commands, `python` snippets; `cluster` and `elsewhere` hold what needs a cluster or a shell: of the first the words are parsed.
-`harness` holds commands of lm-evaluation-harness: tests/test_handbook_harness.py.
+Snippets and commands run in this process, in the order of their page, in one folder for all pages; a command that
+several pages have runs once. Plain fences hold commands, `python` snippets; `cluster` and `elsewhere` hold what needs a
+cluster or a shell: of the first the words are parsed. `harness` holds commands of lm-evaluation-harness:
+tests/test_handbook_harness.py.
 """
 
 import ast
@@ -36,7 +37,9 @@ NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory):
-    """Work goes on in a folder with the small checkpoints and the text that the pages speak of. Gives the commands that have run there."""
+    """Work goes on in a folder with the small checkpoints and the text that the pages speak of. Gives the commands
+    that have run there.
+    """
     with contextlib.chdir(furnish(tmp_path_factory.mktemp("handbook"))), trials_here():
         yield set()
 
@@ -148,7 +151,9 @@ def test_a_notebook_runs_and_shows_what_it_showed(path, tmp_path):
 
 
 def test_commands_on_made_pages_run(here):
-    """But for `milepost check`: tests/test_laws.py does that to every encoding; scalings and maps are held to all laws that are quick."""
+    """But for `milepost check`: tests/test_laws.py does that to every encoding; scalings and maps are held to all
+    laws that are quick.
+    """
     import pages
 
     from milepost import build

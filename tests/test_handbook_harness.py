@@ -1,4 +1,6 @@
-"""The recipe for lm-evaluation-harness: its own text is judged by the real harness, which finds what the model says at four times its length."""
+"""The recipe for lm-evaluation-harness: its own text is judged by the real harness, which finds what the model says
+at four times its length.
+"""
 
 import json
 import math

@@ -1,4 +1,6 @@
-"""The handbook is true and whole: its numbers are those of the results, its questions are all there, its pages are the package's own words."""
+"""The handbook is true and whole: its numbers are those of the results, its questions are all there, its pages are
+the package's own words.
+"""
 
 import json
 import re
@@ -10,7 +12,8 @@ from milepost.encodings import NAMES, SPACE
 from milepost.maps import NAMES as MAPS
 from milepost.scaling import NAMES as SCALINGS
 
-# -- numbers -------------------------------------------------------------------------------------------------------------
+# -- numbers
+# -------------------------------------------------------------------------------------------------------------
 
 
 def prose(name):
@@ -86,8 +89,8 @@ def test_what_the_walk_says_of_a_recurrent_network_is_what_its_figure_found():
     found = {name.split(", R2 = ")[0]: name.split(" = ")[1] for name in order.recurrent()[1].lines if "R2" in name}
     words = " ".join(read("walk.md").split())
     assert (
-        f"R² is {found['GRU']} for a straight line, against {found['attention without position, 3 layers']} for three causal layers"
-        in words
+        f"R² is {found['GRU']} for a straight line, against {found['attention without position, 3 layers']} for three "
+        "causal layers" in words
     )
 
 
@@ -121,7 +124,8 @@ def test_bases_that_are_said_to_lose_the_same_are_not_told_apart():
     )
 
 
-# -- questions -----------------------------------------------------------------------------------------------------------
+# -- questions
+# -----------------------------------------------------------------------------------------------------------
 
 ASKED = re.findall(
     r"\S+",
@@ -156,7 +160,8 @@ def test_a_question_has_its_original_an_answer_a_command_and_a_figure(title, bod
     assert 15 < len(words.split()) < 160, "a few sentences"
 
 
-# -- what is made --------------------------------------------------------------------------------------------------------
+# -- what is made
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_every_figure_that_a_page_shows_is_made():

@@ -42,7 +42,8 @@ def change(folder, *path, to):
     (folder / "results.json").write_text(json.dumps(found))
 
 
-# -- lab ----------------------------------------------------------------------------------------------------------------------
+# -- lab
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -62,7 +63,8 @@ def test_a_tiny_run_ends_with_a_table_an_answer_and_a_report(tmp_path):
     assert again.exit_code == 2 and "holds results already; go on with --resume" in again.stderr
 
 
-# -- report -------------------------------------------------------------------------------------------------------------------
+# -- report
+# -------------------------------------------------------------------------------------------------------------------
 
 
 def test_report_writes_both_files_from_results_alone(folders):
@@ -84,7 +86,8 @@ def test_report_of_what_is_no_run_is_a_sentence(folders, tmp_path):
     assert done.exit_code == 2 and "no whole JSON" in done.stderr and "Traceback" not in done.output
 
 
-# -- compare ------------------------------------------------------------------------------------------------------------------
+# -- compare
+# ------------------------------------------------------------------------------------------------------------------
 
 
 def test_compare_puts_runs_in_one_table_and_report(folders, tmp_path):
@@ -124,7 +127,8 @@ def test_compare_does_not_write_over_a_run_s_own_report(folders):
     assert done.exit_code == 2 and "holds a run of its own" in done.stderr
 
 
-# -- choose -------------------------------------------------------------------------------------------------------------------
+# -- choose
+# -------------------------------------------------------------------------------------------------------------------
 
 SAID = ["--trained-length", "4k", "--target-length", "16k", "--modality", "text", "--no-far-recall", "--no-absolute"]
 

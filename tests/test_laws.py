@@ -1,4 +1,6 @@
-"""Every encoding, in the variants that differ, under every law; and strangers' classes, whose mistakes the laws must name."""
+"""Every encoding, in the variants that differ, under every law; and strangers' classes, whose mistakes the laws must
+name.
+"""
 
 import pytest
 import torch

@@ -1,5 +1,5 @@
-"""Layouts against lists of (index, segment) kept by hand, masks against the rule asked for every pair of tokens, and runs against the
-tensors they summarise."""
+"""Layouts against lists of (index, segment) kept by hand, masks against the rule asked for every pair of tokens, and
+runs against the tensors they summarise."""
 
 import itertools
 
@@ -342,7 +342,11 @@ def test_appending_keeps_what_each_was_told_and_the_first_window():
 
 
 def test_positions_told_row_by_row_can_be_appended():
-    both = Layout.dense(2).with_positions(torch.tensor([[0, 5], [1, 7]])).then(Layout.decode(2).with_positions(torch.tensor([[8], [9]])))
+    both = (
+        Layout.dense(2)
+        .with_positions(torch.tensor([[0, 5], [1, 7]]))
+        .then(Layout.decode(2).with_positions(torch.tensor([[8], [9]])))
+    )
     assert both.pos.tolist() == [[0, 5, 8], [1, 7, 9]]
 
 

@@ -1,4 +1,6 @@
-"""What a notebook shows: encodings as pictures, specs and results as tables; HTML without scripts, every word escaped."""
+"""What a notebook shows: encodings as pictures, specs and results as tables; HTML without scripts, every word
+escaped.
+"""
 
 import copy
 import json
@@ -32,9 +34,15 @@ from milepost.testing import check_encoding
 from milepost.testing.declarations import shift
 
 CONFIG = {
-    "model_type": "llama", "head_dim": 64, "num_hidden_layers": 2, "max_position_embeddings": 4096, "rope_theta": 10000.0, "hidden_size": 256,
-    "num_attention_heads": 4, "rope_scaling": {"rope_type": "linear", "factor": 2.0},
-}  # fmt: skip
+    "model_type": "llama",
+    "head_dim": 64,
+    "num_hidden_layers": 2,
+    "max_position_embeddings": 4096,
+    "rope_theta": 10000.0,
+    "hidden_size": 256,
+    "num_attention_heads": 4,
+    "rope_scaling": {"rope_type": "linear", "factor": 2.0},
+}
 OWNED = "<script>alert(1)</script>"
 
 
@@ -157,7 +165,8 @@ def test_a_portrait_is_its_figures():
     assert found.seen.count("svg") == 2
 
 
-# -- results ---------------------------------------------------------------------------------------------------------------
+# -- results
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def test_results_are_plain_data_but_for_their_looks(made):

@@ -1,7 +1,8 @@
-"""Mistakes that were made in real software, planted one by one: the named check must fail with each of them, and pass without.
+"""Mistakes that were made in real software, planted one by one: the named check must fail with each of them, and pass
+without.
 
-Every entry names the mistake, the fault of real software that it stands for ("formula": a formula misread), and the check: a law of
-milepost.testing, or an oracle of this file, in plain loops.
+Every entry names the mistake, the fault of real software that it stands for ("formula": a formula misread), and the
+check: a law of milepost.testing, or an oracle of this file, in plain loops.
 """
 
 import math
@@ -741,7 +742,9 @@ def outlives_writes() -> Callable[..., tuple[Tensor, Tensor]]:
 
 @dataclass(frozen=True)
 class Mistake:
-    """A planted mistake: its name, the fault of real software that it stands for, the check that must catch it, and how to plant it."""
+    """A planted mistake: its name, the fault of real software that it stands for, the check that must catch it, and
+    how to plant it.
+    """
 
     name: str
     fault: str

@@ -1,4 +1,6 @@
-"""Mistakes in space, planted one by one: exchanged axes, wrong spectra, guessed grids. The named check must fail with each, and pass without."""
+"""Mistakes in space, planted one by one: exchanged axes, wrong spectra, guessed grids. The named check must fail
+with each, and pass without.
+"""
 
 import cmath
 import math

@@ -40,7 +40,9 @@ def test_what_shaw_adds_is_its_row_times_the_query(only):
 
 
 def test_scores_are_scaled_as_logits_are():
-    """A query of size D has channels of size 1: over many of them the first channel over sqrt(D) has a spread of 1 / sqrt(D)."""
+    """A query of size D has channels of size 1: over many of them the first channel over sqrt(D) has a spread of 1 /
+    sqrt(D).
+    """
     firsts = torch.tensor(
         [[row[i - 1] for i, row in enumerate(portrait(shaw(size=64), 400, "heat").figures[0].z) if i]]
     )

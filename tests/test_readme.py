@@ -35,7 +35,8 @@ PAGES = {
 }
 SMALLEST = {
     "milepost bench rope": "--heads 2 --length 64 --head-dim 16 --rounds 1",
-    "milepost bench attention": "--lengths 128 --rounds 1 --heads 2 --head-dim 16 --schemes rope,alibi,t5 --pass forward",
+    "milepost bench attention": "--lengths 128 --rounds 1 --heads 2 --head-dim 16 --schemes rope,alibi,t5 --pass "
+    "forward",
     "milepost bench decode": "--length 256 --tokens 4 --rounds 1 --heads 2 --head-dim 16",
     "milepost explore": "--json",
     "milepost lab": "--profile tiny",

@@ -1,4 +1,6 @@
-"""The rotation kernel against complex multiplication, pair by pair in Python numbers; its gradients against finite differences."""
+"""The rotation kernel against complex multiplication, pair by pair in Python numbers; its gradients against finite
+differences.
+"""
 
 import cmath
 

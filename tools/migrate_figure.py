@@ -67,9 +67,18 @@ def main() -> None:
     steps = given.steps * ROWS * SHAPE.length // (TENTH * length * given.batch)
     name = f"{given.to}-{given.steps}-{length}-{given.batch}-{given.rate:g}{'-anneal' if given.anneal else ''}"
     done = migrate(
-        source, to=given.to, text=book, steps=steps, length=length, rate=given.rate, batch=given.batch, anneal=given.anneal, out=given.out / name,
-        resume=(given.out / f".{name}.tune").exists(), tell=print,
-    )  # fmt: skip
+        source,
+        to=given.to,
+        text=book,
+        steps=steps,
+        length=length,
+        rate=given.rate,
+        batch=given.batch,
+        anneal=given.anneal,
+        out=given.out / name,
+        resume=(given.out / f".{name}.tune").exists(),
+        tell=print,
+    )
     tokens = {"trained": given.steps * ROWS * SHAPE.length, "migration": steps * given.batch * length}
     print(
         json.dumps(

@@ -26,7 +26,8 @@ def document(result: Row) -> Document:
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     machine = f"{about['date']}, {about['cores']} cores ({about['machine']}), Python {about['python']}, {versions}."
     words = (
-        f"{p['heads']} heads x {p['head_dim']}, {p['dtype']}, causal; contestants interleaved in one run, the best of several rounds, as "
+        f"{p['heads']} heads x {p['head_dim']}, {p['dtype']}, causal; contestants interleaved in one run, the best of "
+        "several rounds, as "
         "ratios. Made by `make bench`."
     )  # fmt: skip
     turned = [
@@ -61,7 +62,10 @@ def attention_table(result: Row) -> Table:
 def rope_document(result: Row) -> Document:
     """The ratios of `bench rope`."""
     p = result["provenance"]["protocol"]
-    sizes = f"q and k of {p['heads']} heads x {p['length']} x {p['head_dim']}, {p['dtype']}, {p['device']}, best of {p['rounds']}"
+    sizes = (
+        f"q and k of {p['heads']} heads x {p['length']} x {p['head_dim']}, {p['dtype']}, {p['device']}, best of "
+        f"{p['rounds']}"
+    )
     rows = [
         [
             row["implementation"],

@@ -40,7 +40,10 @@ def tuned(how: dict[str, Any] | None) -> Table:
     """How a model was tuned; without rows where it was not."""
     if how is None:
         return Table([], [])
-    text = f"{how['windows']} windows of {how['text']['source']} (sha256 {how['text']['sha256'][:12]}), read {how['times_read']:g} times"
+    text = (
+        f"{how['windows']} windows of {how['text']['source']} (sha256 {how['text']['sha256'][:12]}), read "
+        f"{how['times_read']:g} times"
+    )
     rows = [
         ["steps", f"{how['steps']}, of {how['windows_a_step']} windows of {how['length']} tokens each"],
         ["text", text],
@@ -72,11 +75,22 @@ def document(
     how = data.get("tuned")
     figures = {**figures, "tuning": [training(how)] if how and how["loss"] else []}
     sections = [
-        Section(table.title[:1].upper() + table.title[1:], figures=figures.get(table.title, []), tables=[Table(table.head, table.rows)])
-        for table in tables if table.rows
-    ]  # fmt: skip
+        Section(
+            table.title[:1].upper() + table.title[1:],
+            figures=figures.get(table.title, []),
+            tables=[Table(table.head, table.rows)],
+        )
+        for table in tables
+        if table.rows
+    ]
     notes = [*data["notes"], *[f"not copied: {name}" for name in data["left_out"]]]
     return Document(
-        f"{command} {data['model']}", summary, sentences=sentences, sections=[*sections, facts(data["provenance"])], notes=notes,
-        ok=data["ok"], terminal_tables=[table for table in terminal_tables if table.rows], inline=sections,
-    )  # fmt: skip
+        f"{command} {data['model']}",
+        summary,
+        sentences=sentences,
+        sections=[*sections, facts(data["provenance"])],
+        notes=notes,
+        ok=data["ok"],
+        terminal_tables=[table for table in terminal_tables if table.rows],
+        inline=sections,
+    )

@@ -21,7 +21,8 @@ Row = dict[str, Any]
 VERDICTS = ("holds", "holds with a limit", "fails", "not decided here")
 TITLE = "Claims of the notes, measured"
 QUESTION = (
-    "What is said of positional encodings, and what comes out when it is tried. A verdict follows from the measurement by the rule "
+    "What is said of positional encodings, and what comes out when it is tried. A verdict follows from the "
+    "measurement by the rule "
     "beside it."
 )  # fmt: skip
 
@@ -98,11 +99,13 @@ def clauses(row: Row) -> tuple[list[str], list[list[str]]]:
     words = {True: "yes", False: "no", None: "not clear"}
     return ["", "must be", "measured", ""], [
         [
-            f"{clause['words']} ({clause['role']})", f"{clause['side']} {clause['bound']:.3g}", _said(clause["measured"]),
+            f"{clause['words']} ({clause['role']})",
+            f"{clause['side']} {clause['bound']:.3g}",
+            _said(clause["measured"]),
             words[clause["says"]] if clause["measured"] else "not measured",
         ]
         for clause in row["clauses"]
-    ]  # fmt: skip
+    ]
 
 
 def _said(found: dict[str, Any] | None) -> str:

@@ -163,16 +163,24 @@ class Figure:
         """What a page needs to say the numbers under a pointer: with few digits, and nothing that is empty."""
         sides = {} if self.kind == "lines" else self.sides or {}
         told: dict[str, Any] = {
-            "kind": self.kind, "x_title": self.x_title, "y_title": self.y_title, "x": few(self.x), "y": few(self.y),
-            "x_names": self.x_names, "y_names": self.y_names, "percent": self.percent, "dials": tuple(map(asdict, self.dials)),
+            "kind": self.kind,
+            "x_title": self.x_title,
+            "y_title": self.y_title,
+            "x": few(self.x),
+            "y": few(self.y),
+            "x_names": self.x_names,
+            "y_names": self.y_names,
+            "percent": self.percent,
+            "dials": tuple(map(asdict, self.dials)),
             "lines": {name: few(values, 4) for name, values in self.named.items()},
             "xs": {name: few(self.x_of(name)) for name in self.named if self.x_of(name) != self.x},
             "sides": {name: [few(pair, 4) for pair in pairs] for name, pairs in sides.items()},
             "x_sides": {name: [few(pair, 4) for pair in pairs] for name, pairs in (self.x_sides or {}).items()},
             "labels": {name: label for name in self.named if (label := self.style(name).label) != name},
-            "z": () if self.alternatives else tuple(map(few, self.z)), "notes": () if self.alternatives else self.notes,
+            "z": () if self.alternatives else tuple(map(few, self.z)),
+            "notes": () if self.alternatives else self.notes,
             "note": self.note,
-        }  # fmt: skip
+        }
         return {name: value for name, value in told.items() if value}
 
     def to_csv(self) -> str:

@@ -53,7 +53,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], cell: Callable[[st
 
 
 def words(text: str) -> str:
-    """Words that Markdown shows as they are: no HTML, no emphasis, no column that was not meant; what stands in backquotes is code."""
+    """Words that Markdown shows as they are: no HTML, no emphasis, no column that was not meant; what stands in
+    backquotes is code.
+    """
     pieces = re.split(r"(`[^`]*`)", " ".join(text.split()))
     plain = (
         piece.replace("&", "&amp;").replace("<", "&lt;") if at % 2 == 0 else piece for at, piece in enumerate(pieces)

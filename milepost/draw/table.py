@@ -14,7 +14,9 @@ NUMBERS = ("not measured", "table ends", "")
 
 @dataclass(frozen=True)
 class Table:
-    """A head and rows of words. A page folds it away behind its title where ``fold`` says so; ``ruled`` sets rows of many words apart."""
+    """A head and rows of words. A page folds it away behind its title where ``fold`` says so; ``ruled`` sets rows of
+    many words apart.
+    """
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]

@@ -41,9 +41,13 @@ def table(one: tables.Table) -> Table:
     """A table of words, numbers to the right; words that judge have their colour."""
     about: dict[str, Any] = {} if one.ruled else {"box": None, "pad_edge": False}
     made = Table(
-        title=Text(one.title) if one.title else None, title_justify="left", header_style="bold", show_header=any(one.head),
-        show_lines=one.ruled, **about,
-    )  # fmt: skip
+        title=Text(one.title) if one.title else None,
+        title_justify="left",
+        header_style="bold",
+        show_header=any(one.head),
+        show_lines=one.ruled,
+        **about,
+    )
     for at, column in enumerate(one.head):
         right = at > 0 and all(tables.is_number(row[at]) for row in one.rows)
         made.add_column(Text(column), justify="right" if right else "left", overflow="fold")

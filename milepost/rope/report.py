@@ -26,7 +26,8 @@ def document(result: Row) -> Document:
     """What the config says and where, what it does at the target length, and the turns of each pair."""
     spec, analysis = result["spec"], result["analysis"]
     kinds = [
-        f"{one['kind']}: base {one['base']:.10g}, {one['rotary']} of {one['head_dim']} channels, {one['pairing']} pairs, "
+        f"{one['kind']}: base {one['base']:.10g}, {one['rotary']} of {one['head_dim']} channels, {one['pairing']} "
+        "pairs, "
         f"scaling {_cut(one['scaling'], 200)}, logits x {one['temperature']:.6g}"
         for one in analysis
     ]
@@ -114,10 +115,19 @@ def figures(analysis: Sequence[Row]) -> list[Figure]:
         full = (Mark("y", 1.0, "one full turn"),)
         drawn += [
             Figure(
-                "lines", f"Turns of each pair{name}", "pair", "turns", x, lines=turns, points=(UNSEEN,), red=(UNSEEN,), marks=full, log_y=True
+                "lines",
+                f"Turns of each pair{name}",
+                "pair",
+                "turns",
+                x,
+                lines=turns,
+                points=(UNSEEN,),
+                red=(UNSEEN,),
+                marks=full,
+                log_y=True,
             ),
             Figure("lines", f"Frequency that is left{name}", "pair", "share", x, lines=left, low=0.0, high=1.0),
-        ]  # fmt: skip
+        ]
     return drawn
 
 
@@ -126,7 +136,8 @@ def save(result: Row, out: Path) -> Path:
     return picture.save(out, document(result), figures(result["analysis"]))
 
 
-# -- two of them ----------------------------------------------------------------------------------------------------------
+# -- two of them
+# ----------------------------------------------------------------------------------------------------------
 
 
 def parity_document(result: Row) -> Document:
@@ -142,7 +153,8 @@ def parity_document(result: Row) -> Document:
     said = [row["sentence"] for row in found[:PAGED]]
     drawn = [parity_figure(result)] if _ratios(result) else []
     return Document(
-        f"{names['a'][:80]} and {names['b'][:80]}", same if result["same"] else f"{len(found)} difference{'s' if len(found) > 1 else ''}",
+        f"{names['a'][:80]} and {names['b'][:80]}", same if result["same"] else f"{len(found)} "
+        f"difference{'s' if len(found) > 1 else ''}",
         sections=[Section("Frequencies", "", drawn, [Table(head, rows[:PAGED])]), Section("In words", facts=[("",
         line) for line in said])] if found else [], notes=notes, ok=result["same"], terminal_tables=[Table(head,
         rows[:ROWS], title)] if found else [],

@@ -101,11 +101,11 @@ def any_storage(enc: Encoding) -> None:
     shape = (2, layer.heads, n, layer.head_dim)
     q, k, v = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(3))
     for name, store in STORAGES.items():
-        given = [store(t) for t in (q, k, v)]
-        wanted = attend(*(t.contiguous() for t in given), enc, at=at, backend="reference")
+        one, two, three = (store(t) for t in (q, k, v))
+        wanted = attend(one.contiguous(), two.contiguous(), three.contiguous(), enc, at=at, backend="reference")
         for backend in ("auto", "sdpa", "toeplitz", "chunked"):
             try:
-                got = attend(*given, enc, at=at, backend=backend)
+                got = attend(one, two, three, enc, at=at, backend=backend)
             except ValueError as error:
                 if backend in ("auto", "chunked") or "can't do this for" not in str(error):
                     raise

@@ -1,4 +1,6 @@
-"""KVCache: any way of reading a text through it gives what one pass gives; and nothing is lost when something is refused."""
+"""KVCache: any way of reading a text through it gives what one pass gives; and nothing is lost when something is
+refused.
+"""
 
 import pytest
 import torch

@@ -106,9 +106,9 @@ def test_turned_is_one_of_three_words(word):
 
 def test_an_encoding_that_depends_on_the_length_can_not_have_been_turned_before():
     enc, q = RoPE(head_dim=D, scaling=Dynamic(trained=8)), drawn(0)
-    with pytest.raises(ValueError, match="depends on the length of the text.*give them as they are"):
+    with pytest.raises(ValueError, match=r"depends on the length of the text.*give them as they are"):
         attend(q, q, q, enc, turned=True)
-    with pytest.raises(ValueError, match="depends on the length of the text.*come from a KVCache"):
+    with pytest.raises(ValueError, match=r"depends on the length of the text.*come from a KVCache"):
         attend(q, q, q, enc, turned="keys")
     with pytest.raises(ValueError, match="depends on the length of the text: the cache turns its keys"):
         KVCache(enc).append(q, q, turned=True)

@@ -14,8 +14,22 @@ from milepost.attention.key_row import key_row
 
 B, H, L, D = 2, 4, 40, 16
 SPECS = (
-    "nope", "rope", "xpos", "logn", "alibi", "t5", "kerple", "sandwich", "fire", "shaw", "transformer_xl", "deberta", "cope", "rope + alibi", "t5 + alibi",
-)  # fmt: skip
+    "nope",
+    "rope",
+    "xpos",
+    "logn",
+    "alibi",
+    "t5",
+    "kerple",
+    "sandwich",
+    "fire",
+    "shaw",
+    "transformer_xl",
+    "deberta",
+    "cope",
+    "rope + alibi",
+    "t5 + alibi",
+)
 
 
 def strided(t: Tensor) -> Tensor:
@@ -64,8 +78,17 @@ def backwards(t: Tensor) -> Tensor:
 
 
 STORAGES = [
-    strided, expanded, expanded_over_batch_and_heads, expanded_channels, transposed, tokens_first, sliced, offset, overlapping, backwards,
-]  # fmt: skip
+    strided,
+    expanded,
+    expanded_over_batch_and_heads,
+    expanded_channels,
+    transposed,
+    tokens_first,
+    sliced,
+    offset,
+    overlapping,
+    backwards,
+]
 
 
 def drawn(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:

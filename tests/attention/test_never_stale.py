@@ -1,4 +1,6 @@
-"""Tables that are kept for later tokens and layers are never older than the numbers that they were made of, however those were written."""
+"""Tables that are kept for later tokens and layers are never older than the numbers that they were made of, however
+those were written.
+"""
 
 import copy
 

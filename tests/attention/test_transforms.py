@@ -1,4 +1,6 @@
-"""Derivatives and maps of every kind over attend: forward mode, reverse mode, twice, vmap, torch.func, export. Right, or refused aloud."""
+"""Derivatives and maps of every kind over attend: forward mode, reverse mode, twice, vmap, torch.func, export.
+Right, or refused aloud.
+"""
 
 import pytest
 import torch

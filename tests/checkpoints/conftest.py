@@ -1,4 +1,6 @@
-"""A lab model that was really trained, in its own form and as a checkpoint of transformers; and the text to try it on."""
+"""A lab model that was really trained, in its own form and as a checkpoint of transformers; and the text to try it
+on.
+"""
 
 from __future__ import annotations
 

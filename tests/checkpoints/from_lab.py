@@ -1,4 +1,6 @@
-"""A lab model with rope, written as the GPT-NeoX that it is: a checkpoint in Hugging Face form whose weights were really trained."""
+"""A lab model with rope, written as the GPT-NeoX that it is: a checkpoint in Hugging Face form whose weights were
+really trained.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,19 @@ def to_neox(model: Decoder, folder: Path) -> Path:
     """Write ``model``; q, k and v of each head lie side by side there, and biases that the lab has not are zero."""
     shape = model.shape
     config = transformers.GPTNeoXConfig(
-        vocab_size=shape.vocabulary, hidden_size=shape.width, num_hidden_layers=shape.layers, num_attention_heads=shape.heads,
-        intermediate_size=4 * shape.width, max_position_embeddings=shape.length, hidden_act="gelu", use_parallel_residual=False,
-        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0}, bos_token_id=None, eos_token_id=None,
+        vocab_size=shape.vocabulary,
+        hidden_size=shape.width,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        intermediate_size=4 * shape.width,
+        max_position_embeddings=shape.length,
+        hidden_act="gelu",
+        use_parallel_residual=False,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0},
+        bos_token_id=None,
+        eos_token_id=None,
         tie_word_embeddings=False,
-    )  # fmt: skip
+    )
     made = transformers.GPTNeoXForCausalLM(config).eval()
     weights: dict[str, Any] = {"gpt_neox.embed_in.weight": model.tokens.weight, "lm_head.weight": model.head.weight}
     for part in ("weight", "bias"):

@@ -1,4 +1,6 @@
-"""Tiny models for the tests of migrate: random ones of each family, and one that has learned to look three tokens back by its table."""
+"""Tiny models for the tests of migrate: random ones of each family, and one that has learned to look three tokens
+back by its table.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 def family(name: str, folder: Path, **more: Any) -> Path:
-    """A random model of a family: transformers' own, or the lab's ``learned`` and ``sinusoidal``, with weights so large that positions matter."""
+    """A random model of a family: transformers' own, or the lab's ``learned`` and ``sinusoidal``, with weights so
+    large that positions matter.
+    """
     if name in SIZES:
         model = build(name, **{**SIZES[name], **more})
         draw = torch.Generator().manual_seed(1)

@@ -13,9 +13,16 @@ transformers.logging.disable_progress_bar()
 
 TOKENS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 SMALL = {
-    "vocab_size": 64, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "max_position_embeddings": 512, "initializer_range": 0.3, **TOKENS,
-}  # fmt: skip
+    "vocab_size": 64,
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.3,
+    **TOKENS,
+}
 GPT = {
     "vocab_size": 64,
     "n_embd": 64,
@@ -50,7 +57,9 @@ GEMMA = {
 HONEST: dict[str, dict[str, Any]] = {
     "llama": {"model_type": "llama", **SMALL, **rope("default")},
     "llama, llama3": {
-        "model_type": "llama", **SMALL, **rope("llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=128),
+        "model_type": "llama",
+        **SMALL,
+        **rope("llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=128),
     },
     "llama, yarn": {"model_type": "llama", **SMALL, **YARN},
     "llama, linear": {"model_type": "llama", **SMALL, **rope("linear", factor=4.0)},
@@ -62,19 +71,50 @@ HONEST: dict[str, dict[str, Any]] = {
     "gptj": {"model_type": "gptj", **GPT, "rotary_dim": 8},
     "falcon": {"model_type": "falcon", **SMALL, "alibi": False},
     "falcon, alibi": {"model_type": "falcon", **SMALL, "alibi": True, "multi_query": False},
-    "bloom": {"model_type": "bloom", "vocab_size": 64, "hidden_size": 64, "n_layer": 2, "n_head": 4, "initializer_range": 0.3},
-    "mpt": {"model_type": "mpt", "vocab_size": 64, "d_model": 64, "n_layers": 2, "n_heads": 4, "max_seq_len": 512, "initializer_range": 0.3},
+    "bloom": {
+        "model_type": "bloom",
+        "vocab_size": 64,
+        "hidden_size": 64,
+        "n_layer": 2,
+        "n_head": 4,
+        "initializer_range": 0.3,
+    },
+    "mpt": {
+        "model_type": "mpt",
+        "vocab_size": 64,
+        "d_model": 64,
+        "n_layers": 2,
+        "n_heads": 4,
+        "max_seq_len": 512,
+        "initializer_range": 0.3,
+    },
     "gpt2": {"model_type": "gpt2", **GPT},
     "opt": {
-        "model_type": "opt", "vocab_size": 64, "hidden_size": 64, "ffn_dim": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "max_position_embeddings": 512, "word_embed_proj_dim": 64, "init_std": 0.3,
+        "model_type": "opt",
+        "vocab_size": 64,
+        "hidden_size": 64,
+        "ffn_dim": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "max_position_embeddings": 512,
+        "word_embed_proj_dim": 64,
+        "init_std": 0.3,
     },
     "t5": {
-        "model_type": "t5", "vocab_size": 64, "d_model": 64, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 4, "initializer_factor": 1.0,
-        "decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 1,
+        "model_type": "t5",
+        "vocab_size": 64,
+        "d_model": 64,
+        "d_kv": 16,
+        "d_ff": 64,
+        "num_layers": 2,
+        "num_heads": 4,
+        "initializer_factor": 1.0,
+        "decoder_start_token_id": 0,
+        "pad_token_id": 0,
+        "eos_token_id": 1,
     },
     "smollm3": {"model_type": "smollm3", **SMALL, "num_hidden_layers": 3, "no_rope_layers": [1, 0, 1]},
-}  # fmt: skip
+}
 
 
 def build(name: str, **more: Any) -> Any:

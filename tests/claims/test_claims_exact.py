@@ -94,7 +94,9 @@ def test_the_last_wavelength_in_high_precision(exact_rows):
 
 @pytest.mark.slow
 def test_the_error_of_the_wrong_sign_by_complex_numbers(exact_rows):
-    """A pair as a complex number: R_p turns by e^(i p w), a product is the real part of q times the other's conjugate."""
+    """A pair as a complex number: R_p turns by e^(i p w), a product is the real part of q times the other's
+    conjugate.
+    """
     q, k = (x.numpy() for x in rotation.vectors())
     half = rotation.HEAD // 2
     w = 10000.0 ** (-2 * np.arange(half) / rotation.HEAD)

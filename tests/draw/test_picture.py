@@ -17,7 +17,10 @@ from milepost.draw.svg import sheet
 
 FONTS = Path(milepost.__file__).parent / "draw" / "fonts"
 WORDS = Path(milepost.__file__).parent / "explore" / "words" / "zh.json"
-SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="400" height="40"><text x="4" y="28" font-family="{}" font-weight="{}">{}</text></svg>'
+SVG = (
+    '<svg xmlns="http://www.w3.org/2000/svg" width="400" height="40"><text x="4" y="28" font-family="{}" '
+    'font-weight="{}">{}</text></svg>'
+)
 
 
 @pytest.fixture

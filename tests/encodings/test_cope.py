@@ -1,5 +1,5 @@
-"""CoPE against its sums written out for every pair: gates of all keys from position j on, counted one by one, in layouts whose order in
-memory is shuffled."""
+"""CoPE against its sums written out for every pair: gates of all keys from position j on, counted one by one, in
+layouts whose order in memory is shuffled."""
 
 import math
 
@@ -19,7 +19,9 @@ def randomised(heads: int, head_dim: int, **more) -> CoPE:
 
 
 def oracle(enc: CoPE, q: torch.Tensor, k: torch.Tensor, at: Layout, to: Layout) -> torch.Tensor:
-    """Logits, by loops: who is seen is decided by index, segment and window; what is counted are the seen keys from position j on."""
+    """Logits, by loops: who is seen is decided by index, segment and window; what is counted are the seen keys from
+    position j on.
+    """
     B, H, queries, D = q.shape
     out = torch.full((B, H, queries, k.shape[2]), -math.inf, dtype=torch.float64)
     for b in range(B):

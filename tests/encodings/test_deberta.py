@@ -1,4 +1,6 @@
-"""DeBERTa against the authors' bucket function with logarithms from mpmath at 50 digits, and its three terms summed for every pair of tokens."""
+"""DeBERTa against the authors' bucket function with logarithms from mpmath at 50 digits, and its three terms summed
+for every pair of tokens.
+"""
 
 import math
 

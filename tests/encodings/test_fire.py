@@ -1,4 +1,6 @@
-"""FIRE against the plain two-layer ReLU network, run for every pair of tokens: in Python numbers for values, in torch for gradients."""
+"""FIRE against the plain two-layer ReLU network, run for every pair of tokens: in Python numbers for values, in
+torch for gradients.
+"""
 
 import math
 

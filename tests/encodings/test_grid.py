@@ -1,4 +1,6 @@
-"""Grid against rows of a table read one by one in plain Python; class tokens, registers, and what is not on the grid."""
+"""Grid against rows of a table read one by one in plain Python; class tokens, registers, and what is not on the
+grid.
+"""
 
 import pytest
 import torch

@@ -1,4 +1,6 @@
-"""KERPLE against its two formulas in mpmath, head by head and pair by pair, with parameters on both sides of their clamps."""
+"""KERPLE against its two formulas in mpmath, head by head and pair by pair, with parameters on both sides of their
+clamps.
+"""
 
 import math
 

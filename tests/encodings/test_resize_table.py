@@ -14,7 +14,9 @@ def cubic(x: float, a: float) -> float:
 
 
 def weights(old: int, new: int, mode: str, antialias: bool) -> torch.Tensor:
-    """new x old: what each old row gives to each new one. Middles of pixels are aligned; past the edge is the edge (cut off, where antialiased)."""
+    """new x old: what each old row gives to each new one. Middles of pixels are aligned; past the edge is the edge
+    (cut off, where antialiased).
+    """
     found = torch.zeros(new, old, dtype=torch.float64)
     step = old / new
     stretch = max(1.0, step) if antialias else 1.0

@@ -1,4 +1,6 @@
-"""RoPE against complex numbers: a pair (x, y) is x + iy, and position p multiplies it by exp(i p w), with p w from mpmath at 40 digits."""
+"""RoPE against complex numbers: a pair (x, y) is x + iy, and position p multiplies it by exp(i p w), with p w from
+mpmath at 40 digits.
+"""
 
 import cmath
 import math
@@ -37,7 +39,9 @@ def unit(p: float, exponent, base: float = 10000.0) -> complex:
 
 
 def room(p: float, norm: float) -> float:
-    """A float64 angle p w, w <= 1, is off by at most 1.5 roundings of its size (power, product); sums add a few of their own."""
+    """A float64 angle p w, w <= 1, is off by at most 1.5 roundings of its size (power, product); sums add a few of
+    their own.
+    """
     return (2 * abs(p) + 16) * EPS * norm
 
 

@@ -1,4 +1,6 @@
-"""Sandwich against its origin: inner products of two sinusoidal codes, sines with sines and cosines with cosines, from mpmath."""
+"""Sandwich against its origin: inner products of two sinusoidal codes, sines with sines and cosines with cosines,
+from mpmath.
+"""
 
 import functools
 
@@ -25,7 +27,9 @@ def inner(i: int, j: int, size: int = 128, base: float = 10000.0) -> float:
 
 
 def room(distance: int, size: int) -> float:
-    """Each of size/2 cosines is off by 1.5 roundings of its angle (at most the distance) and one more; their sum by as many."""
+    """Each of size/2 cosines is off by 1.5 roundings of its angle (at most the distance) and one more; their sum by
+    as many.
+    """
     return size / 2 * (1.5 * abs(distance) + 1 + size / 2) * EPS
 
 

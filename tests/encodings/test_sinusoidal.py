@@ -18,7 +18,9 @@ def code(p, width: int, base: float = 10000.0) -> list[float]:
 
 
 def room(p: float) -> float:
-    """An angle p w with w <= 1 is off by 1.5 roundings of its size (power, product); sin and cos add one of their own."""
+    """An angle p w with w <= 1 is off by 1.5 roundings of its size (power, product); sin and cos add one of their
+    own.
+    """
     return (1.5 * abs(p) + 2) * EPS
 
 

@@ -1,4 +1,6 @@
-"""Sums against their parts worked out by hand: embeddings, queries and keys from left to right, biases added, scores rewritten in turn."""
+"""Sums against their parts worked out by hand: embeddings, queries and keys from left to right, biases added, scores
+rewritten in turn.
+"""
 
 import cmath
 import math

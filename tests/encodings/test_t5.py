@@ -1,4 +1,6 @@
-"""T5 against its logarithm formula in mpmath at 50 digits (so that exact edges are exact), and a plain loop over heads and pairs of tokens."""
+"""T5 against its logarithm formula in mpmath at 50 digits (so that exact edges are exact), and a plain loop over
+heads and pairs of tokens.
+"""
 
 import math
 
@@ -13,7 +15,9 @@ POSITIONS = [0, 1, 2, 15, 16, 31, 32, 127, 128, 129, 255, 256, 257, 512, 131071,
 
 
 def bucket(relative: int, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True) -> int:
-    """T5's own function of key position minus query position, with whole numbers found where the logarithm hits them."""
+    """T5's own function of key position minus query position, with whole numbers found where the logarithm hits
+    them.
+    """
     found = 0
     if bidirectional:
         buckets //= 2

@@ -1,5 +1,5 @@
-"""Transformer-XL against the papers' own way: a dense table of sinusoids for every distance, multiplied, then shifted into place row by row;
-and, where positions are no neighbours, against mpmath for every pair."""
+"""Transformer-XL against the papers' own way: a dense table of sinusoids for every distance, multiplied, then shifted
+into place row by row; and, where positions are no neighbours, against mpmath for every pair."""
 
 import math
 

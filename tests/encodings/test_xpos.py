@@ -1,4 +1,6 @@
-"""xPos against complex numbers with mpmath: pair i of q is multiplied by z^(m/scale_base) exp(i m w), of k by z^(-n/scale_base) exp(i n w)."""
+"""xPos against complex numbers with mpmath: pair i of q is multiplied by z^(m/scale_base) exp(i m w), of k by
+z^(-n/scale_base) exp(i n w).
+"""
 
 import math
 
@@ -26,7 +28,9 @@ def pair_of(i: int, size: int, pairing: str) -> tuple[int, int]:
 
 
 def room(p: int) -> float:
-    """Relative: 1.5 roundings of the angle's size p; 2 of the exponent's, below 80 by the end; a few for the products."""
+    """Relative: 1.5 roundings of the angle's size p; 2 of the exponent's, below 80 by the end; a few for the
+    products.
+    """
     return (1.5 * p + 2 * 80 + 16) * EPS
 
 

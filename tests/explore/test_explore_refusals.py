@@ -25,20 +25,50 @@ PROSE = re.compile(r"\b(is|of|the|must|which|least|number|wants|and|or)\b")
 PATH = Path(milepost.explore.__file__).parent / "words" / "refusals.zh.json"
 WRONG = ("abc", "", "inf", "1.5", "0", "-1", "1", "3", "7", "1000000000")
 TYPED = [
-    "ropee", "zzzz", "rope(", "rope(10000.0)", "rope(base=1, base=2)", "1 + 2", "rope(base=open('x'))", "rope(bse=3.0)", "rope(zzzz=1)", "rope(base='x')",
-    "rope(base=1e999)", "learned(length=64, width=64, offset=True)", "rope(scaling=yarnn(factor=2.0))", "rope(scaling=zzzz(factor=2.0))",
-    "rope(scaling=yarn())", "a.b:C", "rope" * 200, " + ".join(["rope"] * 5), "rope(scaling=3)", "rope(rotary=3000000)", "rope(rotary=5)",
-    "rope(scaling=llama3(factor=8.0, trained=10**30))", "rope(rotary=99999999999999999999)", "t5(heads=2, max_distance=3)", "time_aware(base=3)",
-    "grid(width=256, sides=(32, 32, 32, 32))", f"rope(base={'9' * 250})",
-]  # fmt: skip
+    "ropee",
+    "zzzz",
+    "rope(",
+    "rope(10000.0)",
+    "rope(base=1, base=2)",
+    "1 + 2",
+    "rope(base=open('x'))",
+    "rope(bse=3.0)",
+    "rope(zzzz=1)",
+    "rope(base='x')",
+    "rope(base=1e999)",
+    "learned(length=64, width=64, offset=True)",
+    "rope(scaling=yarnn(factor=2.0))",
+    "rope(scaling=zzzz(factor=2.0))",
+    "rope(scaling=yarn())",
+    "a.b:C",
+    "rope" * 200,
+    " + ".join(["rope"] * 5),
+    "rope(scaling=3)",
+    "rope(rotary=3000000)",
+    "rope(rotary=5)",
+    "rope(scaling=llama3(factor=8.0, trained=10**30))",
+    "rope(rotary=99999999999999999999)",
+    "t5(heads=2, max_distance=3)",
+    "time_aware(base=3)",
+    "grid(width=256, sides=(32, 32, 32, 32))",
+    f"rope(base={'9' * 250})",
+]
 """What a reader may type for an encoding."""
 ODD = [
-    ("zzzz", {}), ("code", {"zzzz": "1"}), ("code", {"encoding": "rope", "set.0.zzzz": "1"}), ("code", {"width": "abc"}),
-    ("permute", {"sentence": "a b " * 900}), ("buckets", {"encoding": "rope"}), ("slopes", {"encoding": "rope"}), ("plane", {"encoding": "rope"}),
-    ("attention", {"encoding": "rope(head_dim=16)"}), ("scalings", {"trained": "2048", "target": "1024"}),
-    ("permute", {"encoding": "learned(length=3)"}), ("permute", {"encoding": "binary(width=2)"}),
+    ("zzzz", {}),
+    ("code", {"zzzz": "1"}),
+    ("code", {"encoding": "rope", "set.0.zzzz": "1"}),
+    ("code", {"width": "abc"}),
+    ("permute", {"sentence": "a b " * 900}),
+    ("buckets", {"encoding": "rope"}),
+    ("slopes", {"encoding": "rope"}),
+    ("plane", {"encoding": "rope"}),
+    ("attention", {"encoding": "rope(head_dim=16)"}),
+    ("scalings", {"trained": "2048", "target": "1024"}),
+    ("permute", {"encoding": "learned(length=3)"}),
+    ("permute", {"encoding": "binary(width=2)"}),
     ("permute", {"sentence": "a \x01 b"}),
-]  # fmt: skip
+]
 """Queries that no page sends by itself, and what is wrong with two controls together."""
 ELSEWHERE = {
     "an address has at most {0} characters here, got {1}; give a shorter text",  # of the server, below

@@ -464,7 +464,8 @@ def test_the_command_serves_says_where_and_ends_with_ctrl_c():
     busy, _ = opened(0)
     port = busy.server_address[1]
     words = ["explore", "--no-open", "--port", str(port), "--view", "clocks", "--set", "target=16384"]
-    awake = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # a job in the background sleeps through Ctrl-C, and so do its children
+    # a job in the background sleeps through Ctrl-C, and so do its children
+    awake = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     process = started("-c", f"{awake}; from milepost.cli import app; app({words!r})")
     try:
         said = [process.stderr.readline() for _ in range(3)]

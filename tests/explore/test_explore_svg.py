@@ -173,15 +173,24 @@ def test_the_last_number_of_an_x_axis_is_whole():
 
 ALPHABET = [chr(n) for n in range(33, 127)] + list("²±×−≈→θπ·位置编码")
 SAID = [
-    "appended", "nope", "mmmm", "WWWW", "largest error over places up to 1,048,575", "PE(p + k) against the rotation by k of PE(p)", "100000",
+    "appended",
+    "nope",
+    "mmmm",
+    "WWWW",
+    "largest error over places up to 1,048,575",
+    "PE(p + k) against the rotation by k of PE(p)",
+    "100000",
     "相似度，按距离",
-]  # fmt: skip
+]
 
 
 def test_words_are_never_wider_than_they_are_taken_for(chromium):
     page = chromium.new_page()
     page.set_content(draw(Figure("lines", "t", "here", x=[0, 1], lines={"a": [0.0, 1.0]})))
-    measure = "said => { const words = document.querySelector('text:last-of-type'); words.removeAttribute('font-size'); words.removeAttribute('font-weight');"
+    measure = (
+        "said => { const words = document.querySelector('text:last-of-type'); words.removeAttribute('font-size'); "
+        "words.removeAttribute('font-weight');"
+    )
     measure += " return said.map(one => { words.textContent = one; return words.getComputedTextLength(); }); }"
     said = [20 * letter for letter in ALPHABET] + SAID
     real = page.evaluate(measure, said)
@@ -346,9 +355,20 @@ def test_a_dial_has_a_red_arc_from_what_was_seen_to_what_is_met():
 @pytest.mark.parametrize("kind", ["lines", "heat", "dials"])
 def test_words_are_words_and_nothing_else(kind):
     figure = Figure(
-        kind, OWNED, OWNED, OWNED, [0, 1], [0], [[1.0, 2.0]], {OWNED: [1.0, 2.0], "b": [0.0, 1.0]}, x_names=(OWNED, "b"), y_names=(OWNED,),
-        marks=(Mark("y", 1.0, OWNED),), dials=(Dial(OWNED, OWNED, 0.5, 1.0, True),), red=(OWNED,),
-    )  # fmt: skip
+        kind,
+        OWNED,
+        OWNED,
+        OWNED,
+        [0, 1],
+        [0],
+        [[1.0, 2.0]],
+        {OWNED: [1.0, 2.0], "b": [0.0, 1.0]},
+        x_names=(OWNED, "b"),
+        y_names=(OWNED,),
+        marks=(Mark("y", 1.0, OWNED),),
+        dials=(Dial(OWNED, OWNED, 0.5, 1.0, True),),
+        red=(OWNED,),
+    )
     for text in (draw(figure), alone(draw(figure))):
         root = ElementTree.fromstring(text)
         assert not [

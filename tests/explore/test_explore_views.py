@@ -221,7 +221,9 @@ def test_a_trained_model_comes_with_the_package_small_and_with_its_provenance(na
 
 
 def test_trained_heads_have_learned_where_to_look_and_depend_on_it():
-    """A trained model predicts text better with its own positions than with shuffled ones; an untrained one can't tell."""
+    """A trained model predicts text better with its own positions than with shuffled ones; an untrained one can't
+    tell.
+    """
     model = attention._trained("rope")
     text = b"import os\nimport sys\nfrom typing import Any\n\ndef main()"
     ids = torch.tensor([list(text)])

@@ -31,7 +31,8 @@ def of(found, name):
     return next(one for one in found["ranked"] if one["name"] == name)
 
 
-# -- the ranking --------------------------------------------------------------------------------------------------------------
+# -- the ranking
+# --------------------------------------------------------------------------------------------------------------
 
 
 def test_text_is_ranked_by_the_loss_at_the_ratio(made):
@@ -108,7 +109,8 @@ def test_a_task_in_which_nobody_beats_chance_is_not_counted_and_said(made):
     assert found["ranked_by"] == ["text"] and "no model beats chance" in found["notes"][0]
 
 
-# -- lengths ------------------------------------------------------------------------------------------------------------------
+# -- lengths
+# ------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -136,7 +138,8 @@ def test_lengths_must_be_lengths(made):
         choose(Wish(0, 5), made())
 
 
-# -- what is not ranked -------------------------------------------------------------------------------------------------------
+# -- what is not ranked
+# -------------------------------------------------------------------------------------------------------
 
 
 def test_a_table_that_ends_is_not_ranked_and_says_why(made):
@@ -166,7 +169,8 @@ def test_without_measurements_nothing_is_ranked(made):
         choose(TEXT, made(encodings=()))
 
 
-# -- how sure -----------------------------------------------------------------------------------------------------------------
+# -- how sure
+# -----------------------------------------------------------------------------------------------------------------
 
 
 def test_the_distance_to_the_first_is_paired_over_files(made):
@@ -188,7 +192,8 @@ def test_without_windows_the_distance_is_not_measured(made):
     assert all(one["behind_first"] is None for one in choose(TEXT, results)["ranked"])
 
 
-# -- cost and remarks ---------------------------------------------------------------------------------------------------------
+# -- cost and remarks
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_cost_is_ours_at_the_nearest_length_that_was_measured(made):

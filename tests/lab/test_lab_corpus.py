@@ -1,4 +1,6 @@
-"""The text: the same split everywhere, training and test apart, stretches as documented, and sentences for what is no text."""
+"""The text: the same split everywhere, training and test apart, stretches as documented, and sentences for what is
+no text.
+"""
 
 import hashlib
 import json

@@ -42,7 +42,8 @@ def test_two_processes_together_find_what_one_finds(small, tmp_path):
     assert both["failed"] == both["missing"] == []
     for mine, other in zip(alone["runs"], both["runs"], strict=True):
         assert (mine["encoding"], mine["data"]) == (other["encoding"], other["data"])
-        # the same mean over the same rows in another order of adding up: float32 has 7 digits, 8 steps of Adam may make 4 of them
+        # the same mean over the same rows in another order of adding up: float32 has 7 digits, 8 steps of Adam may make
+        # 4 of them
         assert mine["train_loss"] == pytest.approx(other["train_loss"], rel=1e-4)
 
 

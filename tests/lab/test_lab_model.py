@@ -14,10 +14,31 @@ from milepost.spec import build
 
 SHAPE = Shape(vocabulary=64, layers=2, width=32, heads=2, length=24)
 EVERY = (
-    "nope", "integer", "binary", "sinusoidal", 'sinusoidal(width=8, how="concat")', "learned", "shaw", "transformer_xl", "t5", "deberta", "alibi", "kerple",
-    "sandwich", "fire", "cope", "xpos", "logn", "rope", "rope + alibi", "learned + alibi", "rope(scaling=yarn(factor=2.0, trained=24))",
-    "rope(scaling=staged(trained=8))", "self_extend(rope=rope, group=4, window=8)", "rerope(rope=rope, window=8)",
-)  # fmt: skip
+    "nope",
+    "integer",
+    "binary",
+    "sinusoidal",
+    'sinusoidal(width=8, how="concat")',
+    "learned",
+    "shaw",
+    "transformer_xl",
+    "t5",
+    "deberta",
+    "alibi",
+    "kerple",
+    "sandwich",
+    "fire",
+    "cope",
+    "xpos",
+    "logn",
+    "rope",
+    "rope + alibi",
+    "learned + alibi",
+    "rope(scaling=yarn(factor=2.0, trained=24))",
+    "rope(scaling=staged(trained=8))",
+    "self_extend(rope=rope, group=4, window=8)",
+    "rerope(rope=rope, window=8)",
+)
 IDS = torch.randint(0, 64, (2, 24), generator=torch.Generator().manual_seed(0))
 
 

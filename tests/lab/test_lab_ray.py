@@ -1,4 +1,6 @@
-"""Ray: a real one on this machine. A worker that is killed in the middle of a trial is tried again, and nothing is lost."""
+"""Ray: a real one on this machine. A worker that is killed in the middle of a trial is tried again, and nothing is
+lost.
+"""
 
 import json
 import os

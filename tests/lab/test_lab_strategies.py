@@ -65,7 +65,8 @@ def test_strategies_are_for_a_plain_rope():
     assert isinstance(kept, RoPE) and (kept.base, kept.pairing, kept.rotary) == (500.0, "interleaved", 8)
 
 
-# -- comparisons --------------------------------------------------------------------------------------------------------------------------
+# -- comparisons -------------------------------------------------------------------------------------------------------
+# -------------------
 
 
 def run(encoding, losses, strategy="none", seed=0):

@@ -1,4 +1,6 @@
-"""Sweeps in real processes: killed at random moments and gone on with, trials that fail, and folders that are refused."""
+"""Sweeps in real processes: killed at random moments and gone on with, trials that fail, and folders that are
+refused.
+"""
 
 import json
 import os
@@ -160,7 +162,8 @@ def test_results_say_how_they_were_made(with_failures):
     assert "date" not in stripped(about)
 
 
-# -- folders and workers ------------------------------------------------------------------------------------------------------------------
+# -- folders and workers
+# ------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""The small languages: every scored answer follows from the tokens before it, by a rule written again here; chance is what it says."""
+"""The small languages: every scored answer follows from the tokens before it, by a rule written again here; chance
+is what it says.
+"""
 
 import math
 import re

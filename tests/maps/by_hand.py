@@ -1,7 +1,7 @@
 """The maps another way: distances found by walking and counting, and every score in plain Python numbers, pair by pair.
 
-No page's formula is used here: groups are counted at their edges, rectified distances are summed step by step, chunks are walked, and a
-rolling cache is played through, token by token.
+No page's formula is used here: groups are counted at their edges, rectified distances are summed step by step, chunks
+are walked, and a rolling cache is played through, token by token.
 """
 
 import functools
@@ -98,7 +98,9 @@ def logits(enc: Encoding, q: Tensor, k: Tensor, at: Layout, to: Layout) -> Tenso
 
 
 def room(q: Tensor, k: Tensor, farthest: float, temperature: float = 1.0) -> float:
-    """What float64 permits: two angles off by eps of the place each, their cosines and sines rounded, D products added up."""
+    """What float64 permits: two angles off by eps of the place each, their cosines and sines rounded, D products
+    added up.
+    """
     D = q.shape[-1]
     return (
         EPS

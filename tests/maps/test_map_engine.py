@@ -1,5 +1,5 @@
-"""Maps in the engine: every law, every backend that takes them, caches read in any steps, short texts that are plain RoPE, and how much is
-turned for a chunk."""
+"""Maps in the engine: every law, every backend that takes them, caches read in any steps, short texts that are plain
+RoPE, and how much is turned for a chunk."""
 
 import pytest
 import torch
@@ -70,7 +70,9 @@ def random(
 
 
 def off(q, k, v, places: float) -> float:
-    """How far an output may be off: logits by `room`, weights by twice that, times the largest value, and a sum of as many weights."""
+    """How far an output may be off: logits by `room`, weights by twice that, times the largest value, and a sum of
+    as many weights.
+    """
     return v.abs().max().item() * (4 * room(q, k, places) + 4 * k.shape[2] * EPS)
 
 

@@ -1,5 +1,5 @@
-"""Every map against distances and scores found by hand, at and around its edges, with every kind of RoPE; and mistakes planted in the
-pages, which this must catch."""
+"""Every map against distances and scores found by hand, at and around its edges, with every kind of RoPE; and mistakes
+planted in the pages, which this must catch."""
 
 import inspect
 import math

@@ -1,4 +1,6 @@
-"""Streaming against a cache that really drops tokens. Positions are places in the cache: both must say so in the same numbers."""
+"""Streaming against a cache that really drops tokens. Positions are places in the cache: both must say so in the
+same numbers.
+"""
 
 import pytest
 import torch
@@ -72,7 +74,8 @@ def test_a_rope_cache_that_evicts_more_rarely_sees_more_and_is_another_thing():
     apart = (torch.cat(parts, dim=2) - full).abs().amax(dim=(0, 1, 3))
     permitted = off(q, k, v, n, n)
     alike = [t for t in range(n) if apart[t] <= permitted]
-    # until the cache is full nothing is dropped; later the first of each step finds it as Streaming does, the others find more
+    # until the cache is full nothing is dropped; later the first of each step finds it as Streaming does, the others
+    # find more
     assert alike == [t for t in range(n) if t <= sinks + window or t % step == 0]
 
 

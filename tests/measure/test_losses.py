@@ -110,7 +110,9 @@ def test_every_token_is_scored_exactly_once():
 
 @pytest.mark.parametrize("spec", ["rope", "alibi", "nope", "rope(scaling=staged(trained=8))"])
 def test_by_position_one_pass_equals_a_pass_for_each_length(spec):
-    """Staged declares that it depends on the length, and is made such that a token does not: both ways must agree there too."""
+    """Staged declares that it depends on the length, and is made such that a token does not: both ways must agree
+    there too.
+    """
     model, edges = made(spec), buckets(40, 16)
     once = by_position(model, WINDOWS, edges)
     each = by_position(model, WINDOWS, edges, length_dependent=True)

@@ -1,4 +1,6 @@
-"""Onset: planted failures are found where they begin; hard words, noise and help from context are not mistaken for one."""
+"""Onset: planted failures are found where they begin; hard words, noise and help from context are not mistaken for
+one.
+"""
 
 import math
 

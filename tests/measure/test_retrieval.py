@@ -39,7 +39,9 @@ def test_a_text_that_is_too_short_says_how_long_it_must_be():
 
 
 def finder(reach=None):
-    """A model that looks for the needle in the last ``reach`` tokens, and says the token after it; else it says candidate 71."""
+    """A model that looks for the needle in the last ``reach`` tokens, and says the token after it; else it says
+    candidate 71.
+    """
 
     def last(ids):
         logits = torch.zeros(len(ids), 80)

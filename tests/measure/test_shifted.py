@@ -1,4 +1,6 @@
-"""The same passage elsewhere: exact for schemes of distances, found where positions themselves matter, and paired by window."""
+"""The same passage elsewhere: exact for schemes of distances, found where positions themselves matter, and paired by
+window.
+"""
 
 import numpy as np
 import pytest

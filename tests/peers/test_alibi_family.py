@@ -1,4 +1,6 @@
-"""transformers' ALiBi models (BLOOM, MPT, Falcon) against milepost: slopes, weights under a mask, attention layers, and their bfloat16."""
+"""transformers' ALiBi models (BLOOM, MPT, Falcon) against milepost: slopes, weights under a mask, attention layers,
+and their bfloat16.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ def test_slopes_are_those_of_bloom_and_of_mpt_in_the_same_order(heads):
 @pytest.mark.parametrize("heads", HEADS)
 @pytest.mark.parametrize("query", [0, 1, 255, 256, 257, 2047, 4095])
 def test_weights_are_those_of_bloom_and_of_mpt_under_the_causal_mask(heads, query):
-    """They add slope * key, we subtract slope * distance: a softmax can't tell, but float32 rounds theirs by slope * key * 2^-24."""
+    """They add slope * key, we subtract slope * distance: a softmax can't tell, but float32 rounds theirs by slope *
+    key * 2^-24.
+    """
     length = query + 1
     ours = weights(ALiBi(heads=heads), Layout.decode(query), Layout.dense(length))[:, 0]
     allowed = 4 * query * 2**-24 + 1e-6
@@ -180,7 +184,9 @@ def slopes_of_falcon(times: float = 1.0) -> ALiBi:
 
 
 def test_a_falcon_with_fused_attention_gives_the_same_output_for_its_own_slopes_where_bfloat16_can_count():
-    """All products slope * key must be bfloat16 numbers: past 256 keys, or for slopes that are no powers of two, they are not."""
+    """All products slope * key must be bfloat16 numbers: past 256 keys, or for slopes that are no powers of two,
+    they are not.
+    """
     model, ids = tiny_falcon("sdpa"), torch.randint(0, 97, (2, 100))
     seen: dict[str, Tensor] = {}
     hook = model.h[0].self_attention.dense.register_forward_pre_hook(lambda _, args: seen.update(y=args[0]))
@@ -209,7 +215,9 @@ def test_falcon_adds_its_bias_twice_when_attention_is_eager():
 
 @pytest.mark.parametrize(("length", "least"), [(2048, 2.0), (8192, 8.0)])
 def test_the_bias_of_bloom_in_bfloat16_loses_whole_tokens_and_ours_none(length, least):
-    """slope * key grows with the text, so rounding it to 8 bits moves near keys by several tokens; a distance would stay small."""
+    """slope * key grows with the text, so rounding it to 8 bits moves near keys by several tokens; a distance would
+    stay small.
+    """
     exact = -0.5 * torch.arange(length - 1, -1, -1, dtype=torch.float64)
     theirs = bloom.build_alibi_tensor(ones(length), 8, torch.bfloat16)[0, 0].double()
     assert gap((theirs - theirs[-1])[-64:], exact[-64:]) >= least, FIXED

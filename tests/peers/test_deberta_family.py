@@ -93,7 +93,9 @@ def test_every_distance_falls_into_the_bucket_of_version_2(v2, buckets, span):
 @pytest.mark.parametrize("terms", [("c2p", "p2c"), ("c2p",), ("p2c",)], ids="+".join)
 @pytest.mark.parametrize("share", [True, False], ids=["shared projections", "own projections"])
 def test_a_layer_of_version_2_gives_the_same_weights_and_output(v2, buckets, span, length, terms, share):
-    """v3 checkpoints share the projections of content (share_att_key) and have 256 buckets, whose middle is at distance 128."""
+    """v3 checkpoints share the projections of content (share_att_key) and have 256 buckets, whose middle is at
+    distance 128.
+    """
     setup = config(
         "DebertaV2Config",
         position_buckets=buckets,

@@ -1,7 +1,8 @@
-"""Every family against transformers' own code: a tiny model of each type runs, and every call of its rotary function is watched.
+"""Every family against transformers' own code: a tiny model of each type runs, and every call of its rotary function is
+watched.
 
-What it turns, and how, must be what our reading of its config says: the frequencies, the factor on cos and sin, which layers turn, which
-channels are a pair. Logits are compared, so that code may order channels as it likes.
+What it turns, and how, must be what our reading of its config says: the frequencies, the factor on cos and sin, which
+layers turn, which channels are a pair. Logits are compared, so that code may order channels as it likes.
 """
 
 from __future__ import annotations
@@ -33,17 +34,67 @@ NOT_THERE = {"exaone", "internlm", "internlm2", "yi", "kimi_k2"}
 """Model types whose code comes with the checkpoint."""
 HERE = sorted(set(FAMILIES) - NOT_THERE)
 SIZES = {
-    "hidden_size": 64, "n_embd": 64, "intermediate_size": 32, "num_hidden_layers": 6, "n_layer": 6, "num_attention_heads": 4, "n_head": 4,
-    "num_key_value_heads": 2, "head_dim": 16, "kv_channels": 16, "vocab_size": 40, "num_experts": 4, "num_local_experts": 4, "n_routed_experts": 4,
-    "num_experts_per_tok": 2, "moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 16, "n_group": 1, "topk_group": 1, "n_shared_experts": 1,
-    "q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 16, "rotary_dim": 8, "pad_token_id": 0,
-    "bos_token_id": 1, "eos_token_id": 2, "index_n_heads": 2, "index_head_dim": 16, "index_topk": 4, "shared_expert_intermediate_size": 16,
-    "linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8, "num_shared_experts": 1,
-    "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 40, "laurel_rank": 8, "num_kv_shared_layers": 0, "ffn_hidden_size": 32,
-    "expert_ffn_hidden_size": 16, "moe_topk": 2, "zero_expert_num": 0, "mamba_d_state": 8, "mamba_n_heads": 4, "mamba_d_ssm": 64, "mamba_headdim": 16,
-    "num_kv_heads": 4, "lru_width": 64, "num_mem_blocks": 1, "intermediate_size_mlp": 32, "shared_intermediate_size": 16, "num_layers": 3,
-    "first_k_dense_replace": 1, "cross_attention_layers": [], "max_window_layers": 2,
-}  # fmt: skip
+    "hidden_size": 64,
+    "n_embd": 64,
+    "intermediate_size": 32,
+    "num_hidden_layers": 6,
+    "n_layer": 6,
+    "num_attention_heads": 4,
+    "n_head": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "kv_channels": 16,
+    "vocab_size": 40,
+    "num_experts": 4,
+    "num_local_experts": 4,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_num_experts": 4,
+    "moe_k": 2,
+    "moe_intermediate_size": 16,
+    "n_group": 1,
+    "topk_group": 1,
+    "n_shared_experts": 1,
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 16,
+    "rotary_dim": 8,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "index_n_heads": 2,
+    "index_head_dim": 16,
+    "index_topk": 4,
+    "shared_expert_intermediate_size": 16,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 2,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+    "num_shared_experts": 1,
+    "hidden_size_per_layer_input": 8,
+    "vocab_size_per_layer_input": 40,
+    "laurel_rank": 8,
+    "num_kv_shared_layers": 0,
+    "ffn_hidden_size": 32,
+    "expert_ffn_hidden_size": 16,
+    "moe_topk": 2,
+    "zero_expert_num": 0,
+    "mamba_d_state": 8,
+    "mamba_n_heads": 4,
+    "mamba_d_ssm": 64,
+    "mamba_headdim": 16,
+    "num_kv_heads": 4,
+    "lru_width": 64,
+    "num_mem_blocks": 1,
+    "intermediate_size_mlp": 32,
+    "shared_intermediate_size": 16,
+    "num_layers": 3,
+    "first_k_dense_replace": 1,
+    "cross_attention_layers": [],
+    "max_window_layers": 2,
+}
 SECTIONS = {"rope_parameters": {"rope_type": "default", "mrope_section": [2, 3, 3]}}
 OWN: dict[str, dict[str, Any]] = {
     "granitemoehybrid": {
@@ -267,7 +318,9 @@ SHARES = [
     for n in HERE
     if not (FAMILIES[n].by_kind or FAMILIES[n].softmax or FAMILIES[n].rotary or "rope_parameters" in OWN.get(n, {}))
 ]
-"""Families that can be asked for a share of the head: of kinds, of a part of its own and of sections there are tests elsewhere."""
+"""Families that can be asked for a share of the head: of kinds, of a part of its own and of sections there are tests
+elsewhere.
+"""
 
 
 @pytest.mark.parametrize("model_type", SHARES)
@@ -346,7 +399,9 @@ def test_what_is_not_held_is_refused(model_type: str) -> None:
     ),
 )
 def test_a_head_size_that_is_not_said_is_the_one_that_the_code_has(name):
-    """For some families that is hidden_size / num_attention_heads, for others a number of the family's: 336 / 7 = 48 tells them apart."""
+    """For some families that is hidden_size / num_attention_heads, for others a number of the family's: 336 / 7 = 48
+    tells them apart.
+    """
     sizes = {"hidden_size": 336, "num_attention_heads": 7, "num_key_value_heads": 7}
     config = CONFIGS[name](**sizes)
     theirs = getattr(config, "qk_rope_head_dim", None) or getattr(config, "head_dim", None) or 336 // 7

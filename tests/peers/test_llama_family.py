@@ -1,4 +1,6 @@
-"""transformers' rotary models (Llama, GPT-NeoX, GPT-J) against milepost: the same rotations and attention, and where theirs go wrong."""
+"""transformers' rotary models (Llama, GPT-NeoX, GPT-J) against milepost: the same rotations and attention, and where
+theirs go wrong.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,9 @@ def seed() -> None:
 def angle_budget(pos: Tensor) -> Tensor:
     """How far cos and sin of the peer may be off at a position, since its frequencies and angles are float32.
 
-    A frequency w = base^-x is off by (4 + x ln base) roundings of 2^-24: pow (2), reciprocal and product (1 each), and that of the
-    exponent x. As w (4 + ln 1/w) <= 4 for all w <= 1, the angle is off by at most 4 p 2^-24; cos and sin add a few roundings more.
+    A frequency w = base^-x is off by (4 + x ln base) roundings of 2^-24: pow (2), reciprocal and product (1 each), and
+    that of the exponent x. As w (4 + ln 1/w) <= 4 for all w <= 1, the angle is off by at most 4 p 2^-24; cos and sin
+    add a few roundings more.
     """
     return (4 * pos.double() + 4) * 2**-24
 
@@ -103,7 +106,9 @@ def stepwise(model: torch.nn.Module, ids: Tensor, first: int) -> Tensor:
 
 @contextmanager
 def in_place(model: torch.nn.Module, enc: Encoding, at: Layout | None = None, **how: Any) -> Iterator[torch.nn.Module]:
-    """The model with milepost's encoding, attention and cache in every layer; dense layouts unless told, ``how`` is the cache's policy."""
+    """The model with milepost's encoding, attention and cache in every layer; dense layouts unless told, ``how`` is
+    the cache's policy.
+    """
 
     def forward(
         self: torch.nn.Module, hidden_states: Tensor, past_key_values: Any = None, **_: Any
@@ -197,7 +202,8 @@ def test_a_llama_attention_layer_gives_the_same_output_and_weights():
     q, k, v = (p(x).view(2, 40, -1, 16).transpose(1, 2) for p in (layer.q_proj, layer.k_proj, layer.v_proj))
     enc = RoPE(head_dim=16)
     ours = attend(q, k, v, enc, at=at, details=True)
-    # a logit moves by at most |q| |k| / sqrt(D) times twice the angle error (once for q, once for k); a weight by no more than a logit
+    # a logit moves by at most |q| |k| / sqrt(D) times twice the angle error (once for q, once for k); a weight by no
+    # more than a logit
     allowed = 2 * (q.norm(dim=-1).max() * k.norm(dim=-1).max() / 4).item() * angle_budget(at.pos).max().item()
     assert gap(ours.weights, weights) <= allowed
     assert gap(layer.o_proj(ours.output.transpose(1, 2).reshape(2, 40, -1)), theirs) <= 4 * allowed

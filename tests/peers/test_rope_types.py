@@ -1,4 +1,6 @@
-"""transformers' rope types against our scalings: frequencies and m for parameters of every kind, and where theirs go wrong."""
+"""transformers' rope types against our scalings: frequencies and m for parameters of every kind, and where theirs go
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -64,8 +66,8 @@ def theirs(head_dim: int, served: int, length: int | None = None, **rope: Any) -
 def float32(base: float, size: int) -> list[float]:
     """How far each frequency of the peer may be off, relatively, since it works in float32.
 
-    The base and the exponent x = 2i/d are rounded once each, which moves base^x by x and by x ln(base) roundings; the power has two, the
-    reciprocal and the product with a factor one each. Blending two such numbers adds four.
+    The base and the exponent x = 2i/d are rounded once each, which moves base^x by x and by x ln(base) roundings; the
+    power has two, the reciprocal and the product with a factor one each. Blending two such numbers adds four.
     """
     return [(x * (1 + math.log(base)) + 8) * ULP for x in (2 * i / size for i in range(size // 2))]
 
@@ -78,7 +80,9 @@ def agree(ours: Spectrum, frequencies: Tensor, m: float, room: list[float]) -> N
 
 
 def blended(room: list[float], shares: list[float], off: list[float], factor: float) -> list[float]:
-    """w (1 - y)/f + w y moves by off (1 - 1/f) where y does by ``off``, relative to (1 - y)/f + y; a share at either end is exact."""
+    """w (1 - y)/f + w y moves by off (1 - 1/f) where y does by ``off``, relative to (1 - y)/f + y; a share at either
+    end is exact.
+    """
     return [r + o * (1 - 1 / factor) / ((1 - y) / factor + y) for r, y, o in zip(room, shares, off, strict=True)]
 
 
@@ -96,7 +100,8 @@ def yarn_room(
     room = []
     for i, r in enumerate(float32(base, size)):
         kept = 1 - min(1.0, max(0.0, (i - low) / width))
-        # whole bounds leave the quotient's rounding and one more; others are rounded to float32, and so is i less one of them
+        # whole bounds leave the quotient's rounding and one more; others are rounded to float32, and so is i less one
+        # of them
         off = 3 * ULP if truncate is not False else (3 + (i + low + abs(i - low)) / width) * ULP
         ends = (
             i < low - 0.01 or i > low + width + 0.01 or width == 0.001
@@ -105,7 +110,8 @@ def yarn_room(
     return room
 
 
-# -- the same numbers ----------------------------------------------------------------------------------------------------
+# -- the same numbers
+# ----------------------------------------------------------------------------------------------------
 
 
 def test_every_rope_type_of_the_peer_is_compared_here():
@@ -230,7 +236,8 @@ def test_proportional(size, base, factor, share):
     agree(Proportional(share, factor)(geometric(size, base)), *found, float32(base, size))
 
 
-# -- at work -------------------------------------------------------------------------------------------------------------
+# -- at work
+# -------------------------------------------------------------------------------------------------------------
 
 TRAINED = 4096
 PLACES = torch.tensor([[0, 1, 2, 255, 256, 257, TRAINED - 1]])
@@ -266,7 +273,8 @@ def test_logits_where_three_quarters_of_the_head_turn_with_a_temperature(pos):
     enc = RoPE(head_dim=128, rotary=96, scaling=LongRoPE(SHORT, LONG, TRAINED, 131072 / TRAINED)).at(int(pos.max()) + 1)
     got = enc.query(q, pos) @ enc.key(k, pos).transpose(-1, -2)
     want = turned_q @ turned_k.transpose(-1, -2)
-    # a pair's angle at p is off by p w roundings of float32, as many as its frequency has and one; cos, sin and m add six at most
+    # a pair's angle at p is off by p w roundings of float32, as many as its frequency has and one; cos, sin and m add
+    # six at most
     angle = (
         pos[0].double()[:, None] * enc.inv_freq * (torch.tensor(float32(10000.0, 96), dtype=torch.float64) + ULP)
         + 6 * ULP
@@ -281,7 +289,8 @@ def test_logits_where_three_quarters_of_the_head_turn_with_a_temperature(pos):
     assert ((everything @ enc.key(k, pos).transpose(-1, -2) - want).abs() > 10 * room).any(-1).all()
 
 
-# -- where the peer is wrong ---------------------------------------------------------------------------------------------
+# -- where the peer is wrong
+# ---------------------------------------------------------------------------------------------
 
 
 def test_frequencies_in_float32_miss_a_fiftieth_of_a_radian_at_a_million_tokens():
@@ -298,7 +307,9 @@ def test_frequencies_in_float32_miss_a_fiftieth_of_a_radian_at_a_million_tokens(
     [(100.0, 10**8, True, 0.25), (10000.0, 6, False, 1.0), (10000.0, 3, True, 1.0)],
 )
 def test_yarn_turns_its_ramp_round_where_the_bounds_cross(base, trained, truncate, kept):
-    """Pairs that all make over 32 turns are to be kept, and get divided; pairs that all make less than one are to be divided, and get kept."""
+    """Pairs that all make over 32 turns are to be kept, and get divided; pairs that all make less than one are to be
+    divided, and get kept.
+    """
     said = {
         "rope_type": "yarn",
         "rope_theta": base,
@@ -389,7 +400,9 @@ def nested(truncate: bool) -> Tensor:
 
 @pytest.mark.parametrize("truncate", [True, False])
 def test_truncate_is_lost_where_each_layer_type_has_its_own_parameters(truncate):
-    """The key is looked for beside the layer types, and not inside: whole bounds, whatever is asked. In a flat config it counts (above)."""
+    """The key is looked for beside the layer types, and not inside: whole bounds, whatever is asked. In a flat
+    config it counts (above).
+    """
     found, ours = nested(truncate), YaRN(8.0, 4096, truncate=truncate)(geometric(64))
     room = yarn_room(64, 10000.0, 8.0, 4096, 32.0, 1.0, True)
     agree(YaRN(8.0, 4096)(geometric(64)), found, YaRN(8.0, 4096).m, room)

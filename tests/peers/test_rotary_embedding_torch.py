@@ -1,4 +1,6 @@
-"""rotary-embedding-torch against milepost: the same rotations and xPos logits; and its bfloat16 positions, decode centre and stale caches."""
+"""rotary-embedding-torch against milepost: the same rotations and xPos logits; and its bfloat16 positions, decode
+centre and stale caches.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def gap(a: Tensor, b: Tensor) -> float:
 
 
 def angle_budget(pos: Tensor) -> Tensor:
-    """How far cos and sin of the peer may be off: its frequencies w = base^-x (4 + x ln base roundings of 2^-24) and angles are float32."""
+    """How far cos and sin of the peer may be off: its frequencies w = base^-x (4 + x ln base roundings of 2^-24) and
+    angles are float32.
+    """
     return (4 * pos.double() + 4) * 2**-24
 
 

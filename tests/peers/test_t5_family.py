@@ -43,7 +43,9 @@ def layer(decoder: bool, buckets: int = 32, max_distance: int = 128) -> torch.nn
 
 
 def encoding(of: torch.nn.Module) -> T5:
-    """milepost's T5 with the numbers of a layer of transformers: their table is buckets x heads, ours heads x buckets."""
+    """milepost's T5 with the numbers of a layer of transformers: their table is buckets x heads, ours heads x
+    buckets.
+    """
     enc = T5(
         heads=HEADS,
         mode="causal" if of.is_decoder else "bidirectional",

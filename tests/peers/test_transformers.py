@@ -1,4 +1,6 @@
-"""Other models of transformers against milepost: Shaw's vectors (Wav2Vec2-BERT), sinusoids (Marian), learned tables (OPT, GPT-2)."""
+"""Other models of transformers against milepost: Shaw's vectors (Wav2Vec2-BERT), sinusoids (Marian), learned tables
+(OPT, GPT-2).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Vision models of transformers against milepost: tables of ViT and DINOv2, biases of Swin and Swin v2, rotations of Qwen-VL, Pixtral, DINOv3 and Llama 4."""
+"""Vision models of transformers against milepost: tables of ViT and DINOv2, biases of Swin and Swin v2, rotations of
+Qwen-VL, Pixtral, DINOv3 and Llama 4.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""x-transformers against milepost: rotations, biases, CoPE, embeddings and whole decoders; and two options that its cache gets wrong."""
+"""x-transformers against milepost: rotations, biases, CoPE, embeddings and whole decoders; and two options that its
+cache gets wrong.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def gap(a: Tensor, b: Tensor) -> float:
 
 
 def angle_budget(pos: Tensor) -> Tensor:
-    """How far cos and sin of the peer may be off: its frequencies w = base^-x (4 + x ln base roundings of 2^-24) and angles are float32."""
+    """How far cos and sin of the peer may be off: its frequencies w = base^-x (4 + x ln base roundings of 2^-24) and
+    angles are float32.
+    """
     return (4 * pos.double() + 4) * 2**-24
 
 
@@ -179,7 +183,9 @@ def test_its_learned_table_is_ours_times_one_over_the_root_of_the_width():
 
 
 def decoder(**options: object) -> torch.nn.Module:
-    """A tiny decoder; zero-initialised tables (CoPE) are filled, and weights are large enough for position to matter."""
+    """A tiny decoder; zero-initialised tables (CoPE) are filled, and weights are large enough for position to
+    matter.
+    """
     layers = xt.Decoder(dim=C, depth=2, heads=H, attn_dim_head=D, verbose=False, **options)
     model = xt.TransformerWrapper(num_tokens=97, max_seq_len=512, use_abs_pos_emb=False, attn_layers=layers).eval()
     with torch.no_grad():

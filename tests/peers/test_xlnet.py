@@ -1,4 +1,6 @@
-"""transformers' XLNet against milepost's Transformer-XL: sinusoids, scores both ways and causally, memories, and a whole model."""
+"""transformers' XLNet against milepost's Transformer-XL: sinusoids, scores both ways and causally, memories, and a
+whole model.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def split(x: Tensor, by: Tensor) -> Tensor:
 
 
 def budget(length: int, enc: TransformerXL, q: Tensor) -> float:
-    """How far a weight may be off: their sinusoids have float32 angles (4 roundings of a distance), and |q + v| |W| weighs them."""
+    """How far a weight may be off: their sinusoids have float32 angles (4 roundings of a distance), and |q + v| |W|
+    weighs them.
+    """
     moved = (
         (q + enc.v[:, None]).norm(dim=-1).max()
         * torch.linalg.matrix_norm(enc.project, ord=2).max()

@@ -1,4 +1,6 @@
-"""What is known of three real checkpoints, found by the tools. Not part of `make test`: `make real` fetches some 200 MB."""
+"""What is known of three real checkpoints, found by the tools. Not part of `make test`: `make real` fetches some 200
+MB.
+"""
 
 import math
 import shutil
@@ -23,7 +25,9 @@ def smollm2(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def mgm(tmp_path_factory):
-    """MGM, MIT: a GPT-2 of 8.9 M parameters for microbiomes. Its weights are a pickle, which torch opens as tensors alone."""
+    """MGM, MIT: a GPT-2 of 8.9 M parameters for microbiomes. Its weights are a pickle, which torch opens as tensors
+    alone.
+    """
     home = tmp_path_factory.mktemp("mgm")
     source = next(fetched("microformer-mgm==0.5.8", home).rglob("general_model"))
     weights = torch.load(source / "pytorch_model.bin", weights_only=True, map_location="cpu")
@@ -54,7 +58,10 @@ def test_smollm2_is_inspected_and_verified(smollm2):
 
 def test_smollm2_reads_plain_english_about_as_well_as_it_should(smollm2):
     subject = load(smollm2)
-    words = "It is a truth universally acknowledged, that a single man in possession of a good fortune, must be in want of a wife. "
+    words = (
+        "It is a truth universally acknowledged, that a single man in possession of a good fortune, must be in want "
+        "of a wife. "
+    )
     ids = torch.from_numpy(subject.encode(words))[None]
     lost = float(subject.losses(ids).mean())
     assert (

@@ -1,4 +1,6 @@
-"""Pages opened in a real browser: every figure drawn, no error, no request that leaves the page, both colour schemes, a phone's width."""
+"""Pages opened in a real browser: every figure drawn, no error, no request that leaves the page, both colour
+schemes, a phone's width.
+"""
 
 import json
 
@@ -14,9 +16,11 @@ from milepost.lab.report.read import joined
 @pytest.fixture(scope="module")
 def report(made, tmp_path_factory):
     results = made(
-        encodings=("nope", "learned", "alibi", "rope", OWNED), tasks={"recall": {"rope": 0.5, "nope": 2.1}, "index": {"rope": 0.7}},
-        failed=[{"encoding": OWNED, "seed": 1, "data": "text", "why": OWNED}], missing=[{"encoding": "shaw", "seed": 0, "data": "text"}],
-    )  # fmt: skip
+        encodings=("nope", "learned", "alibi", "rope", OWNED),
+        tasks={"recall": {"rope": 0.5, "nope": 2.1}, "index": {"rope": 0.7}},
+        failed=[{"encoding": OWNED, "seed": 1, "data": "text", "why": OWNED}],
+        missing=[{"encoding": "shaw", "seed": 0, "data": "text"}],
+    )
     folder = tmp_path_factory.mktemp("report")
     return lab.save(results, folder)[0]
 
@@ -30,9 +34,16 @@ def test_the_lab_s_report_draws_everything_in_both_schemes_at_any_width(chromium
         assert len(marks) == 7 and all(marks)
         titles = seen.ask("[...document.querySelectorAll('section h2')].map(one => one.textContent)")
         assert titles == [
-            "Loss by length", "Loss by position", "Strategies", "How far heads look", "Tasks", "Cost", "Beside what was published", "Failed or missing",
+            "Loss by length",
+            "Loss by position",
+            "Strategies",
+            "How far heads look",
+            "Tasks",
+            "Cost",
+            "Beside what was published",
+            "Failed or missing",
             "Protocol and provenance",
-        ]  # fmt: skip
+        ]
         dark = scheme == "dark"
         assert seen.ask("getComputedStyle(document.body).backgroundColor") == (
             "rgb(22, 22, 26)" if dark else "rgb(255, 255, 255)"
@@ -105,7 +116,10 @@ def test_one_name_hides_its_line_in_the_figures_of_every_task(chromium, report):
 def test_the_heat_map_of_another_encoding_is_chosen_from_a_list(chromium, report):
     with Opened(chromium, report) as seen:
         assert seen.visible("part-3") == ["nope, 128 tokens, seed 0"]
-        image = "[...document.querySelectorAll('#part-3 image')].find(one => one.getClientRects().length).getAttribute('href')"
+        image = (
+            "[...document.querySelectorAll('#part-3 image')].find(one => "
+            "one.getClientRects().length).getAttribute('href')"
+        )
         first = seen.ask(image)
         seen.page.select_option("#part-3 select", "alibi, 128 tokens, seed 1")
         assert seen.visible("part-3") == ["alibi, 128 tokens, seed 1"] and seen.ask(image) != first
@@ -117,7 +131,8 @@ def test_the_heat_map_of_another_encoding_is_chosen_from_a_list(chromium, report
 def test_wide_tables_scroll_inside_their_box(chromium, report):
     with Opened(chromium, report, PHONE) as seen:
         boxes = seen.ask(
-            "[...document.querySelectorAll('.scroll')].filter(b => b.offsetParent).map(b => [b.scrollWidth, b.clientWidth])"
+            "[...document.querySelectorAll('.scroll')].filter(b => b.offsetParent).map(b => [b.scrollWidth, "
+            "b.clientWidth])"
         )
         assert any(inner > outer for inner, outer in boxes) and all(outer <= PHONE for _, outer in boxes)
         for fold in seen.page.locator("summary").all():
@@ -144,9 +159,14 @@ def test_the_page_of_show(chromium, tmp_path, width):
 @pytest.mark.parametrize("width", [PHONE, DESK])
 def test_the_page_of_spec(chromium, tmp_path, width):
     config = {
-        "model_type": "llama", "head_dim": 64, "num_hidden_layers": 2, "max_position_embeddings": 4096, "rope_theta": 10000.0, "hidden_size": 256,
+        "model_type": "llama",
+        "head_dim": 64,
+        "num_hidden_layers": 2,
+        "max_position_embeddings": 4096,
+        "rope_theta": 10000.0,
+        "hidden_size": 256,
         "num_attention_heads": 4,
-    }  # fmt: skip
+    }
     words = [
         "spec",
         json.dumps(config),

@@ -34,7 +34,8 @@ def test_every_figure_is_drawn_in_the_ink_of_the_page(chromium, page, width, sch
         marks = seen.drawn()
         assert len(marks) == seen.count(".figure") == 4 and all(marks)
         assert seen.ask(
-            "[...document.querySelectorAll('.figure svg')].every(one => one.getBoundingClientRect().right <= window.innerWidth)"
+            "[...document.querySelectorAll('.figure svg')].every(one => one.getBoundingClientRect().right <= "
+            "window.innerWidth)"
         )
         seen.check()
         assert seen.ink() == ("rgb(231, 231, 234)" if scheme == "dark" else "rgb(28, 28, 28)")

@@ -1,4 +1,6 @@
-"""The report of a diagnosis: made by hand, drawn in a real browser, the same numbers in Markdown; and whole or not at all."""
+"""The report of a diagnosis: made by hand, drawn in a real browser, the same numbers in Markdown; and whole or not
+at all.
+"""
 
 import copy
 import json
@@ -44,10 +46,20 @@ def made(**other):
         for a in range(0, 256, 16)
     ]
     by_length = [
-        {"length": n, "loss": 2.0 + k, "low": 1.9 + k, "high": 2.1 + k, "tokens": 256, "perplexity": 7.39 * 2.718**k, "bits_per_byte": 1.0 + k,
-         "change": float(k) if k else None, "change_low": k - 0.1 if k else None, "change_high": k + 0.1 if k else None}
+        {
+            "length": n,
+            "loss": 2.0 + k,
+            "low": 1.9 + k,
+            "high": 2.1 + k,
+            "tokens": 256,
+            "perplexity": 7.39 * 2.718**k,
+            "bits_per_byte": 1.0 + k,
+            "change": float(k) if k else None,
+            "change_low": k - 0.1 if k else None,
+            "change_high": k + 0.1 if k else None,
+        }
         for k, n in enumerate(LENGTHS)
-    ]  # fmt: skip
+    ]
     apart = [
         {key: row[key] for key in ("length", "loss", "low", "high", "tokens", "perplexity", "bits_per_byte")}
         for row in by_length
@@ -66,40 +78,109 @@ def made(**other):
         for d in (0.0, 0.25, 0.5, 0.75, 1.0)
     ]
     pairs = [
-        {"pair": n, "trained_frequency": 10.0**-n, "frequency": 10.0**-n, "wavelength": 6.28 * 10**n, "turns": 10.0 * 10**-n, "target_turns": 40.0 * 10**-n,
-         "resolution": 1.0, "unseen": n > 1}
+        {
+            "pair": n,
+            "trained_frequency": 10.0**-n,
+            "frequency": 10.0**-n,
+            "wavelength": 6.28 * 10**n,
+            "turns": 10.0 * 10**-n,
+            "target_turns": 40.0 * 10**-n,
+            "resolution": 1.0,
+            "unseen": n > 1,
+        }
         for n in range(4)
-    ]  # fmt: skip
+    ]
     found = {
-        "model": "runs/model", "family": "llama", "trained_length": 64, "effective_length": 96, "onset": 96,
-        "verdict": ["It fails from about token 96 on.", "The loss rises from 2.00 to 4.50.", "More context hurts.", "A cache is well."],
-        "failure": {"start": 96, "end": 112}, "cause": {"name": "unseen angles", "sentence": "angles", "rule": "pairs turn farther"},
-        "loss_by_position": [row | {"tokens": 128} for row in places], "loss_by_length": by_length, "disjoint": apart,
+        "model": "runs/model",
+        "family": "llama",
+        "trained_length": 64,
+        "effective_length": 96,
+        "onset": 96,
+        "verdict": [
+            "It fails from about token 96 on.",
+            "The loss rises from 2.00 to 4.50.",
+            "More context hurts.",
+            "A cache is well.",
+        ],
+        "failure": {"start": 96, "end": 112},
+        "cause": {"name": "unseen angles", "sentence": "angles", "rule": "pairs turn farther"},
+        "loss_by_position": [row | {"tokens": 128} for row in places],
+        "loss_by_length": by_length,
+        "disjoint": apart,
         "shifted": [
-            {"first": n, "loss": 2.0, "difference": n * 1e-3, "low": n * 5e-4, "high": n * 2e-3, "largest": 0.1, "tokens": 64, "passage": 32}
+            {
+                "first": n,
+                "loss": 2.0,
+                "difference": n * 1e-3,
+                "low": n * 5e-4,
+                "high": n * 2e-3,
+                "largest": 0.1,
+                "tokens": 64,
+                "passage": 32,
+            }
             for n in (0, 1, 32, 64, 224)
         ],
         "retrieval": {
-            "kind": "words", "candidates": ["river", "apple"], "chance": 0.1, "trials": 4, "cells": cells,
-            "lengths": [{"length": n, "share": 0.5, "low": 0.3, "high": 0.7, "trials": 20, "margin": 0.5} for n in LENGTHS],
+            "kind": "words",
+            "candidates": ["river", "apple"],
+            "chance": 0.1,
+            "trials": 4,
+            "cells": cells,
+            "lengths": [
+                {"length": n, "share": 0.5, "low": 0.3, "high": 0.7, "trials": 20, "margin": 0.5} for n in LENGTHS
+            ],
         },
         "attention": [{"length": n, "heads": _heads(n)} for n in (64, 256)],
-        "pairs": [{"kind": "all", "trained": 64, "target": 256, "unseen_pairs": [2, 3], "critical_pair": 1, "pairs": pairs, "sentence": "2 of 4 pairs"}],
-        "drift": [{"length": n, "said": 8, "largest": 1e-6, "divergence": 1e-12, "allowed": 1e-5, "beyond": False} for n in LENGTHS],
+        "pairs": [
+            {
+                "kind": "all",
+                "trained": 64,
+                "target": 256,
+                "unseen_pairs": [2, 3],
+                "critical_pair": 1,
+                "pairs": pairs,
+                "sentence": "2 of 4 pairs",
+            }
+        ],
+        "drift": [
+            {"length": n, "said": 8, "largest": 1e-6, "divergence": 1e-12, "allowed": 1e-5, "beyond": False}
+            for n in LENGTHS
+        ],
         "notes": ["the text has room for 6 of the 8 windows"],
         "protocol": {
             name: f"how {name} was done"
-            for name in ("loss_by_position", "loss_by_length", "disjoint", "shifted", "retrieval", "attention", "drift", "onset", "intervals")
-        } | {"plan": {"lengths": LENGTHS, "windows": 8, "edges": [[0, 16]]}, "text": {"source": "moby.txt", "tokens": 100}},
+            for name in (
+                "loss_by_position",
+                "loss_by_length",
+                "disjoint",
+                "shifted",
+                "retrieval",
+                "attention",
+                "drift",
+                "onset",
+                "intervals",
+            )
+        }
+        | {
+            "plan": {"lengths": LENGTHS, "windows": 8, "edges": [[0, 16]]},
+            "text": {"source": "moby.txt", "tokens": 100},
+        },
         "provenance": {"date": "2026-01-01", "versions": {"milepost": "0.1.0"}},
-    }  # fmt: skip
+    }
     return {**found, **other}
 
 
 TITLES = [
-    "Loss by position", "Loss by length", "The same passage elsewhere", "Retrieval", "How far heads look", "Every head", "Rotary pairs",
-    "Cached against uncached", "Protocol and provenance",
-]  # fmt: skip
+    "Loss by position",
+    "Loss by length",
+    "The same passage elsewhere",
+    "Retrieval",
+    "How far heads look",
+    "Every head",
+    "Rotary pairs",
+    "Cached against uncached",
+    "Protocol and provenance",
+]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -237,7 +318,8 @@ def test_losses_that_are_no_numbers_are_words_in_tables_and_gaps_in_figures():
 def test_the_verdict_is_first_in_markdown_and_the_rule_beside_the_cause():
     text = report.document(made()).markdown()
     assert text.startswith(
-        f"# diagnose runs/model\n\n{report.QUESTION}\n\nIt fails from about token 96 on. The loss rises from 2.00 to 4.50.\n"
+        f"# diagnose runs/model\n\n{report.QUESTION}\n\nIt fails from about token 96 on. The loss rises from 2.00 to "
+        "4.50.\n"
     )
     assert (
         "- The rule behind the cause: pairs turn farther." in text

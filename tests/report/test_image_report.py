@@ -1,4 +1,6 @@
-"""The reports of image and signal labs: answers, tables and pictures say what the results hold, in a real browser too."""
+"""The reports of image and signal labs: answers, tables and pictures say what the results hold, in a real browser
+too.
+"""
 
 import copy
 import json
@@ -32,14 +34,16 @@ def test_a_notebook_shows_images_by_size_and_signals_as_a_table(tmp_path):
     assert "<svg" not in other and other.count("<table>") == 1 and "<img" not in other
 
 
-# -- words --------------------------------------------------------------------------------------------------------------------
+# -- words
+# --------------------------------------------------------------------------------------------------------------------
 
 
 def test_the_answer_says_who_is_right_there_and_elsewhere():
     said = image_answer.answer(images())
     assert said == (
         "At the trained 8 x 12 pixels axial is right most often (95.5% of 100 test images) and nope least (40.5%). "
-        "Over 2 other sizes, 4 x 6 to 16 x 24, axial, linear is right most often (90.5%, -5.0 points) and nope is right least often (40.5%, +0.0 points); "
+        "Over 2 other sizes, 4 x 6 to 16 x 24, axial, linear is right most often (90.5%, -5.0 points) and nope is "
+        "right least often (40.5%, +0.0 points); "
         "learned can't be used at all of them, because its table ends."
     )
 
@@ -50,8 +54,8 @@ def test_the_answer_of_little_says_little():
     assert image_answer.answer(images(sizes=((4, 6),))).startswith("The trained 8 x 12 pixels were not tested.")
     alone = image_answer.answer(images(encodings=("learned",)))
     assert (
-        "learned is right most often (90.5% of 100 test images). Over 2 other sizes, 4 x 6 to 16 x 24, nothing is known; learned can't"
-        in alone
+        "learned is right most often (90.5% of 100 test images). Over 2 other sizes, 4 x 6 to 16 x 24, nothing is "
+        "known; learned can't" in alone
     )
 
 
@@ -124,7 +128,8 @@ def test_the_markdown_has_every_table(tmp_path):
     )
 
 
-# -- reading ------------------------------------------------------------------------------------------------------------------
+# -- reading
+# ------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -166,14 +171,17 @@ def test_results_that_are_not_whole_are_said(tmp_path, path, said):
         lab_any.load(put(results, tmp_path / "run"))
 
 
-# -- signals ------------------------------------------------------------------------------------------------------------------
+# -- signals
+# ------------------------------------------------------------------------------------------------------------------
 
 
 def test_the_answer_on_signals_says_which_axes_are_known_and_what_a_move_changes():
     said = signal.answer(signals())
     assert said == (
-        "nope knows the order on no axis (12.5% of signals told right, chance 12.5%); axial(axes=3) knows the order on all 3 axes (90.0% of signals told "
-        "right, chance 12.5%). To move a signal by 1,048,576 places along any axis changes a logit by 1e-12 at most, rounding of float64; to move half of it, "
+        "nope knows the order on no axis (12.5% of signals told right, chance 12.5%); axial(axes=3) knows the order "
+        "on all 3 axes (90.0% of signals told "
+        "right, chance 12.5%). To move a signal by 1,048,576 places along any axis changes a logit by 1e-12 at most, "
+        "rounding of float64; to move half of it, "
         "by 0.5 at least."
     )
     some = signals(encodings=("axial(axes=3)",))
@@ -198,7 +206,8 @@ def test_the_table_of_axes():
     ]
 
 
-# -- in a browser -------------------------------------------------------------------------------------------------------------
+# -- in a browser
+# -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -86,8 +86,12 @@ def test_notes_warn_of_one_seed_and_of_lost_trials(made):
 def test_losses_are_means_over_seeds_with_the_change_against_the_trained_length(made):
     found = rows_of(tables.length_table(made()))
     assert found["rope"] == {
-        "encoding": "rope", "16 (1x)": "2.305", "32 (2x)": "2.505 (+8.7%)", "64 (4x)": "2.705 (+17.4%)", "128 (8x)": "2.905 (+26.0%)",
-    }  # fmt: skip
+        "encoding": "rope",
+        "16 (1x)": "2.305",
+        "32 (2x)": "2.505 (+8.7%)",
+        "64 (4x)": "2.705 (+17.4%)",
+        "128 (8x)": "2.905 (+26.0%)",
+    }
     assert [found["learned"][column] for column in ("16 (1x)", "32 (2x)", "128 (8x)")] == [
         "2.505",
         "table ends",
@@ -151,8 +155,10 @@ def test_tasks_stand_beside_chance(made):
     results = made(tasks={"recall": {"rope": 0.5, "alibi": 2.5}})
     _, rows = tables.task_table(results)
     assert rows == [
-        ["recall", "chance", "", *["2.00"] * 4], ["recall", "alibi", "0", *["2.50 (10%)"] * 4], ["recall", "rope", "0", *["0.50 (90%)"] * 4],
-    ]  # fmt: skip
+        ["recall", "chance", "", *["2.00"] * 4],
+        ["recall", "alibi", "0", *["2.50 (10%)"] * 4],
+        ["recall", "rope", "0", *["0.50 (90%)"] * 4],
+    ]
 
 
 def test_cost_has_speed_as_a_share_of_nope_s(made):

@@ -1,4 +1,6 @@
-"""The report of migrate: drawn from its data alone, its verdict as honest as the numbers, and opened in a real browser."""
+"""The report of migrate: drawn from its data alone, its verdict as honest as the numbers, and opened in a real
+browser.
+"""
 
 import copy
 
@@ -24,26 +26,97 @@ CHECK = {
 TEXT = {"source": "book.txt, part 1 of 2", "sha256": "ab" * 32}
 ROW = {"windows": 8, "targets": 16}
 DATA = {
-    "schema": 1, "ok": True, "recovered": True, "model": "tiny", "out": "/out", "family": "gpt2", "architecture": "GPTNeoXForCausalLM", "to": "rope", "old": 32,
-    "ended": True, "length": 32, "inside": {"before": mean(2.0, 1.9, 2.1), "swapped": mean(4.0, 3.9, 4.1), "recovered": mean(2.1, 2.0, 2.2)},
-    "share": {"value": 0.95, "low": 0.92, "high": 0.97}, "anneal": 5, "methods": [], "left_out": ["pytorch_model.bin"], "notes": ["a | note"],
+    "schema": 1,
+    "ok": True,
+    "recovered": True,
+    "model": "tiny",
+    "out": "/out",
+    "family": "gpt2",
+    "architecture": "GPTNeoXForCausalLM",
+    "to": "rope",
+    "old": 32,
+    "ended": True,
+    "length": 32,
+    "inside": {"before": mean(2.0, 1.9, 2.1), "swapped": mean(4.0, 3.9, 4.1), "recovered": mean(2.1, 2.0, 2.2)},
+    "share": {"value": 0.95, "low": 0.92, "high": 0.97},
+    "anneal": 5,
+    "methods": [],
+    "left_out": ["pytorch_model.bin"],
+    "notes": ["a | note"],
     "by_position": [
-        {"start": 0, "end": 32, "before": mean(2.0, 1.9, 2.1), "swapped": mean(4.0, 3.9, 4.1), "recovered": mean(2.1, 2.0, 2.2)},
+        {
+            "start": 0,
+            "end": 32,
+            "before": mean(2.0, 1.9, 2.1),
+            "swapped": mean(4.0, 3.9, 4.1),
+            "recovered": mean(2.1, 2.0, 2.2),
+        },
         {"start": 32, "end": 64, "before": None, "swapped": mean(5.0, 4.9, 5.1), "recovered": mean(2.5, 2.4, 2.6)},
     ],
     "past": [
-        {"served": "as it is", "factor": 1.0, "short": mean(2.0), "long": mean(2.5), "difference": mean(0.5, 0.25, 0.75), "works": False, **ROW},
-        {"served": "linear", "factor": 2.0, "short": mean(3.0), "long": mean(2.3), "difference": mean(0.3, -0.125, 0.5), "works": True, **ROW},
-        {"served": "ntk", "factor": 2.0, "short": mean(2.0), "long": mean(1.9), "difference": mean(-0.125, -0.25, -0.0625), "works": True, **ROW},
+        {
+            "served": "as it is",
+            "factor": 1.0,
+            "short": mean(2.0),
+            "long": mean(2.5),
+            "difference": mean(0.5, 0.25, 0.75),
+            "works": False,
+            **ROW,
+        },
+        {
+            "served": "linear",
+            "factor": 2.0,
+            "short": mean(3.0),
+            "long": mean(2.3),
+            "difference": mean(0.3, -0.125, 0.5),
+            "works": True,
+            **ROW,
+        },
+        {
+            "served": "ntk",
+            "factor": 2.0,
+            "short": mean(2.0),
+            "long": mean(1.9),
+            "difference": mean(-0.125, -0.25, -0.0625),
+            "works": True,
+            **ROW,
+        },
     ],
     "proofs": [CHECK, CHECK | {"name": "positions on", "sentence": "those of the reference"}],
     "tuned": {
-        "steps": 10, "length": 32, "rate": 1e-4, "seed": 0, "batch": 8, "decay": 2, "warm_up": 1, "windows": 40, "windows_a_step": 8, "times_read": 2.0,
-        "lora": None, "mixed_precision": None, "loss": [{"step": 1, "loss": 3.5}, {"step": 10, "loss": 2.5}], "text": TEXT, "measured_on": TEXT,
+        "steps": 10,
+        "length": 32,
+        "rate": 1e-4,
+        "seed": 0,
+        "batch": 8,
+        "decay": 2,
+        "warm_up": 1,
+        "windows": 40,
+        "windows_a_step": 8,
+        "times_read": 2.0,
+        "lora": None,
+        "mixed_precision": None,
+        "loss": [{"step": 1, "loss": 3.5}, {"step": 10, "loss": 2.5}],
+        "text": TEXT,
+        "measured_on": TEXT,
     },
-    "verification": {"model": "/out", "model_type": "gpt_neox", "ok": True, "failed": [], "checks": [CHECK], "notes": []},
-    "provenance": {"date": "2026-01-01T00:00:00+00:00", "python": "3.11", "machine": "x86_64", "system": "Linux", "versions": {}, "protocol": {"to": "rope"}},
-}  # fmt: skip
+    "verification": {
+        "model": "/out",
+        "model_type": "gpt_neox",
+        "ok": True,
+        "failed": [],
+        "checks": [CHECK],
+        "notes": [],
+    },
+    "provenance": {
+        "date": "2026-01-01T00:00:00+00:00",
+        "python": "3.11",
+        "machine": "x86_64",
+        "system": "Linux",
+        "versions": {},
+        "protocol": {"to": "rope"},
+    },
+}
 
 
 def changed(**more):
@@ -75,7 +148,8 @@ def test_the_verdict_is_what_the_share_says():
 def test_past_the_end_words_follow_the_signs():
     _, plain, linear, ntk, proved, _ = migration.sentences(DATA)
     assert plain.startswith(
-        "At 64 tokens (the old model ends at 32) it does not work well: the same tokens lose 0.5000 nats more than at 32 as it is"
+        "At 64 tokens (the old model ends at 32) it does not work well: the same tokens lose 0.5000 nats more than at "
+        "32 as it is"
     )
     assert "works with linear x2" in linear and "may be chance" in linear
     assert "works with ntk x2" in ntk and "0.1250 nats less" in ntk

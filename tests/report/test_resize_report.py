@@ -15,8 +15,14 @@ from milepost.checkpoints.resizing.alike import SHOWN, alike
 
 transformers = importlib.import_module("transformers")
 IMAGE = {
-    "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_channels": 1, "patch_size": 2, "image_size": (8, 12), "intermediate_size": 16
-}  # fmt: skip
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_channels": 1,
+    "patch_size": 2,
+    "image_size": (8, 12),
+    "intermediate_size": 16,
+}
 TEXT = {
     "vocab_size": 40,
     "hidden_size": 16,

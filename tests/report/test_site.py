@@ -19,7 +19,14 @@ from milepost.scaling import NAMES as SCALINGS
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent.parent
-SHOWN = ["index.html", "walk.html", "lengths.html", "questions/rope.html", "encodings/axial.html", "notebooks/see-an-encoding.html"]
+SHOWN = [
+    "index.html",
+    "walk.html",
+    "lengths.html",
+    "questions/rope.html",
+    "encodings/axial.html",
+    "notebooks/see-an-encoding.html",
+]
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +34,15 @@ def site(tmp_path_factory):
     """The site, built as `make docs` builds it."""
     out = tmp_path_factory.mktemp("site")
     run = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(out)]
-    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
+    done = subprocess.run(
+        run,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return out
 
@@ -70,7 +85,9 @@ def test_a_figure_s_file_holds_every_panel_side_by_side(site):
     places = [(int(one.get("x")), int(one.get("y"))) for one in parts]
     assert len(parts) >= 2 and len(set(places)) == len(parts) and places[0] == (0, 0)
     for one, (x, y) in zip(parts, places, strict=True):
-        assert x + int(one.get("width")) <= int(drawn.get("width")) and y + int(one.get("height")) <= int(drawn.get("height"))
+        assert x + int(one.get("width")) <= int(drawn.get("width")) and y + int(one.get("height")) <= int(
+            drawn.get("height")
+        )
 
 
 def test_no_page_refers_to_another_host_for_a_script_a_style_a_font_or_a_picture(site):
@@ -97,7 +114,9 @@ def test_pages_open_without_complaint_and_ask_nobody_else(chromium, address, wid
             page.goto(address + name)
             page.wait_for_timeout(200)
             assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), name
-            assert page.evaluate("[...document.querySelectorAll('figure svg')].every(one => one.getBoundingClientRect().width > 200)"), name
+            assert page.evaluate(
+                "[...document.querySelectorAll('figure svg')].every(one => one.getBoundingClientRect().width > 200)"
+            ), name
         assert said == []
         assert asked and all(url.startswith((address, "data:", "blob:")) for url in asked)
         colour = page.evaluate("getComputedStyle(document.querySelector('.panels svg')).color")

@@ -1,6 +1,7 @@
 """Numbers that are known: faults S1 to S18 of real software, as far as they are about the scalings themselves.
 
-Golden values were worked out with the standard library, from the formulas; the file says again how, where that is short.
+Golden values were worked out with the standard library, from the formulas; the file says again how, where that is
+short.
 """
 
 import itertools
@@ -196,7 +197,9 @@ def test_bounds_that_cross_are_refused(base, trained, truncate):
 
 
 def test_the_direction_of_the_ramp():
-    """Pairs 0, 30 and 63 of (32, 128, 4096): 1, 0.627 and 1/32. Inverted, they are 1/32, 0.404 and 1, as one engine has them."""
+    """Pairs 0, 30 and 63 of (32, 128, 4096): 1, 0.627 and 1/32. Inverted, they are 1/32, 0.404 and 1, as one engine
+    has them.
+    """
     plain = geometric(128)
     got = ratios(YaRN(32.0, L)(plain), plain)
     assert got[0] == 1.0 and got[63] == 1 / 32
@@ -355,11 +358,26 @@ def test_keys_turned_again_from_short_to_long_are_the_raw_keys_turned_long(pairi
 # -- S18: a factor of 1 --------------------------------------------------------------------------------------------
 
 ONES = [
-    Linear(1.0), Linear(1), NTK(1.0), NTKByParts(1.0, L), NTKByParts(1.0, L, form="early"), Dynamic(L, 1.0, length=L), Dynamic(L, 64.0, length=L - 1),
-    YaRN(1.0, L), YaRN(1, L, preset="gpt-oss"), YaRN(1.0, L, preset="paper"), YaRN(1.0, L, truncate=False), YaRN(1.0, L, mscale=1.0, mscale_all_dim=2.0),
-    Llama3(1.0), LongRoPE((1.0,) * 48, (1.0,) * 48, L), LongRoPE((1.0,) * 48, (2.0,) * 48, L, length=L), Proportional(1.0), Proportional(1.0, 1.0),
-    Hybrid((3, 9), (None, NTK(1.0), Linear(1.0))), Hybrid((1,), (YaRN(1.0, L), None)),
-]  # fmt: skip
+    Linear(1.0),
+    Linear(1),
+    NTK(1.0),
+    NTKByParts(1.0, L),
+    NTKByParts(1.0, L, form="early"),
+    Dynamic(L, 1.0, length=L),
+    Dynamic(L, 64.0, length=L - 1),
+    YaRN(1.0, L),
+    YaRN(1, L, preset="gpt-oss"),
+    YaRN(1.0, L, preset="paper"),
+    YaRN(1.0, L, truncate=False),
+    YaRN(1.0, L, mscale=1.0, mscale_all_dim=2.0),
+    Llama3(1.0),
+    LongRoPE((1.0,) * 48, (1.0,) * 48, L),
+    LongRoPE((1.0,) * 48, (2.0,) * 48, L, length=L),
+    Proportional(1.0),
+    Proportional(1.0, 1.0),
+    Hybrid((3, 9), (None, NTK(1.0), Linear(1.0))),
+    Hybrid((1,), (YaRN(1.0, L), None)),
+]
 
 
 @pytest.mark.parametrize("scaling", ONES, ids=repr)

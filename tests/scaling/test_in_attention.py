@@ -68,7 +68,8 @@ def test_logits_are_those_of_m_on_cos_and_sin_of_both_sides(rotary):
                 one, two = (complex(x[i].item(), x[half + i].item()) for x in (q[0, 0, a], k[0, 0, b]))
                 angle = (p - n) * 10000.0 ** (-2 * i / rotary) / factors[i]
                 want += m * m * (one * two.conjugate() * complex(math.cos(angle), math.sin(angle))).real
-            # each of the two angles is off by at most 2 roundings of its size, a product by no more than |q| |k| times that
+            # each of the two angles is off by at most 2 roundings of its size, a product by no more than |q| |k| times
+            # that
             room = (4 * (p + n) + 64) * EPS * m * m * (q[0, 0, a].norm() * k[0, 0, b].norm()).item()
             assert abs(got[a, b].item() - want) <= room, (p, n)
 
@@ -140,7 +141,9 @@ def test_frozen_is_a_full_pass_for_the_declared_length(length):
 
 
 def test_hf_keeps_each_key_as_it_was_turned_when_it_came():
-    """Right up to the trained length; past it, short keys under long queries: the mixture that transformers computes."""
+    """Right up to the trained length; past it, short keys under long queries: the mixture that transformers
+    computes.
+    """
     q, k, v = text()
     got = decoded(KVCache(encoding(), policy="hf"), q, k, v)
     short, long = encoding().at(L), encoding().at(L + 1)

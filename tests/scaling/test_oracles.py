@@ -1,4 +1,5 @@
-"""Every scaling against its formula as the papers and the first releases have it, at 40 digits, with nothing of the package's own helpers.
+"""Every scaling against its formula as the papers and the first releases have it, at 40 digits, with nothing of the
+package's own helpers.
 
 Each oracle goes another way than the page: wavelengths for frequencies, a ratio for a new base, branches for a clip.
 """
@@ -51,8 +52,8 @@ def waves(size: int, base: float) -> list[mpf]:
 def roundings(base: float) -> float:
     """How far a frequency in float64 may be from the truth, relatively.
 
-    The exponent 2i/d is off by half a rounding, which the power makes ln(base) times larger; power, quotients and products add half a
-    rounding each, and no page has more than twelve of them for a pair.
+    The exponent 2i/d is off by half a rounding, which the power makes ln(base) times larger; power, quotients and
+    products add half a rounding each, and no page has more than twelve of them for a pair.
     """
     return (math.log(base) + 12) * EPS
 
@@ -64,7 +65,9 @@ def near(got: tuple[float, ...], want: list[mpf], room: float) -> None:
 
 
 def blended(room: float, factor: float, share: float) -> float:
-    """The room of w (1 - y)/f + w y where y is off by ``share``: that moves w by share (1 - 1/f), and what it moves is at least w/f."""
+    """The room of w (1 - y)/f + w y where y is off by ``share``: that moves w by share (1 - 1/f), and what it moves
+    is at least w/f.
+    """
     return room + share * (factor - 1) * (1 + 1e-9) + 4 * EPS
 
 
@@ -104,7 +107,9 @@ def kept_over_pairs(
 
 
 def share_room(size: int, base: float, truncate: bool, width: mpf) -> float:
-    """Error of a share over pairs: whole bounds are exact and leave two roundings; others are each off by a few of d/2, over the width."""
+    """Error of a share over pairs: whole bounds are exact and leave two roundings; others are each off by a few of
+    d/2, over the width.
+    """
     return 4 * EPS if truncate else 4 * EPS + float(2 * (3 * size / (2 * math.log(base)) + 2 * size) * EPS / width)
 
 
@@ -172,7 +177,8 @@ def test_staged_is_dynamic_for_the_power_of_two_that_holds_the_query(size, base,
     near(got.frequencies, want, roundings(got.base) + 6 * factor * (times + 1) * EPS)
 
 
-# -- each pair by its turns ----------------------------------------------------------------------------------------------
+# -- each pair by its turns
+# ----------------------------------------------------------------------------------------------
 
 
 @SOME
@@ -270,7 +276,8 @@ def test_llama3_has_three_branches_by_wavelength(size, base, factor, trained, bo
     assert got.temperature == 1.0
 
 
-# -- each pair by a list ---------------------------------------------------------------------------------------------------
+# -- each pair by a list
+# ---------------------------------------------------------------------------------------------------
 
 
 @SOME

@@ -1,4 +1,6 @@
-"""What holds for every scaling as a value: what it refuses, that it is frozen and hashable, its spec, its order in the factor."""
+"""What holds for every scaling as a value: what it refuses, that it is frozen and hashable, its spec, its order in
+the factor.
+"""
 
 import dataclasses
 import importlib
@@ -70,7 +72,8 @@ def test_the_table_above_names_every_number_of_every_scaling():
         assert numbers == {word for other, word in NUMBERS if other == name}, name
 
 
-# -- what is refused -----------------------------------------------------------------------------------------------------
+# -- what is refused
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=repr)
@@ -148,7 +151,8 @@ def test_what_makes_no_sense_is_refused_with_a_sentence(make, said):
         make()
 
 
-# -- values ----------------------------------------------------------------------------------------------------------------
+# -- values
+# ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -186,10 +190,22 @@ maybe = st.none() | st.floats(0.01, 100.0) | st.integers(1, 9)
 between = st.tuples(st.floats(0.1, 10.0), st.floats(1.1, 90.0)).map(lambda two: (two[0], two[0] * two[1]))
 any_yarn = st.builds(
     lambda factor, trained, b, preset, truncate, m, said: YaRN(
-        factor, trained, b[1], b[0], preset, None if preset == "paper" else truncate, **({"mscale": m, "mscale_all_dim": said} if m else {"attn_factor": said})
+        factor,
+        trained,
+        b[1],
+        b[0],
+        preset,
+        None if preset == "paper" else truncate,
+        **({"mscale": m, "mscale_all_dim": said} if m else {"attn_factor": said}),
     ),
-    numbers, whole, between, st.sampled_from(["transformers", "gpt-oss", "paper"]), st.sampled_from([None, True, False]), maybe, maybe,
-)  # fmt: skip
+    numbers,
+    whole,
+    between,
+    st.sampled_from(["transformers", "gpt-oss", "paper"]),
+    st.sampled_from([None, True, False]),
+    maybe,
+    maybe,
+)
 simple = st.one_of(
     st.builds(LargerBase, st.floats(1.5, 1e300)),
     st.builds(Linear, numbers),
@@ -244,7 +260,8 @@ def test_a_scaling_says_only_what_differs_from_its_defaults(name):
     assert repr(YaRN(4.0, 4096)) == "yarn(factor=4.0, trained=4096)" and repr(Llama3()) == "llama3()"
 
 
-# -- when it depends on the length -------------------------------------------------------------------------------------------
+# -- when it depends on the length
+# -------------------------------------------------------------------------------------------
 
 
 def test_longrope_depends_on_the_length_where_its_lists_differ():
@@ -292,7 +309,8 @@ def test_a_hybrid_has_the_temperature_of_its_scalings():
     assert Hybrid((4,), (None, None))(geometric(64)) == geometric(64)
 
 
-# -- order -------------------------------------------------------------------------------------------------------------------
+# -- order
+# -------------------------------------------------------------------------------------------------------------------
 
 STRETCH = {
     "linear": Linear,
@@ -321,7 +339,8 @@ def test_a_larger_factor_slows_every_pair_more_or_not_at_all(name):
         rows = [plain, *(STRETCH[name](f)(plain) for f in factors)]
         for a, b in itertools.pairwise(rows):
             live = [i for i, w in enumerate(b.frequencies) if w]
-            # equal but for roundings where a pair is kept; never faster, and the slowest is slower by what the factor grew
+            # equal but for roundings where a pair is kept; never faster, and the slowest is slower by what the factor
+            # grew
             assert all(b.frequencies[i] <= a.frequencies[i] * (1 + 1e-14) for i in live)
             assert b.temperature >= a.temperature
         for row in rows:
@@ -353,6 +372,8 @@ def test_proportional_and_the_partial_rotation_of_that_name_are_one(size):
 
 
 def test_a_share_in_decimals_counts_as_published_code_counts():
-    """0.58 is a little below 58/100 in binary: int(0.58 * 100 // 2) is 28, and so are the pairs that turn there and here."""
+    """0.58 is a little below 58/100 in binary: int(0.58 * 100 // 2) is 28, and so are the pairs that turn there and
+    here.
+    """
     assert int(0.58 * 100 // 2) == 28
     assert sum(w > 0 for w in Proportional(0.58)(geometric(100)).frequencies) == 28

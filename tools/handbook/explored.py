@@ -106,17 +106,22 @@ def page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-INTRO = """The figures of this handbook stand still. `milepost explore` opens a page in your browser on which they move: choose an encoding, drag its arguments,
-and see what becomes of it. Below is each view at one state, with the command that opens it there, and what the page says to it.
+INTRO = """The figures of this handbook stand still. `milepost explore` opens a page in your browser on which they move:
+choose an encoding, drag its arguments,
+and see what becomes of it. Below is each view at one state, with the command that opens it there, and what the
+page says to it.
 
 ```
 milepost explore
 ```
 
 - Two encodings stand side by side, each with its own sliders. Any spec can be typed, sums included.
-- The address is the state: *Copy link* gives somebody else what you see. `--json` prints the numbers and serves nothing.
-- Each figure downloads as PNG, SVG, CSV and JSON, the last with versions and settings; formulas and references stand below it.
+- The address is the state: *Copy link* gives somebody else what you see. `--json` prints the numbers and serves
+  nothing.
+- Each figure downloads as PNG, SVG, CSV and JSON, the last with versions and settings; formulas and references
+  stand below it.
 - Arrow keys read a figure out, cell by cell or point by point. `--lang zh` begins in Chinese.
-- The page is served to this machine alone, by Python's own server, and loads nothing from elsewhere. `--share` serves it to others, too.
+- The page is served to this machine alone, by Python's own server, and loads nothing from elsewhere. `--share`
+  serves it to others, too.
 
-The folder `milepost/explore/space` holds the two files of a Hugging Face Space that runs the same page for everybody."""
+The folder `milepost/explore/space` holds the two files of a Hugging Face Space that runs this page for everybody."""

@@ -157,6 +157,13 @@ def planes() -> list[Figure]:
 
 
 FIGURES = {
-    "three": three, "reach": reach, "weights": weights, "buckets": buckets, "bases": bases, "wrap": wrap, "pairs": pairs, "stretches": stretches,
+    "three": three,
+    "reach": reach,
+    "weights": weights,
+    "buckets": buckets,
+    "bases": bases,
+    "wrap": wrap,
+    "pairs": pairs,
+    "stretches": stretches,
     "planes": planes,
-}  # fmt: skip
+}

@@ -30,7 +30,8 @@ GROUPS = {
 }
 """Every encoding, by where it enters."""
 POINTS = {
-    "embed": "the embedding", "query": "queries", "key": "keys", "bias": "logits, by position", "rescore": "scores, by content", "output": "the output"
+    "embed": "the embedding", "query": "queries", "key": "keys", "bias": "logits, by position", "rescore": "scores, "
+    "by content", "output": "the output"
 }  # fmt: skip
 SAID = {
     "shift_invariant": "logits keep when all positions are shifted",

@@ -47,7 +47,8 @@ def mapped(name: str) -> list[Figure]:
     """A map: how far it lets a model look, and the logit of a vector of ones with itself, beside RoPE's own."""
     enc, rope = build(SPECS[name], head_dim=64), build("rope", head_dim=64)
     lengths = [float(n) for n in range(1, 4 * LENGTH + 1)]
-    far = {"rope": [n - 1 for n in lengths], name: [float(enc.reach(int(n))) for n in lengths]}  # type: ignore[operator]
+    reach = [float(enc.reach(int(n))) for n in lengths]  # type: ignore[operator]
+    far = {"rope": [n - 1 for n in lengths], name: reach}
     ones, pos = torch.ones(1, 1, LENGTH, 64, dtype=torch.float64), torch.arange(LENGTH)
     seen = (pos <= pos[:, None])[None, None]
     plain = (rope.query(ones, pos) @ rope.key(ones, pos).transpose(-1, -2)).masked_fill(~seen, float("-inf"))
@@ -104,7 +105,7 @@ def stretched(name: str) -> list[Figure]:
     }
     return [
         Figure("lines", "What is left of each pair's frequency", "pair", "new / old", pairs, lines=kept),
-        Figure("lines", "Wavelength of each pair", "pair", "tokens", pairs, lines=waves, log_y=True),  # type: ignore[arg-type]
+        Figure("lines", "Wavelength of each pair", "pair", "tokens", pairs, lines=waves, log_y=True),
     ]
 
 

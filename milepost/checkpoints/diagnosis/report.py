@@ -13,7 +13,8 @@ from milepost.draw.table import Cells, Table
 
 Row = dict[str, Any]
 QUESTION = (
-    "Where does this model break, how sharply, and why? Everything here was measured on the text that was given, in nats "
+    "Where does this model break, how sharply, and why? Everything here was measured on the text that was given, in "
+    "nats "
     "a token; bands are 95% intervals."
 )
 KINDS = {
@@ -30,9 +31,15 @@ def document(data: Row) -> Document:
         title = f"retrieval by depth and length (chance {data['retrieval']['chance']:.0%})"
         brief.append(Table(*tables.retrieval_table(data), title))
     return Document(
-        f"diagnose {data['model']}", answer(data), QUESTION, sections=sections(data), notes=notes(data), ok=data["onset"] is None,
-        terminal_tables=brief, inline=[Section("", figures=[figures.by_position(data)], tables=brief)],
-    )  # fmt: skip
+        f"diagnose {data['model']}",
+        answer(data),
+        QUESTION,
+        sections=sections(data),
+        notes=notes(data),
+        ok=data["onset"] is None,
+        terminal_tables=brief,
+        inline=[Section("", figures=[figures.by_position(data)], tables=brief)],
+    )
 
 
 def answer(data: Row) -> str:
@@ -79,7 +86,8 @@ def sections(data: Row) -> list[Section]:
     found += _heads(data) if data["attention"] else []
     if data["pairs"]:
         words = (
-            "How often each pair of channels turns. A pair that made less than a full turn in training, and goes farther, meets "
+            "How often each pair of channels turns. A pair that made less than a full turn in training, and goes "
+            "farther, meets "
             "angles that it never saw."
         )  # fmt: skip
         found.append(

@@ -17,10 +17,15 @@ def by_position(data: Row) -> Figure:
     last = rows[-1]["end"] if rows else 0
     known = (("trained length", data["trained_length"], False), ("fails from here", data["onset"], True))
     return Figure(
-        "lines", "Loss at each place of a long text", "place in the text, tokens", NATS, [(row["start"] + row["end"]) / 2 for row in rows],
-        lines={"loss": [row["loss"] for row in rows]}, sides={"loss": [(row["low"], row["high"]) for row in rows]},
+        "lines",
+        "Loss at each place of a long text",
+        "place in the text, tokens",
+        NATS,
+        [(row["start"] + row["end"]) / 2 for row in rows],
+        lines={"loss": [row["loss"] for row in rows]},
+        sides={"loss": [(row["low"], row["high"]) for row in rows]},
         marks=tuple(Mark("x", at, f"{name}, {at}", red) for name, at, red in known if at is not None and at <= last),
-    )  # fmt: skip
+    )
 
 
 def by_length(data: Row) -> Figure:

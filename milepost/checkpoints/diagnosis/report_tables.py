@@ -88,9 +88,16 @@ def retrieval_table(data: Row) -> Cells:
 def attention_table(data: Row) -> Cells:
     """Every head at every length."""
     rows = [
-        [str(one["length"]), f"{h['layer']}, {h['head']}", f"{h['mean']:.1f}", f"{h['entropy']:.2f}", f"{h['sink']:.1%}"]
-        for one in data["attention"] for h in one["heads"]
-    ]  # fmt: skip
+        [
+            str(one["length"]),
+            f"{h['layer']}, {h['head']}",
+            f"{h['mean']:.1f}",
+            f"{h['entropy']:.2f}",
+            f"{h['sink']:.1%}",
+        ]
+        for one in data["attention"]
+        for h in one["heads"]
+    ]
     return ["tokens", "layer, head", "mean distance", "entropy", "first token"], rows
 
 

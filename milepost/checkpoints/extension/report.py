@@ -88,11 +88,16 @@ def by_length(data: dict[str, Any]) -> Figure:
     """Loss before and after at both lengths, with intervals."""
     rows = data["losses"]
     return Figure(
-        "lines", "Loss of the same last tokens", "tokens of context", "loss, nats a token", [row["length"] for row in rows],
+        "lines",
+        "Loss of the same last tokens",
+        "tokens of context",
+        "loss, nats a token",
+        [row["length"] for row in rows],
         lines={when: [row[when]["value"] for row in rows] for when in ("after", "before")},
         sides={when: [(row[when]["low"], row[when]["high"]) for row in rows] for when in ("after", "before")},
-        x_ticks=tuple(row["length"] for row in rows), log_x=True,
-    )  # fmt: skip
+        x_ticks=tuple(row["length"] for row in rows),
+        log_x=True,
+    )
 
 
 def save(data: dict[str, Any], out: Path) -> Path:

@@ -42,7 +42,10 @@ def summary(data: Row) -> str:
     new = {"rope": "RoPE", "alibi": "ALiBi", "nope": "no positions"}.get(
         data["to"], f"a table of {data['length']} rows"
     )
-    return f"{data['model']} ({data['family']}, {data['old']} tokens) with {new}, as {data['architecture']}; written to {data['out']}"
+    return (
+        f"{data['model']} ({data['family']}, {data['old']} tokens) with {new}, as {data['architecture']}; written to "
+        f"{data['out']}"
+    )
 
 
 def verdict(data: Row) -> str:
@@ -58,7 +61,10 @@ def verdict(data: Row) -> str:
         return f"Not tuned: {cost}."
     after = inside["recovered"]["value"]
     if share is None:
-        return f"There was nothing to recover: {cost}, which is no loss that could be told from chance; after tuning it is {after:.4f}."
+        return (
+            f"There was nothing to recover: {cost}, which is no loss that could be told from chance; after tuning it "
+            f"is {after:.4f}."
+        )
     known = f"{share['value']:.1%} of the loss gap (95% between {share['low']:.1%} and {share['high']:.1%})"
     more = (
         " More than all of it: tuning on this text helped besides, and the source was not tuned."
@@ -66,10 +72,16 @@ def verdict(data: Row) -> str:
         else ""
     )
     if data["recovered"] is None:
-        return f"Not clear whether it is recovered: {cost}, and tuning brought it to {after:.4f}, {known}; measure it on more text.{more}"
+        return (
+            f"Not clear whether it is recovered: {cost}, and tuning brought it to {after:.4f}, {known}; measure it on "
+            f"more text.{more}"
+        )
     if data["recovered"]:
         return f"Recovered: {cost}, and tuning brought it to {after:.4f}, {known}.{more}"
-    return f"Not recovered: {cost}, and tuning brought it to {after:.4f} only, {known}; give it more steps, more text, or a higher rate."
+    return (
+        f"Not recovered: {cost}, and tuning brought it to {after:.4f} only, {known}; give it more steps, more text, "
+        "or a higher rate."
+    )
 
 
 def sentences(data: Row) -> list[str]:
@@ -104,7 +116,10 @@ def _proved(data: Row) -> str:
     if failed:
         return f"FAIL: {', '.join(failed)}."
     if blind:
-        return f"Nothing was proved of {', '.join(blind)}: positions change the logits of this model no more than rounding does."
+        return (
+            f"Nothing was proved of {', '.join(blind)}: positions change the logits of this model no more than "
+            "rounding does."
+        )
     return "Proved by logits: " + "; ".join(one["sentence"] for one in data["proofs"] if one["verdict"] == "PASS") + "."
 
 
@@ -140,10 +155,15 @@ def _past(data: Row) -> Table:
 
 def _methods(data: Row) -> Table:
     rows = [
-        [row["method"] + (" *" if row["written"] else ""), str(row["kept"]), interval(row["inside"]), interval(row["past"]),
-         "no number" if row["choosing"] is None else f"{row['choosing']:.4f}"]
+        [
+            row["method"] + (" *" if row["written"] else ""),
+            str(row["kept"]),
+            interval(row["inside"]),
+            interval(row["past"]),
+            "no number" if row["choosing"] is None else f"{row['choosing']:.4f}",
+        ]
         for row in data["methods"]
-    ]  # fmt: skip
+    ]
     head = [
         "made longer by",
         "first rows kept",
@@ -189,12 +209,16 @@ def by_position(data: Row) -> Figure:
         for stage in _stages(data)
     }
     return Figure(
-        "lines", "Loss by position", "place in the text, tokens", "loss, nats a token", [(row["start"] + row["end"]) / 2 for row in rows],
+        "lines",
+        "Loss by position",
+        "place in the text, tokens",
+        "loss, nats a token",
+        [(row["start"] + row["end"]) / 2 for row in rows],
         lines={name: [mean["value"] for mean in means] for name, means in found.items()},
         sides={name: [(mean["low"], mean["high"]) for mean in means] for name, means in found.items()},
         styles={STAGES[stage]: Style(colour=COLOURS[stage], mark="circle") for stage in _stages(data)},
         marks=(Mark("x", data["old"], "old end" if data["ended"] else "trained length"),),
-    )  # fmt: skip
+    )
 
 
 def save(data: Row, out: Path) -> Path:

@@ -28,17 +28,27 @@ HEAD = [
 
 def document(data: Row) -> Document:
     """Gains and costs, loss by length, what was tried, and what to paste."""
-    question = f"What should be set so that this model reads {data['target_length']} tokens? It was trained for {data['trained_length']}."
+    question = (
+        f"What should be set so that this model reads {data['target_length']} tokens? It was trained for "
+        f"{data['trained_length']}."
+    )
     brief = Section("", figures=[by_length(data)], tables=[Table(HEAD, rows(data))])
     return Document(
-        f"recommend {data['model']}", " ".join(data["verdict"]), question, sections=_sections(data), notes=data["notes"], ok=data["works"],
-        terminal_tables=[_short(data), *_exports(data)], inline=[brief],
-    )  # fmt: skip
+        f"recommend {data['model']}",
+        " ".join(data["verdict"]),
+        question,
+        sections=_sections(data),
+        notes=data["notes"],
+        ok=data["works"],
+        terminal_tables=[_short(data), *_exports(data)],
+        inline=[brief],
+    )
 
 
 def _sections(data: Row) -> list[Section]:
     words = (
-        "To the right: nats gained at the target. Upwards: nats that texts of the trained length pay. Best is right and low. * is the "
+        "To the right: nats gained at the target. Upwards: nats that texts of the trained length pay. Best is right "
+        "and low. * is the "
         "answer."
     )  # fmt: skip
     found = [
@@ -52,7 +62,8 @@ def _sections(data: Row) -> list[Section]:
     ]
     if data["tried"]:
         words = (
-            "Of each method the smallest factor is taken that loses no more than its best one, on a part of the text that is not "
+            "Of each method the smallest factor is taken that loses no more than its best one, on a part of the text "
+            "that is not "
             "reported on."
         )  # fmt: skip
         found.append(Section("Settings that were tried", words, tables=[tried(data)]))
@@ -76,11 +87,13 @@ def rows(data: Row) -> list[list[str]]:
     """Every method, the largest gain first."""
     return [
         [
-            row["method"] + (" *" if row["method"] == data["top"] else ""), row["setting"],
-            *(_sure(row[field]) for field in ("gain", "cost", "gap")), *(_yes(row[field]) for field in ("reaches", "whole", "config")),
+            row["method"] + (" *" if row["method"] == data["top"] else ""),
+            row["setting"],
+            *(_sure(row[field]) for field in ("gain", "cost", "gap")),
+            *(_yes(row[field]) for field in ("reaches", "whole", "config")),
         ]
         for row in data["rows"]
-    ]  # fmt: skip
+    ]
 
 
 def _short(data: Row) -> Table:
@@ -168,12 +181,15 @@ def gains(data: Row) -> Figure:
     }
     titles = (f"nats gained at {data['target_length']} tokens", f"nats paid at {data['trained_length']} tokens")
     return Figure(
-        "scatter", "What is gained, and what it costs", *titles, lines={method: [row["cost"]["value"]] for method, row in known.items()},
+        "scatter",
+        "What is gained, and what it costs",
+        *titles,
+        lines={method: [row["cost"]["value"]] for method, row in known.items()},
         sides={method: [(row["cost"]["low"], row["cost"]["high"])] for method, row in known.items()},
         xs={method: [row["gain"]["value"]] for method, row in known.items()},
         x_sides={method: [(row["gain"]["low"], row["gain"]["high"])] for method, row in known.items()},
         styles=_styles(data),
-    )  # fmt: skip
+    )
 
 
 def _styles(data: Row) -> dict[str, Style]:

@@ -65,9 +65,18 @@ def grid(data: dict[str, Any], when: str) -> Figure:
     known = [v for one in data["alike"].values() for row in one["cosine"] for v in row if v is not None]
     (row, column), (rows, columns) = held["middle"], held["places"]
     return Figure(
-        "heat", f"{when.capitalize()}, {size}: cosine with the middle", "column", "row", columns, rows, held["cosine"], square=True,
-        low=min(known, default=-1.0), high=1.0, cell=(rows.index(row), columns.index(column)),
-    )  # fmt: skip
+        "heat",
+        f"{when.capitalize()}, {size}: cosine with the middle",
+        "column",
+        "row",
+        columns,
+        rows,
+        held["cosine"],
+        square=True,
+        low=min(known, default=-1.0),
+        high=1.0,
+        cell=(rows.index(row), columns.index(column)),
+    )
 
 
 def by_place(data: dict[str, Any]) -> Figure:

@@ -43,7 +43,8 @@ def _how(result: dict[str, Any]) -> str:
     p = result["provenance"]["protocol"]
     return (
         f"Run in {p['dtype']} on {p['device']} with {p['attention']} attention. Logits may differ by {p['tolerance']}. "
-        '"of rounding": 1 is what float32 angles may be off. "A fault gives": the same number with other positions, or without the bias; '
+        '"of rounding": 1 is what float32 angles may be off. "A fault gives": the same number with other positions, '
+        "or without the bias; "
         "where that is not above what is allowed, nothing is proved (????)."
     )
 

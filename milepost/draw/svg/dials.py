@@ -33,7 +33,10 @@ def dials(figure: Figure, width: int, legend: bool) -> str:
 
 def _dial(dial: Dial, x: float, y: float) -> str:
     seen = min(dial.seen, 1.0)
-    face = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{ROUND}" fill="none" stroke="currentColor" stroke-opacity=".18" stroke-width="6"/>'
+    face = (
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{ROUND}" fill="none" stroke="currentColor" stroke-opacity=".18" '
+        'stroke-width="6"/>'
+    )
     arcs = _arc(x, y, 0.0, seen, CALM[0])
     if dial.unseen:
         arcs += _arc(x, y, seen, min(dial.met, 1.0), RED)

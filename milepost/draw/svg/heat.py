@@ -84,7 +84,10 @@ def _framed(figure: Figure, frame: Frame, rows: int, columns: int) -> str:
     out = [f'<path d="M{x:.1f} {frame.top:.1f}v{frame.height:.1f}" {dotted}/>' for x in edges]
     if figure.cell is not None:
         row, column = figure.cell
-        place = f'x="{frame.left + column * wide:.1f}" y="{frame.top + row * tall:.1f}" width="{wide:.1f}" height="{tall:.1f}"'
+        place = (
+            f'x="{frame.left + column * wide:.1f}" y="{frame.top + row * tall:.1f}" width="{wide:.1f}" '
+            f'height="{tall:.1f}"'
+        )
         out.append(f'<rect class="framed" {place} fill="none" stroke="#d97706" stroke-width="3"/>')
     return "".join(out)
 

@@ -83,8 +83,13 @@ def lines(figure: Figure, width: int, keys: bool) -> str:
         _ends(figure, frame, drawn) if direct else "",
     ]
     about = {
-        "x0": x_axis.low, "x1": x_axis.high, "log": int(figure.log_x), "y0": y_axis.low, "y1": y_axis.high, "logy": int(figure.log_y)
-    }  # fmt: skip
+        "x0": x_axis.low,
+        "x1": x_axis.high,
+        "log": int(figure.log_x),
+        "y0": y_axis.low,
+        "y1": y_axis.high,
+        "logy": int(figure.log_y),
+    }
     after, below = legend(figure, LEFT, width - RIGHT, frame.bottom + BOTTOM) if keys else ("", 0.0)
     return whole(figure, width, frame.bottom + BOTTOM + below, frame, "".join(parts), after, about)
 
@@ -137,7 +142,8 @@ def _band(figure: Figure, name: str, x_axis: Axis, y_axis: Axis, style: Look) ->
             out.append(_outline([top for _, top in run] + [bottom for bottom, _ in reversed(run)]))
         run = []
     shade = (
-        f'<path class="band" d="{"".join(out)}" fill="{style.colour}" fill-opacity="{".13" if len(figure.labels()) <= DIRECT else ".07"}"/>'
+        f'<path class="band" d="{"".join(out)}" fill="{style.colour}" '
+        f'fill-opacity="{".13" if len(figure.labels()) <= DIRECT else ".07"}"/>'
         if out
         else ""
     )

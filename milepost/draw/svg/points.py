@@ -45,11 +45,15 @@ def points(figure: Figure, width: int, keys: bool) -> str:
     for tick, label in axis.ticks:
         x = axis.at(tick)
         parts.append(
-            f'<path d="M{x:.1f} {frame.top:.1f}V{frame.bottom:.1f}" {GRID}/>{word(label, x, frame.bottom + 16, "middle")}'
+            f'<path d="M{x:.1f} {frame.top:.1f}V{frame.bottom:.1f}" '
+            f"{GRID}/>{word(label, x, frame.bottom + 16, 'middle')}"
         )
     for mark in figure.marks:
         x = axis.at(mark.at)
-        upright = f'<path d="M{x:.1f} {frame.top:.1f}V{frame.bottom:.1f}" stroke="currentColor" stroke-opacity=".7" stroke-dasharray="3 4"/>'
+        upright = (
+            f'<path d="M{x:.1f} {frame.top:.1f}V{frame.bottom:.1f}" stroke="currentColor" stroke-opacity=".7" '
+            'stroke-dasharray="3 4"/>'
+        )
         parts.append(upright + word(mark.name, x + 5, frame.top + 10, halo=True))
     tops = [frame.top + sum(heights[:row]) for row in range(len(heights))]
     for row, lines in enumerate(names):

@@ -57,7 +57,8 @@ def scatter(figure: Figure, width: int, keys: bool) -> str:
     for value, label in x_axis.ticks:
         x = x_axis.at(value)
         parts.append(
-            f'<path d="M{x:.1f} {frame.top:.1f}V{frame.bottom:.1f}" {GRID}/>{word(label, x, frame.bottom + 18, "middle")}'
+            f'<path d="M{x:.1f} {frame.top:.1f}V{frame.bottom:.1f}" '
+            f"{GRID}/>{word(label, x, frame.bottom + 18, 'middle')}"
         )
     parts.append(f'<path d="M{frame.left:.1f} {frame.bottom:.1f}H{frame.right:.1f}" {EDGE}/>')
     taken: list[tuple[float, float, float, float]] = []

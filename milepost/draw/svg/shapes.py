@@ -116,8 +116,13 @@ def whole(
     titles = wrapped(figure.title, width / 1.3)  # bold, and larger than other words
     down = 18 * (len(titles) - 1)
     data = {
-        "left": frame.left, "top": frame.top + down, "width": frame.width, "height": frame.height, "kind": figure.kind, **about
-    }  # fmt: skip
+        "left": frame.left,
+        "top": frame.top + down,
+        "width": frame.width,
+        "height": frame.height,
+        "kind": figure.kind,
+        **about,
+    }
     attributes = " ".join(
         f'data-{name}="{value if isinstance(value, str) else format(value, ".6g")}"' for name, value in data.items()
     )
@@ -128,7 +133,8 @@ def whole(
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height + down:.0f}" '
         f'viewBox="0 0 {width} {height + down:.0f}" role="img" aria-label="{escape(figure.title)}" fill="currentColor" '
-        f'font-family="{FAMILY}" font-size="{SIZE}" {attributes}>{lines}<g transform="translate(0 {down})">{body}{after}</g></svg>'
+        f'font-family="{FAMILY}" font-size="{SIZE}" {attributes}>{lines}<g transform="translate(0 '
+        f'{down})">{body}{after}</g></svg>'
     )
 
 

@@ -52,7 +52,10 @@ def _who_holds(results: Results, change: dict[str, float], ended: list[str]) -> 
     against = f"against a text of {base(results)}"
     if best == worst:
         return f"At {times}, the loss of {best} {_moves(change[best])} {against}{over}."
-    return f"At {times}, {best} holds best (its loss {_moves(change[best])} {against}) and {worst} worst ({change[worst]:+.1%}){over}."
+    return (
+        f"At {times}, {best} holds best (its loss {_moves(change[best])} {against}) and {worst} worst "
+        f"({change[worst]:+.1%}){over}."
+    )
 
 
 def _what_helps(results: Results) -> str:
@@ -67,8 +70,14 @@ def _what_helps(results: Results) -> str:
         return ""
     after, before, encoding, strategy = min(found)
     if after >= before:
-        return f"Nothing that was done to {encoding} without more training helps it there: {after:.3f} nats a token at best, and {before:.3f} as it is."
-    return f"Of what can be done to {encoding} without more training, {strategy} helps most there: {after:.3f} nats a token instead of {before:.3f}."
+        return (
+            f"Nothing that was done to {encoding} without more training helps it there: {after:.3f} nats a token at "
+            f"best, and {before:.3f} as it is."
+        )
+    return (
+        f"Of what can be done to {encoding} without more training, {strategy} helps most there: {after:.3f} nats a "
+        f"token instead of {before:.3f}."
+    )
 
 
 def _lowest(results: Results) -> str:
@@ -80,7 +89,10 @@ def _at_one_length(results: Results, length: int) -> str:
     found = _losses(results, length)
     if not found:
         return f"At {length} tokens nothing could be measured."
-    return f"At {length} tokens {found[0][1]} loses least ({found[0][0]:.3f} nats a token) and {found[-1][1]} most ({found[-1][0]:.3f})."
+    return (
+        f"At {length} tokens {found[0][1]} loses least ({found[0][0]:.3f} nats a token) and {found[-1][1]} most "
+        f"({found[-1][0]:.3f})."
+    )
 
 
 def _losses(results: Results, length: int) -> list[tuple[float, str]]:

@@ -20,8 +20,10 @@ def evidence(answer: dict[str, Any]) -> str:
     size = "" if found["parameters"] is None else f"models of {found['parameters']:,} parameters, "
     seeds = "one seed" if found["seeds"] == 1 else f"{found['seeds']} seeds"
     return (
-        f"Measured ({answer['source']}): {size}trained at {found['trained_length']} tokens, tested at {found['length']}, "
-        f"which is {found['times']:.3g} times; {seeds}. Ranked by {', '.join(ASKED[what] for what in answer['ranked_by'])}."
+        f"Measured ({answer['source']}): {size}trained at {found['trained_length']} tokens, tested at "
+        f"{found['length']}, "
+        f"which is {found['times']:.3g} times; {seeds}. Ranked by "
+        f"{', '.join(ASKED[what] for what in answer['ranked_by'])}."
     )
 
 
@@ -102,10 +104,15 @@ def words(answer: dict[str, Any]) -> Iterator[str]:
         if one["behind_first"] and one["behind_first"]["low"] <= 0 <= one["behind_first"]["high"]
     ]
     if close:
-        yield f"On text, {', '.join(close)} can't be told from {first['name']} by these tokens: the interval of the paired difference holds 0."
+        yield (
+            f"On text, {', '.join(close)} can't be told from {first['name']} by these tokens: the interval of the "
+            "paired difference holds 0."
+        )
     yield (
-        "Loss in nats a token; change against the trained length; behind the first on the same tokens, with 95%. Cost: time over attention with no "
-        "position, forward / training / decode (`milepost bench`). Lab speed: tokens a second in training over those of nope, roughly."
+        "Loss in nats a token; change against the trained length; behind the first on the same tokens, with 95%. "
+        "Cost: time over attention with no "
+        "position, forward / training / decode (`milepost bench`). Lab speed: tokens a second in training over those "
+        "of nope, roughly."
     )
     yield from answer["notes"]
     for one in answer["ranked"]:

@@ -207,7 +207,8 @@ def mean_by_length(results: Results) -> Figure:
     return replace(figure, x=lengths(results), lines=lines)
 
 
-# -- how runs look ------------------------------------------------------------------------------------------------------------
+# -- how runs look
+# ------------------------------------------------------------------------------------------------------------
 
 
 def style(run: Run, results: Results) -> Style:

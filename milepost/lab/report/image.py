@@ -30,8 +30,10 @@ def _sections(results: Results) -> list[Section]:
     found = [_accuracy(results)] if measured(results) else []
     if drawn := figures.maps(results):
         words = (
-            "What the framed patch is to every other on the trained grid; choose it from the list, or click on it. The encoding "
-            "alone: how alike the codes of two places are, the logit of a vector of ones with itself after both were turned, or "
+            "What the framed patch is to every other on the trained grid; choose it from the list, or click on it. "
+            "The encoding "
+            "alone: how alike the codes of two places are, the logit of a vector of ones with itself after both were "
+            "turned, or "
             "the bias. Attention: the weights of the trained model, over test images. Means over layers and heads."
         )
         found.append(Section("Similarity maps", words, drawn))
@@ -44,8 +46,10 @@ def _sections(results: Results) -> list[Section]:
 
 def _accuracy(results: Results) -> Section:
     words = (
-        "The same test images at every size; patches keep their number of pixels, so that a larger image has more of them. Bands "
-        "are 95% intervals. In brackets, points gained or lost against the trained size. linear: places squeezed or stretched "
+        "The same test images at every size; patches keep their number of pixels, so that a larger image has more of "
+        "them. Bands "
+        "are 95% intervals. In brackets, points gained or lost against the trained size. linear: places squeezed or "
+        "stretched "
         "onto the trained grid."
     )
     folded = {

@@ -45,7 +45,8 @@ def _elsewhere(results: Results) -> str:
                 sum(value for value in values if value is not None) / len(others) for values in (accuracy, change)
             ]
     over = (
-        f"{listed(ended)} can't be used at all of them, because {'its table ends' if len(ended) == 1 else 'their tables end'}"
+        f"{listed(ended)} can't be used at all of them, because "
+        f"{'its table ends' if len(ended) == 1 else 'their tables end'}"
         if ended
         else ""
     )
@@ -68,7 +69,8 @@ def notes(results: Results) -> list[str]:
         said.append("One seed: a second one may order encodings that are close the other way round.")
     if {"learned", "grid"} <= {run["encoding"] for run in plain(results)}:
         said.append(
-            "learned and grid are one model at the trained size (the same table, started alike, read row by row); at other sizes grid's table is resized "
+            "learned and grid are one model at the trained size (the same table, started alike, read row by row); at "
+            "other sizes grid's table is resized "
             "as the image it is, and learned's rows are used as they come."
         )
     return said

@@ -66,6 +66,15 @@ def _map(run: Run, view: int) -> Figure:
     )
     alternatives.insert(0, alternatives.pop(first))  # what is drawn first is the patch in the middle
     return Figure(
-        "heat", f"{name(run)}: {shown['what']}", "column", "row", list(range(columns)), list(range(rows)), alternatives[0].z,
-        cell=alternatives[0].cell, alternatives=tuple(alternatives), view=VIEWS[view], square=True,
-    )  # fmt: skip
+        "heat",
+        f"{name(run)}: {shown['what']}",
+        "column",
+        "row",
+        list(range(columns)),
+        list(range(rows)),
+        alternatives[0].z,
+        cell=alternatives[0].cell,
+        alternatives=tuple(alternatives),
+        view=VIEWS[view],
+        square=True,
+    )

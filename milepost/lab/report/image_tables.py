@@ -79,14 +79,18 @@ def provenance_table(about: dict[str, Any]) -> Cells:
     """What was done, with what, on what."""
     plan, images = about["protocol"]["plan"], about["protocol"]["images"]
     shape = {key: value for key, value in plan["shape"].items() if key != "sides"}
-    many = f"{images['train_images']:,} images to train, {images['test_images']:,} to test, {len(images['classes'])} classes"
+    many = (
+        f"{images['train_images']:,} images to train, {images['test_images']:,} to test, {len(images['classes'])} "
+        "classes"
+    )
     rows = [
         ["images", f"{images['source']}: {many}; sha256 {images['sha256'][:16]}"],
         ["model", f"grid {by(plan['shape']['sides'])}, " + ", ".join(f"{key} {value}" for key, value in shape.items())],
         ["steps", f"{plan['steps']} of {plan['rows']} images; seeds {', '.join(map(str, plan['seeds']))}"],
         [
             "order",
-            "every encoding sees the same views in the same order, and starts from the same weights outside the encoding",
+            "every encoding sees the same views in the same order, and starts from the same weights outside the "
+            "encoding",
         ],
         *made(about),
     ]

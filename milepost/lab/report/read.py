@@ -58,7 +58,8 @@ def check(found: Any, name: str) -> Results:
     """The same results, if a report on text can be drawn from them."""
     if (about := modality(found)) != "text":
         raise ValueError(
-            f"{name} is of a lab run on another modality than text ({about}): `milepost report` draws it, and only runs on text are compared"
+            f"{name} is of a lab run on another modality than text ({about}): `milepost report` draws it, and only "
+            "runs on text are compared"
         )
     protocol = check_parts(found, name)
     has(protocol, {"plan": dict, "text": dict, "targets": int}, name, "provenance.protocol.")
@@ -116,7 +117,8 @@ def has_rows(run: dict[str, Any], field: str, columns: tuple[str, ...], name: st
         )
 
 
-# -- several runs -------------------------------------------------------------------------------------------------------------
+# -- several runs
+# -------------------------------------------------------------------------------------------------------------
 
 
 def joined(found: dict[str, Results]) -> Results:

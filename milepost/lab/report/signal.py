@@ -52,7 +52,10 @@ def answer(results: Results) -> str:
     if not turning:
         return f"{'; '.join(said)}."
     most, least = max(row["change"] for row in turning), min(row["control"] for row in turning)
-    far = f"To move a signal by {turning[0]['moved_by']:,} places along any axis changes a logit by {most:.1g} at most, rounding of float64"
+    far = (
+        f"To move a signal by {turning[0]['moved_by']:,} places along any axis changes a logit by {most:.1g} at most, "
+        "rounding of float64"
+    )
     return f"{'; '.join(said)}. {far}; to move half of it, by {least:.1g} at least."
 
 
@@ -64,8 +67,10 @@ def notes(results: Results) -> list[str]:
 
 def _axes(results: Results) -> Section:
     words = (
-        "Two marks stand in every signal, and the label says of each axis which of them comes first. Right: the bit of this axis is "
-        "told right. Turned: the told bit turns when the signal is mirrored along this axis. A model that does not see the axis is "
+        "Two marks stand in every signal, and the label says of each axis which of them comes first. Right: the bit "
+        "of this axis is "
+        "told right. Turned: the told bit turns when the signal is mirrored along this axis. A model that does not "
+        "see the axis is "
         "right half of the time, and nothing turns. Bars are 95% intervals."
     )
     drawn = [by_axis(results, field) for field in ("right", "turned")]
@@ -113,12 +118,21 @@ def by_axis(results: Results, field: str) -> Figure:
     runs = measured(results)
     found = dict(zip(named_once(runs), runs, strict=True))
     return Figure(
-        "points", {"right": "Bit of the axis told right", "turned": "Bit of the axis turned by a mirror"}[field], "share of signals", "axis",
+        "points",
+        {"right": "Bit of the axis told right", "turned": "Bit of the axis turned by a mirror"}[field],
+        "share of signals",
+        "axis",
         lines={line: [row[field] for row in run["by_axis"]] for line, run in found.items()},
-        sides={line: [(row[f"{field}_low"], row[f"{field}_high"]) for row in run["by_axis"]] for line, run in
-        found.items()}, styles={line: style(run, results) for line, run in found.items()},
-        y_names=tuple(axes(results)), marks=(Mark("x", 0.5, "chance"),), low=0.0, high=1.0, percent=True,
-    )  # fmt: skip
+        sides={
+            line: [(row[f"{field}_low"], row[f"{field}_high"]) for row in run["by_axis"]] for line, run in found.items()
+        },
+        styles={line: style(run, results) for line, run in found.items()},
+        y_names=tuple(axes(results)),
+        marks=(Mark("x", 0.5, "chance"),),
+        low=0.0,
+        high=1.0,
+        percent=True,
+    )
 
 
 def _provenance(about: dict[str, Any]) -> Cells:
@@ -133,7 +147,8 @@ def _provenance(about: dict[str, Any]) -> Cells:
     return ["", ""], rows
 
 
-# -- runs ---------------------------------------------------------------------------------------------------------------------
+# -- runs
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 def check(found: Any, file: str) -> Results:

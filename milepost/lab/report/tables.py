@@ -195,21 +195,25 @@ def provenance_table(about: dict[str, Any]) -> Cells:
     rows = [
         [
             "text",
-            f"{text['source']}: {text['train_tokens']:,} tokens to train, {text['test_files']} test files; sha256 {text['sha256'][:16]}",
+            f"{text['source']}: {text['train_tokens']:,} tokens to train, {text['test_files']} test files; sha256 "
+            f"{text['sha256'][:16]}",
         ],
         ["tokens", str(plan.get("tokenizer", ""))],
         ["model", ", ".join(f"{key} {value}" for key, value in plan["shape"].items())],
         [
             "training",
-            f"{plan['steps']} steps of {plan['rows']} x {plan['shape']['length']} tokens; seeds {', '.join(map(str, plan['seeds']))}",
+            f"{plan['steps']} steps of {plan['rows']} x {plan['shape']['length']} tokens; seeds "
+            f"{', '.join(map(str, plan['seeds']))}",
         ],
         [
             "order",
-            "every encoding reads the same batches in the same order, and starts from the same weights outside the encoding",
+            "every encoding reads the same batches in the same order, and starts from the same weights outside the "
+            "encoding",
         ],
         [
             "scored",
-            f"the last {about['protocol']['targets']} tokens of {plan.get('windows', '?')} test windows; means over tokens",
+            f"the last {about['protocol']['targets']} tokens of {plan.get('windows', '?')} test windows; means over "
+            "tokens",
         ],
         *made(about),
     ]
@@ -223,13 +227,15 @@ def made(about: dict[str, Any]) -> list[list[str]]:
         *[[key.replace("_", " "), value] for key, value in about["protocol"].items() if isinstance(value, str)],
         [
             "made",
-            f"{about.get('date', '?')}, {about.get('cores', '?')} cores, {about.get('system', '?')} {about.get('machine', '')}",
+            f"{about.get('date', '?')}, {about.get('cores', '?')} cores, {about.get('system', '?')} "
+            f"{about.get('machine', '')}",
         ],
         ["versions", f"Python {about.get('python', '?')}, {versions}"],
     ]
 
 
-# -- cells --------------------------------------------------------------------------------------------------------------------
+# -- cells
+# --------------------------------------------------------------------------------------------------------------------
 
 
 def _times(results: Results) -> list[str]:

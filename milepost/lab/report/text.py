@@ -49,8 +49,10 @@ def _losses(results: Results) -> list[Section]:
     several = len({run["seed"] for run in texts(results)}) > 1
     seeds = ", mean over seeds in the table and each seed as a line" if several else ""
     words = (
-        f"The same last {targets} tokens of each test text, read with more and more context before them: only the context "
-        f"differs. Loss in nats a token{seeds}; bands are 95% intervals. In brackets, the change against the trained length."
+        f"The same last {targets} tokens of each test text, read with more and more context before them: only the "
+        "context "
+        f"differs. Loss in nats a token{seeds}; bands are 95% intervals. In brackets, the change against the trained "
+        "length."
     )
     folded = [
         Table(*tables.seed_table(results), "Each seed, with 95% intervals", fold=True),
@@ -62,14 +64,17 @@ def _losses(results: Results) -> list[Section]:
     ]
     if any(run.get("loss_by_position") for run in texts(results)):
         words = (
-            "The loss of the tokens at each place of one long text, with all before them as context. Strategies are set for the "
+            "The loss of the tokens at each place of one long text, with all before them as context. Strategies are "
+            "set for the "
             "whole text."
         )  # fmt: skip
         found.append(Section("Loss by position", words, [figures.by_position(results)]))
     if helped(results):
         words = (
-            "What can be done to a trained model at test time, set against the same model with nothing done to it, on the same "
-            "tokens. A gain above 0 is better. The cost is what a short text pays when the strategy is set for the longest. "
+            "What can be done to a trained model at test time, set against the same model with nothing done to it, on "
+            "the same "
+            "tokens. A gain above 0 is better. The cost is what a short text pays when the strategy is set for the "
+            "longest. "
             "In brackets, 95% intervals of paired differences."
         )
         found.append(
@@ -82,15 +87,18 @@ def _looks(results: Results) -> list[Section]:
     found = []
     if any(run.get("attention") for run in results["runs"]):
         words = (
-            "The share of each head's attention that goes so many tokens back. The dotted line is the trained length: to its "
+            "The share of each head's attention that goes so many tokens back. The dotted line is the trained length: "
+            "to its "
             "right, distances never seen."
         )  # fmt: skip
         table = Table(*tables.attention_table(results), "Mean distance, number of keys and first token", fold=True)
         found.append(Section("How far heads look", words, figures.attention(results), [table]))
     if any(run.get("tasks") for run in results["runs"]):
         words = (
-            "Small languages in which place or distance decides the answer; each model was trained on the task at the trained "
-            "length. Loss in nats an answer, with the share of right answers in brackets; chance knows the language and not the "
+            "Small languages in which place or distance decides the answer; each model was trained on the task at the "
+            "trained "
+            "length. Loss in nats an answer, with the share of right answers in brackets; chance knows the language "
+            "and not the "
             "place."
         )
         found.append(Section("Tasks", words, figures.tasks(results), [Table(*tables.task_table(results))]))
@@ -101,14 +109,17 @@ def _beside(results: Results) -> list[Section]:
     found = []
     if plain(results):
         words = (
-            "Of training, on this machine, with trials side by side: small differences of speed are chance. `milepost bench` "
+            "Of training, on this machine, with trials side by side: small differences of speed are chance. `milepost "
+            "bench` "
             "measures them one by one."
         )  # fmt: skip
         found.append(Section("Cost", words, tables=[Table(*tables.cost_table(results))]))
     if any(run.get("disjoint") for run in plain(results)):
         words = (
-            "Perplexity over perplexity at the trained length, in windows without overlap. Published: WikiText-103, 247 M "
-            "parameters, trained at 512 (Press et al., 2022, table 2). Numbers do not carry over between set-ups; the order of "
+            "Perplexity over perplexity at the trained length, in windows without overlap. Published: WikiText-103, "
+            "247 M "
+            "parameters, trained at 512 (Press et al., 2022, table 2). Numbers do not carry over between set-ups; the "
+            "order of "
             "the encodings may."
         )
         table = Table(*tables.published_table(results))

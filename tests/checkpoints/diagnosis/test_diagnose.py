@@ -23,12 +23,34 @@ from milepost.lab.model import Decoder, Shape
 LENGTHS = [32, 96]
 SOFTCAPS = {"final_logit_softcapping": 5.0, "attn_logit_softcapping": 5.0, "query_pre_attn_scalar": 16}
 FAMILIES = {
-    "llama": {}, "llama, yarn": {}, "gpt2": {}, "gpt_neox": {}, "gemma3": {}, "falcon, alibi": {}, "bloom": {}, "qwen3": {}, "mpt": {}, "opt": {}, "gptj": {},
-}  # fmt: skip
+    "llama": {},
+    "llama, yarn": {},
+    "gpt2": {},
+    "gpt_neox": {},
+    "gemma3": {},
+    "falcon, alibi": {},
+    "bloom": {},
+    "qwen3": {},
+    "mpt": {},
+    "opt": {},
+    "gptj": {},
+}
 KEYS = {
-    "trained_length", "effective_length", "onset", "loss_by_position", "loss_by_length", "shifted", "retrieval", "attention", "protocol", "verdict", "pairs",
-    "drift", "provenance", "notes",
-}  # fmt: skip
+    "trained_length",
+    "effective_length",
+    "onset",
+    "loss_by_position",
+    "loss_by_length",
+    "shifted",
+    "retrieval",
+    "attention",
+    "protocol",
+    "verdict",
+    "pairs",
+    "drift",
+    "provenance",
+    "notes",
+}
 
 
 def tokens(folder, rows=4, length=400, most=64):

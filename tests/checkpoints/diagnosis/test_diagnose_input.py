@@ -1,4 +1,6 @@
-"""`milepost diagnose`: its output, and bad input: one sentence, exit code 2, nothing written, the model's folder untouched."""
+"""`milepost diagnose`: its output, and bad input: one sentence, exit code 2, nothing written, the model's folder
+untouched.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +128,10 @@ def test_help_has_an_example_and_needs_no_torch():
     import subprocess
     import sys
 
-    code = "import sys; from milepost.cli import app; app(['diagnose', '--help'], standalone_mode=False); sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys; from milepost.cli import app; app(['diagnose', '--help'], standalone_mode=False); "
+        "sys.exit('torch' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert "Example" in done.stdout and "--lengths" in done.stdout

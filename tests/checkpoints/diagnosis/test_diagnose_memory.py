@@ -1,4 +1,6 @@
-"""Memory of diagnose grows with the length and not with its square: measured to 16k tokens, each in a process of its own."""
+"""Memory of diagnose grows with the length and not with its square: measured to 16k tokens, each in a process of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def peaks(tmp_path_factory):
 
 
 def test_memory_is_linear_in_the_length(peaks):
-    """Of a + b L a doubling at most doubles (a tenth more for pages); one L x L tensor of bytes alone would be 16, 64 and 256 MB: four times."""
+    """Of a + b L a doubling at most doubles (a tenth more for pages); one L x L tensor of bytes alone would be 16,
+    64 and 256 MB: four times.
+    """
     short, middle, long = (peaks[length] for length in LENGTHS)
     assert 0 < short < middle < long < LENGTHS[-1] ** 2 / 2**20, peaks
     assert middle <= 2.2 * short and long <= 2.2 * middle, peaks

@@ -1,4 +1,6 @@
-"""diagnose on models that were really trained, and on the same with a fault put in: each is found where it is, and told apart from the others."""
+"""diagnose on models that were really trained, and on the same with a fault put in: each is found where it is, and
+told apart from the others.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,8 @@ def trained(tmp_path_factory):
     return give
 
 
-# -- what was trained short ------------------------------------------------------------------------------------------------------
+# -- what was trained short
+# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +129,8 @@ def test_within_what_was_trained_nothing_is_found(trained, text):
     assert found.onset is None and found.effective_length == 32 and "at least 32 tokens" in found.verdict[0]
 
 
-# -- faults put in ---------------------------------------------------------------------------------------------------------------
+# -- faults put in
+# ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,6 @@
-"""extend with method auto, on a model that was really trained: what is written is what was measured to be best, and it helps."""
+"""extend with method auto, on a model that was really trained: what is written is what was measured to be best, and
+it helps.
+"""
 
 import json
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""extend and what can't be extended: one sentence, the right exit code, the source bit by bit as it was, and nothing half-written."""
+"""extend and what can't be extended: one sentence, the right exit code, the source bit by bit as it was, and nothing
+half-written.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A whole migration of a model that has learned something by its positions: lost with them, recovered by tuning, and told honestly when it is not."""
+"""A whole migration of a model that has learned something by its positions: lost with them, recovered by tuning, and
+told honestly when it is not.
+"""
 
 from __future__ import annotations
 
@@ -202,7 +204,8 @@ def test_a_lab_model_that_reads_bytes_gets_a_tokenizer(tmp_path):
     assert done.ended is False and all(row["before"] is not None for row in done.by_position)
 
 
-# -- killed ---------------------------------------------------------------------------------------------------------------------
+# -- killed
+# ---------------------------------------------------------------------------------------------------------------------
 
 KILLED = """
 import json, os, signal, sys
@@ -271,7 +274,9 @@ def test_a_migration_that_was_trained_before_it_ended_counts_no_step_past_the_la
 
 
 def test_two_processes_tune_together_what_one_tunes_alone(place, tmp_path):
-    """Under `accelerate launch`: two of 2 windows a step are one of 4, and the first process alone swaps, proves and writes."""
+    """Under `accelerate launch`: two of 2 windows a step are one of 4, and the first process alone swaps, proves and
+    writes.
+    """
     how = {"to": "rope", "steps": 6, "rate": 1e-3}
     alone = migrate(place / "gpt2", out=tmp_path / "alone", text=place / "short.npy", batch=4, **how)
     words = [
@@ -295,12 +300,14 @@ def test_two_processes_tune_together_what_one_tunes_alone(place, tmp_path):
         alone.inside["recovered"]["value"],
         migrate(place / "gpt2", out=tmp_path / "half", text=place / "short.npy", batch=2, **how),
     )
-    # the same mean over the same windows in another order of adding up, six steps of Adam: half of the windows alone end elsewhere
+    # the same mean over the same windows in another order of adding up, six steps of Adam: half of the windows alone
+    # end elsewhere
     assert told["inside"]["recovered"]["value"] == pytest.approx(after, rel=1e-4) != other.inside["recovered"]["value"]
     assert {path.name for path in tmp_path.iterdir()} == {"alone", "both", "half"}
 
 
-# -- the share ------------------------------------------------------------------------------------------------------------------
+# -- the share
+# ------------------------------------------------------------------------------------------------------------------
 
 
 def test_the_share_is_of_the_gap_and_has_its_sign():
@@ -326,7 +333,8 @@ def test_recovered_is_what_the_whole_interval_says(moved, low, high, said):
     assert replace(moved, share=None).recovered is None
 
 
-# -- the command ----------------------------------------------------------------------------------------------------------------
+# -- the command
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def test_the_command_tells_its_verdict(place, tmp_path):
@@ -397,9 +405,16 @@ def bad_model(kind: str, place: Path, folder: Path) -> Path:
         build("gpt2", n_embd=36, n_positions=OLD).save_pretrained(folder)
     elif kind == "mistral":
         transformers.MistralForCausalLM(
-            transformers.MistralConfig(vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2,
-                                       sliding_window=8)
-        ).save_pretrained(folder)  # fmt: skip
+            transformers.MistralConfig(
+                vocab_size=64,
+                hidden_size=32,
+                intermediate_size=32,
+                num_hidden_layers=1,
+                num_attention_heads=2,
+                num_key_value_heads=2,
+                sliding_window=8,
+            )
+        ).save_pretrained(folder)
     elif kind == "350m":
         build(
             "opt", hidden_size=32, word_embed_proj_dim=16, do_layer_norm_before=False, max_position_embeddings=OLD

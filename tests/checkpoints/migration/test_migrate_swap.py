@@ -1,4 +1,6 @@
-"""The swap: weights moved to another architecture, held to the models' own code and to milepost's reference; and faults planted in either are seen."""
+"""The swap: weights moved to another architecture, held to the models' own code and to milepost's reference; and
+faults planted in either are seen.
+"""
 
 from __future__ import annotations
 
@@ -176,7 +178,8 @@ def test_falcon_s_alibi_is_transformers_own(heads):
     assert float((ours - exact).abs().max()) > 0.02  # what is said of rounding is no detail
 
 
-# -- fading ---------------------------------------------------------------------------------------------------------------------
+# -- fading
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -224,7 +227,8 @@ def test_a_llama_s_rotation_fades(models):
     assert torch.equal(run(made), target)
 
 
-# -- tables ---------------------------------------------------------------------------------------------------------------------
+# -- tables
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", METHODS)

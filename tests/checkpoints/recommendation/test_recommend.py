@@ -1,4 +1,6 @@
-"""recommend: its numbers are those of written folders in plain transformers; it decides by them alone, and says when nothing works."""
+"""recommend: its numbers are those of written folders in plain transformers; it decides by them alone, and says when
+nothing works.
+"""
 
 import json
 import shutil
@@ -197,7 +199,8 @@ def test_losses_that_are_no_numbers_rank_last_and_are_never_chosen(trained_neox,
     assert chosen[0].factor == 6.0 and tried[0]["loss"] is None
 
 
-# -- the search --------------------------------------------------------------------------------------------------------------
+# -- the search
+# --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -254,7 +257,8 @@ def test_dynamic_is_tried_with_other_factors_than_1(found):
     assert len(factors) >= 3 and min(factors) == 1.0 and max(factors) >= 2.0
 
 
-# -- other positions -----------------------------------------------------------------------------------------------------------
+# -- other positions
+# -----------------------------------------------------------------------------------------------------------
 
 
 def lab_model(folder, encoding):
@@ -278,7 +282,8 @@ def test_a_learned_table_ends_and_what_can_be_done_is_said(tmp_path, some_text):
     assert f"its table has {TRAINED} rows, and position {TRAINED} has none" in done.notes[0]
 
 
-# -- the command ---------------------------------------------------------------------------------------------------------------
+# -- the command
+# ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -1,4 +1,6 @@
-"""The encoder: it is told the right places, sees all tokens, starts alike under every encoding, and goes to another grid as it should."""
+"""The encoder: it is told the right places, sees all tokens, starts alike under every encoding, and goes to another
+grid as it should.
+"""
 
 import math
 
@@ -112,7 +114,8 @@ def test_learned_and_grid_are_one_model_at_the_trained_grid_and_two_elsewhere():
         )  # its first rows, as they come
 
 
-# -- other grids --------------------------------------------------------------------------------------------------------------
+# -- other grids
+# --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sides", [(6, 10), (2, 4), (3, 7)])
@@ -154,7 +157,8 @@ def test_only_tables_end():
     assert made("swin").on_grid(2, 6).ends()  # fewer places, and one axis too long
 
 
-# -- bad input ----------------------------------------------------------------------------------------------------------------
+# -- bad input
+# ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -185,7 +189,8 @@ def test_tokens_of_another_grid_are_said():
         made("axial")(tokens()[:, :14])
 
 
-# -- on disk ------------------------------------------------------------------------------------------------------------------
+# -- on disk
+# ------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("spec", BASIC)

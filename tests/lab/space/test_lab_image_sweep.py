@@ -1,4 +1,6 @@
-"""The image lab in real processes: what it finds, killed and gone on with, on images that are not square, and with planted mistakes."""
+"""The image lab in real processes: what it finds, killed and gone on with, on images that are not square, and with
+planted mistakes.
+"""
 
 import json
 import subprocess
@@ -143,7 +145,9 @@ def test_maps_are_of_the_trained_model(run):
 
 
 def test_its_numbers_are_those_of_the_saved_model_and_places_told_wrongly_are_seen(run):
-    """The model as it was saved gives the accuracy that was reported; told its rows from below, it takes above for below."""
+    """The model as it was saved gives the accuracy that was reported; told its rows from below, it takes above for
+    below.
+    """
     plan, results, out = run
     one = found(results, "axial(base=100.0)")
     home = out / "trials" / one["folder"]

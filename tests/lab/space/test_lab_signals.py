@@ -1,4 +1,6 @@
-"""Signals of three and four axes: labels that order alone decides, and models that learn the order on every axis, or can't."""
+"""Signals of three and four axes: labels that order alone decides, and models that learn the order on every axis, or
+can't.
+"""
 
 import json
 
@@ -24,7 +26,8 @@ def places(signals, found):
     return np.stack(np.unravel_index(flat, signals.sides), axis=-1)
 
 
-# -- the signals --------------------------------------------------------------------------------------------------------------
+# -- the signals
+# --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -65,7 +68,8 @@ def test_every_label_is_as_frequent_and_every_seed_another_text():
         assert len(set(signals.sides)) > 1 and len(signals.digest) == 64
 
 
-# -- plans --------------------------------------------------------------------------------------------------------------------
+# -- plans
+# --------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -94,7 +98,8 @@ def test_what_is_wrong_is_said_in_a_sentence(how, said):
         signal_plan.make(**{"kind": "video", "profile": "tiny", **how})
 
 
-# -- what is learned ----------------------------------------------------------------------------------------------------------
+# -- what is learned
+# ----------------------------------------------------------------------------------------------------------
 
 
 def trained(kind, spec, steps=250):
@@ -131,7 +136,9 @@ def test_axial_rope_learns_the_order_on_every_axis(kind, request):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_positions_nothing_can_be_learned(kind):
-    """Not even by training: mirrored tokens are the same bag, so that not one answer turns, and bits are right by chance."""
+    """Not even by training: mirrored tokens are the same bag, so that not one answer turns, and bits are right by
+    chance.
+    """
     signals = KINDS[kind]
     model = trained(kind, "nope", steps=40).double()
     found, wanted = signals.make(512, (99,))

@@ -94,7 +94,7 @@ def measure_linear() -> Measurement:
 
 
 def products(project: bool) -> Tensor:
-    """PE(i) · PE(j) at positions i (columns) for offsets j - i (rows); or (W_q PE(i)) · (W_k PE(j)), random weights."""
+    """PE(i) · PE(j) at positions i (columns) for offsets j - i (rows); or (W_q PE(i)) · (W_k PE(j))."""
     enc, pos = Sinusoidal(WIDTH), torch.tensor(PLACES)
     q = k = torch.eye(WIDTH, dtype=torch.float64)
     if project:
