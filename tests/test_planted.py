@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 import milepost.angles
+import milepost.attention.kernel
+import milepost.attention.strips
 import milepost.encoding
 import milepost.encodings.alibi
 import milepost.layout
@@ -48,6 +50,7 @@ from milepost import (
 )
 from milepost.angles import cos_sin
 from milepost.attention import sdpa
+from milepost.attention.lane import Lane
 from milepost.positions import grouped
 from milepost.rotation import pairs_of, rotate
 from milepost.scaling import Scaling
@@ -455,6 +458,12 @@ def a_sum_has_the_bias_of_both_parts() -> None:
 def put(owner: object, name: str, wrong: object) -> Plant:
     """Replace ``owner.name``, which must exist."""
     return lambda patch: patch.setattr(owner, name, wrong)
+
+
+def any_rows_will_do(patch: pytest.MonkeyPatch) -> None:
+    """The kernel is called with whatever strides came."""
+    for owner in (milepost.attention.kernel, milepost.attention.strips):
+        patch.setattr(owner, "rows", lambda t: t)
 
 
 def after_init(cls: type, change: Callable[[object], None]) -> Plant:
@@ -896,7 +905,12 @@ MISTAKES = (
             put(milepost.layout, "check_dtype", lambda pos: None),
         ),
     ),
-    Mistake("RoPE turns keys backwards", "R1", law("shift", "rope"), put(RoPE, "key", moved(RoPE.key, torch.neg))),
+    Mistake(
+        "RoPE turns keys backwards",
+        "R1",
+        law("shift", "rope"),
+        put(RoPE, "key", moved(RoPE.key.__wrapped__, torch.neg)),
+    ),
     Mistake(
         "RoPE turns queries and keys backwards",
         "R1",
@@ -1112,10 +1126,22 @@ MISTAKES = (
     ),
     # the engine
     Mistake(
+        "The flash kernel is given rows that are not contiguous",
+        "B9",
+        law("any_storage", "alibi"),
+        any_rows_will_do,
+    ),
+    Mistake(
+        "A decode forgets the temperature once it takes its shortcut",
+        "B10",
+        law("decode_agrees", "rope(scaling=yarn(factor=4.0, trained=8))"),
+        after_init(Lane, lambda lane: setattr(lane, "temperature", 1.0)),
+    ),
+    Mistake(
         "A fused kernel is given a bias, and drops it",
         "B2",
         law("backends_agree", "alibi"),
-        put(sdpa, "lacks", lambda *given: None),
+        put(sdpa, "obstacle", lambda *given: None),
     ),
     # added to the embedding
     Mistake(

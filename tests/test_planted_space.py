@@ -196,9 +196,9 @@ def by_tokens(*parts: object, start: int = 0) -> Tensor:
     return torch.cat(found, dim=-1)
 
 
-def frames_alone(pos: Tensor, frequencies: Tensor, dtype: torch.dtype, key: str) -> tuple[Tensor, Tensor]:
+def frames_alone(pos: Tensor, frequencies: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     told = pos if pos.dim() == 3 else torch.stack([pos[None], 0 * pos[None], 0 * pos[None]])
-    return ANGLES(told * torch.tensor([1, 0, 0])[:, None, None], frequencies, dtype, key)
+    return ANGLES(told * torch.tensor([1, 0, 0])[:, None, None], frequencies, dtype)
 
 
 def by_columns(self: Grid, x: Tensor, pos: Tensor) -> Tensor:

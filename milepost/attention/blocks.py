@@ -105,7 +105,7 @@ def _blocks(at: Layout, to: Layout, causal: bool) -> tuple[Block, ...] | str:
 
 def assemble(q: Tensor, width: int, pieces: Sequence[tuple[Block, Tensor]]) -> Tensor:
     """The outputs of blocks in their places, B H I width; queries in no block see nothing, and give zeros."""
-    if all(b.row is None for b, _ in pieces) and sum(b.stop - b.first for b, _ in pieces) == q.shape[2]:
+    if pieces and all(b.row is None for b, _ in pieces) and sum(b.stop - b.first for b, _ in pieces) == q.shape[2]:
         if len(pieces) == 1:
             return pieces[0][1]
         return torch.cat([done for _, done in sorted(pieces, key=lambda piece: piece[0].first)], dim=2)

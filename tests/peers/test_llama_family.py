@@ -122,8 +122,6 @@ def in_place(model: torch.nn.Module, enc: Encoding, at: Layout | None = None, **
         if past_key_values is not None:  # the model hands its own cache on from step to step: ours travels with it
             cache = vars(past_key_values).setdefault("milepost", {}).setdefault(self.layer_idx, KVCache(enc, **how))
         here = at or (cache.next(L) if cache is not None else Layout.dense(L))
-        if not enc.length_dependent:
-            q, k = enc.query(q, here.pos), enc.key(k, here.pos)
         k, v, to = cache.append(k, v, here) if cache is not None else (k, v, here)
         y = attend(q, k, v, enc, at=here, to=to)
         return self.o_proj(y.transpose(1, 2).reshape(B, L, -1)), None
