@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -95,7 +94,6 @@ ARROWS: dict[str, set[str]] = {
     },
     "explore": LIBRARY
     | {"attention", "testing", "portrait", "rope", "analysis", "lab", "maps", "catalogue", "results", "draw"},
-    "dialects": set(),  # the old name of rope: an error that names the new one
     # the command line and the public names
     "cli": {
         "spec",
@@ -133,7 +131,6 @@ PACKAGES: dict[str, set[str]] = {
     "scaling": {"torch"},
     "encodings": set(),
     "maps": {"torch"},
-    "dialects": set(),
     "rope": {"huggingface_hub"},
     "analysis": set(),
     "measure": {"torch", "numpy", "scipy"},
@@ -175,11 +172,6 @@ LATE = {
 """Packages that are imported inside functions only: not everybody has them, or they are slow."""
 
 
-UPWARD: dict[tuple[str, str], str] = {}
-"""Imports that close a cycle, by importer and imported (``*`` for any letters), and why. This list may only get
-shorter."""
-
-
 @dataclass(frozen=True)
 class Import:
     """One import statement's target, with where it stands."""
@@ -189,12 +181,6 @@ class Import:
     line: int
     target: str
     module_level: bool
-
-    @property
-    def known(self) -> tuple[str, str] | None:
-        """The line of UPWARD that this import falls under."""
-        pair = dotted_name(self.file), self.target
-        return next((line for line in UPWARD if all(map(fnmatch, pair, line))), None)
 
     def __str__(self) -> str:
         return f"{self.file.relative_to(HOME.parent)}:{self.line} imports {self.target}"
@@ -329,17 +315,12 @@ def test_a_part_imports_only_the_packages_it_needs(part):
 def test_no_module_imports_one_that_imports_it_not_even_inside_of_functions():
     graph: dict[str, set[str]] = {}
     for i in IMPORTS:
-        if i.target.split(".")[0] == "milepost" and not i.known:
+        if i.target.split(".")[0] == "milepost":
             graph.setdefault(dotted_name(i.file), set()).add(i.target)
     try:
         list(TopologicalSorter(graph).static_order())
     except CycleError as error:
         pytest.fail("imports in a circle: " + " is imported by ".join(error.args[1]))
-
-
-@pytest.mark.parametrize("line", UPWARD, ids=" imports ".join)
-def test_the_list_of_known_cycles_has_no_line_too_many(line):
-    assert any(i.known == line for i in IMPORTS), f"{line} closes no cycle any more: remove it from UPWARD"
 
 
 @pytest.mark.parametrize(

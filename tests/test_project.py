@@ -90,3 +90,17 @@ def test_the_citation_has_what_its_format_requires():
     assert cited["cff-version"] == "1.2.0" and cited["title"] == "milepost" and cited["message"]
     assert cited["authors"] == [{"name": author["name"]} for author in SETUP["project"]["authors"]]
     assert cited["license"] == SETUP["project"]["license"]
+
+
+def test_names_that_docs_of_0_1_showed_say_their_new_ones():
+    import importlib
+
+    from milepost import Layout
+    from milepost.renamed import MODULES
+
+    for old, new in MODULES.items():
+        with pytest.raises(ModuleNotFoundError, match=f"{old} was renamed: import {new} instead"):
+            importlib.import_module(old)
+        importlib.import_module(new)
+    with pytest.raises(AttributeError, match="use Layout.with_positions"):
+        Layout.dense(3).told  # noqa: B018

@@ -37,10 +37,9 @@ def bench_rope_command(
 
     Example: `milepost bench rope --json`
     """
-    from rich.console import Console
-
     from milepost.bench.report import rope_document
     from milepost.bench.rope import bench_rope
+    from milepost.draw.screen import Screen
 
     with telling() as tell:
         result = bench_rope(heads, length, head_dim, rounds=rounds, device=device, tell=tell)
@@ -48,7 +47,7 @@ def bench_rope_command(
         print_json(result["rows"])
         return
     for part in rope_document(result).terminal():
-        Console().print(part)
+        Screen().print(part)
 
 
 @teaching
@@ -194,8 +193,7 @@ def bench_evaluate_command(
 
 
 def _show_rows(result: dict[str, Any], as_json: bool, columns: dict[str, str]) -> None:
-    from rich.console import Console
-
+    from milepost.draw.screen import Screen
     from milepost.draw.table import Table
     from milepost.draw.terminal import table
 
@@ -206,16 +204,15 @@ def _show_rows(result: dict[str, Any], as_json: bool, columns: dict[str, str]) -
         [f"{row[name]:,.2f}" if isinstance(row[name], float) else str(row[name]) for name in columns]
         for row in result["rows"]
     ]
-    Console().print(table(Table(list(columns.values()), rows)))
+    Screen().print(table(Table(list(columns.values()), rows)))
 
 
 def _show_bench(result: dict[str, Any], as_json: bool) -> None:
-    from rich.console import Console
-
     from milepost.bench.report import attention_table
+    from milepost.draw.screen import Screen
     from milepost.draw.terminal import table
 
     if as_json:
         print_json(result["rows"])
     else:
-        Console().print(table(attention_table(result)))
+        Screen().print(table(attention_table(result)))

@@ -115,11 +115,10 @@ def _length(given: Any, option: str) -> int:
 
 
 def _tell(found: dict[str, Any]) -> None:
-    from rich.console import Console
-
+    from milepost.draw.screen import Screen
     from milepost.lab.report import choice
 
-    console, wish = Console(), found["wish"]
+    console, wish = Screen(), found["wish"]
     said = {
         "trained": f"trained at {wish['trained']}",
         "target": f"to read {wish['target']} tokens",
@@ -131,7 +130,6 @@ def _tell(found: dict[str, Any]) -> None:
         "Wanted: "
         + ", ".join(text + (" (assumed)" if name in found["assumed"] else "") for name, text in said.items())
         + ".",
-        markup=False,
     )
     for part in choice.document(found).terminal():
         console.print(part)

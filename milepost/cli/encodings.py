@@ -73,9 +73,9 @@ def list_command(
     if as_json:
         print_json([p.row() for p in chosen])
         return
-    from rich.console import Console
+    from milepost.draw.screen import Screen
 
-    Console().print(table(side_by_side(chosen) if names else listed(chosen)))
+    Screen().print(table(side_by_side(chosen) if names else listed(chosen)))
 
 
 @teaching
@@ -130,9 +130,10 @@ def check_command(
 
     Example: `milepost check "rope(base=500000.0)"` or `milepost check my_package.mine:MyEncoding`
     """
-    from rich.console import Console
     from rich.progress import Progress
     from rich.text import Text
+
+    from milepost.draw.screen import Screen
 
     specs = _all_or(encodings, everything)
     built = [_build(spec, heads=heads, head_dim=head_dim, width=width, length=length) for spec in specs]
@@ -152,7 +153,7 @@ def check_command(
     if as_json:
         print_json([{"encoding": one.encoding, "ok": one.ok, "laws": [v.row() for v in one.verdicts]} for one in found])
     else:
-        console = Console()
+        console = Screen()
         for one in found:
             if len(found) < 4 or not one.ok:
                 for part in one.document().terminal():

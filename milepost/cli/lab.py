@@ -112,7 +112,7 @@ def lab_command(
     failed += [(run, run["failed"]) for run in results["runs"] if run.get("failed")]
     for trial, reason in failed:
         name = f"{trial['encoding']}, seed {trial['seed']}, {trial['data']}"
-        aside().print(f"failed: {name}: {reason}", soft_wrap=True, markup=False)
+        aside().print(f"failed: {name}: {reason}", soft_wrap=True)
     if failed:
         aside().print(f"{len(failed)} of {len(plan.trials())} trials failed; the report says why", soft_wrap=True)
         raise typer.Exit(1)
@@ -163,11 +163,10 @@ def make_plan(modality: str, profile: str, options: dict[str, Any]) -> LabPlan:
 
 def _tell(results: dict[str, Any]) -> None:
     """The tables of a run, its answer, and what to know before believing it."""
-    from rich.console import Console
-
+    from milepost.draw.screen import Screen
     from milepost.lab.report import document
 
-    console = Console()
+    console = Screen()
     for part in document(results, wide=console.width >= WIDE).terminal():
         console.print(part)
 
@@ -190,7 +189,12 @@ def _progress(trials: int, steps: int) -> Iterator[Any]:
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}"), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[said]}", markup=False),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=words) as progress:
         whole = progress.add_task("all", total=trials * steps, said="")
         bars: dict[str, Any] = {}

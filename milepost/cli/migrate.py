@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from milepost.cli.shared import Device, Json, NewFolder, read_length, show_written, teaching, telling
+from milepost.cli.shared import Device, Json, NewFolder, read_length, say_error, show_written, teaching, telling
 
 
 @teaching
@@ -63,6 +63,6 @@ def migrate_command(
                 batch=batch, anneal=anneal, seed=seed, resume=resume, device=device, tell=tell,
             )  # fmt: skip
     except ProofError as error:
-        typer.echo(f"milepost: {error}", err=True)
+        say_error(error)
         raise typer.Exit(1) from None
     show_written(done, report.document, as_json)

@@ -17,6 +17,7 @@ from milepost.cli.shared import (
     aside,
     print_json,
     read_length,
+    say_error,
     show_report,
     teaching,
     telling,
@@ -163,10 +164,10 @@ def export_command(
     except Refused as refusal:
         if as_json:
             print_json({"engine": to, "refused": str(refusal)})
-        typer.echo(f"milepost: {refusal}", err=True)
+        say_error(refusal)
         raise typer.Exit(1) from None
     for note in written.notes:
-        aside().print(f"note: {note}", soft_wrap=True, markup=False)
+        aside().print(f"note: {note}", soft_wrap=True)
     if as_json:
         print_json({"engine": to, "text": written.text, "config": dict(written.config), "notes": list(written.notes)})
     else:
@@ -192,10 +193,10 @@ def convert_layout_command(
         with telling() as tell:
             done = convert_layout(model, to, out, tell=tell)
     except ProofError as error:
-        typer.echo(f"milepost: {error}", err=True)
+        say_error(error)
         raise typer.Exit(1) from None
     for note in (*done.notes, *(f"not copied: {name}" for name in done.left_out)):
-        aside().print(f"note: {note}", soft_wrap=True, markup=False)
+        aside().print(f"note: {note}", soft_wrap=True)
     if as_json:
         print_json(asdict(done))
         return

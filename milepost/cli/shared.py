@@ -59,9 +59,9 @@ Rounds = Annotated[int, typer.Option(help="Rounds; each contestant's best counts
 
 def aside() -> Console:
     """Where words go: standard error, so that standard output holds results alone."""
-    from rich.console import Console
+    from milepost.draw.screen import Screen
 
-    return Console(stderr=True)
+    return Screen(stderr=True)
 
 
 @contextmanager
@@ -94,10 +94,22 @@ def measuring() -> Iterator[Callable[[str, float], None]]:
         return
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TaskProgressColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=words, transient=True) as progress:
         bar = progress.add_task("loading", total=1.0)
         yield lambda what, share: progress.update(bar, description=what[:36], completed=share)
+
+
+def say_error(error: BaseException) -> None:
+    """The sentence of an error on standard error."""
+    from milepost.draw.screen import visible
+
+    typer.echo(f"milepost: {visible(str(error))}", err=True)
 
 
 def teaching(command: Callable[..., None]) -> Callable[..., None]:
@@ -108,7 +120,7 @@ def teaching(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(*args, **kwargs)
         except (ValueError, OSError) as error:
-            typer.echo(f"milepost: {error}", err=True)
+            say_error(error)
             raise typer.Exit(2) from None
 
     return run
@@ -124,7 +136,7 @@ def refusing(model: str, as_json: bool) -> Iterator[None]:
     except Refused as refusal:
         if as_json:
             print_json({"model": model, "refused": str(refusal)})
-        typer.echo(f"milepost: {refusal}", err=True)
+        say_error(refusal)
         raise typer.Exit(1) from None
 
 
@@ -158,9 +170,9 @@ def answer(data: Any, document: Callable[[Any], Any], as_json: bool) -> None:
     if as_json:
         print_json(data)
         return
-    from rich.console import Console
+    from milepost.draw.screen import Screen
 
-    console = Console()
+    console = Screen()
     for part in document(data).terminal():
         console.print(part)
 
