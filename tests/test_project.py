@@ -102,5 +102,5 @@ def test_names_that_docs_of_0_1_showed_say_their_new_ones():
         with pytest.raises(ModuleNotFoundError, match=f"{old} was renamed: import {new} instead"):
             importlib.import_module(old)
         importlib.import_module(new)
-    with pytest.raises(AttributeError, match="use Layout.with_positions"):
+    with pytest.raises(AttributeError, match=r"use Layout\.with_positions"):
         Layout.dense(3).told  # noqa: B018

@@ -714,5 +714,5 @@ def test_engines_that_read_config_json_refuse_other_formats() -> None:
 
 
 def test_the_old_name_of_the_package_names_the_new_one() -> None:
-    with pytest.raises(ImportError, match="milepost.dialects was renamed: import milepost.rope instead"):
+    with pytest.raises(ImportError, match=r"milepost\.dialects was renamed: import milepost\.rope instead"):
         importlib.import_module("milepost.dialects")

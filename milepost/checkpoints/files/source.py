@@ -66,9 +66,25 @@ def from_hub(name: str) -> Path:
         raise ConfigError(f"the Hub did not give the files of {name}: {reason[:200]}") from None
 
 
+def check_links(folder: Path) -> None:
+    """Refuse a folder with a link to a file outside of it: what is not in a checkpoint is not to be copied out of it.
+
+    (In the Hub's own cache every file of a snapshot is a link into the blobs beside it.)
+    """
+    home = folder.resolve()
+    homes = [home, home.parent.parent / "blobs"] if home.parent.name == "snapshots" else [home]
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink() and not any(path.resolve().is_relative_to(place) for place in homes):
+            raise ConfigError(
+                f"{path.relative_to(folder)} is a link to {path.resolve()}, which is outside of {folder}: links out of "
+                "a checkpoint are not followed. Put the file itself there, or remove the link"
+            )
+
+
 def files_of(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """The names of the weights' files, of the others to be copied, and of those to be left out: other weights, pickles,
     code."""
+    check_links(folder)
     index = folder / INDEX
     weights = sorted(set(load(index)["weight_map"].values())) if index.is_file() else [ONE]
     keep: list[str] = []

@@ -24,6 +24,7 @@ import torch
 from milepost.checkpoints.files.config import check_not_quantised, parts_of, write_config
 from milepost.checkpoints.files.copy import copy_files
 from milepost.checkpoints.files.folder import check_out, check_room, new_folder
+from milepost.checkpoints.files.source import check_links
 from milepost.checkpoints.files.tensors import INDEX, ONE, OTHER_WEIGHTS, StoredTensor, in_folder
 from milepost.checkpoints.layout_conversion.heads import MODELS, HeadRows, find_head_rows, layers
 from milepost.checkpoints.layout_conversion.proof import TOKENS, Proof, prove, read_config
@@ -156,6 +157,7 @@ def _folder(model: str | Path) -> Path:
         )
     if not (folder / "config.json").is_file():
         raise ConfigError(f"{folder} has no config.json: without it, the heads of q and k are not known")
+    check_links(folder)
     return folder
 
 

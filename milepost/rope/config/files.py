@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -41,9 +42,13 @@ def find(path: str | os.PathLike[str]) -> Path:
 def load(file: Path) -> Mapping[str, Any]:
     """The JSON object in a file."""
     try:
-        size = file.stat().st_size
-        if size > LARGEST:
-            raise ConfigError(f"{file} has {size / 1e6:.0f} MB, and a config has a few kB: is it the right file?")
+        about = file.stat()
+        if not stat.S_ISREG(about.st_mode):  # a device or a pipe has no end
+            raise ConfigError(f"{file} is no ordinary file, and a config is one: is it a link to a device or a pipe?")
+        if about.st_size > LARGEST:
+            raise ConfigError(
+                f"{file} has {about.st_size / 1e6:.0f} MB, and a config has a few kB: is it the right file?"
+            )
         text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise ConfigError(f"{file} is not a text file: a config is JSON") from None
@@ -56,11 +61,11 @@ def parse(text: str, where: str) -> Mapping[str, Any]:
     """The JSON object in a text; no key twice, no NaN."""
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        data = dict(items)
-        if len(data) < len(items):
-            names = [name for name, _ in items]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise ConfigError(f"{where} has the key {twice!r} twice")
+        data: dict[str, Any] = {}
+        for name, value in items:
+            if name in data:
+                raise ConfigError(f"{where} has the key {short(name)} twice")
+            data[name] = value
         return data
 
     def constant(word: str) -> Any:
