@@ -232,3 +232,9 @@ app(["choose", "--runs", {str(folders[0])!r}, "--json"])
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["ranked"]
+
+
+@pytest.mark.parametrize("seeds", ["200000000", "9" * 400, "1001", "0"])
+def test_more_seeds_than_anybody_trains_are_refused_at_once(seeds, tmp_path):
+    done = CliRunner().invoke(app, ["lab", "--profile", "tiny", "--seeds", seeds, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 2 and "--seeds is from 1 to 1000" in done.output and not (tmp_path / "out").exists()

@@ -57,6 +57,9 @@ NewFolder = Annotated[Path, typer.Option(help="The folder to write; it must not 
 Rounds = Annotated[int, typer.Option(help="Rounds; each contestant's best counts.")]
 
 
+MOST_SEEDS = 1000
+
+
 def aside() -> Console:
     """Where words go: standard error, so that standard output holds results alone."""
     from milepost.draw.screen import Screen
@@ -200,8 +203,8 @@ def read_seeds(text: str) -> list[int]:
     if not all(word.isdigit() for word in words):
         raise ValueError(f"--seeds is how many, such as 3, or which, such as 0,7; got {text!r}")
     if len(words) == 1 and "," not in text:
-        if int(words[0]) < 1:
-            raise ValueError(f"--seeds must be at least 1, got {text!r}")
+        if not 1 <= len(words[0]) <= 6 or not 1 <= int(words[0]) <= MOST_SEEDS:
+            raise ValueError(f"--seeds is from 1 to {MOST_SEEDS}, each of which trains every model again; got {text!r}")
         return list(range(int(words[0])))
     return [int(word) for word in words]
 

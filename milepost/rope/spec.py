@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 METHODS = ("base", "linear", "ntk", "ntk_by_parts", "dynamic", "yarn", "llama3")
 """What `extended` can do."""
+LONGEST = 1e12
+"""Tokens that no text has."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,13 @@ class RopeSpec:
     @property
     def scaled(self) -> int | None:
         """The length that the scaling is made for; the trained length where there is no scaling."""
-        return None if self.trained is None else int(self.trained * self.main.factor)
+        length = None if self.trained is None else self.trained * self.main.factor
+        if length is not None and not length < LONGEST:
+            raise ValueError(
+                f"a factor of {self.main.factor:g} makes {length:g} tokens of the trained {self.trained}, and no text "
+                f"has {LONGEST:g}: is it the factor that was meant?"
+            )
+        return None if length is None else int(length)
 
     def extended(
         self,

@@ -392,3 +392,19 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     other = tmp_path / "model"
     (other / "config.json").mkdir(parents=True)
     assert "holds none of" in refused(other)
+
+
+@pytest.mark.parametrize("kind", ["linear", "yarn", "dynamic"])
+@pytest.mark.parametrize("factor", [1e308, 1e200, 1e15])
+def test_a_factor_past_every_text_is_a_sentence(kind, factor):
+    config = {
+        "model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "max_position_embeddings": 128,
+        "rope_theta": 1e4, "rope_scaling": {"rope_type": kind, "factor": factor},
+    }  # fmt: skip
+    try:
+        spec = RopeSpec.from_config(config)
+        spec.to_json()
+    except ValueError as error:
+        assert str(error)
+    else:
+        assert kind == "dynamic"
