@@ -247,7 +247,7 @@ def test_the_figures_of_the_migration_are_those_that_were_measured():
 
     (panel,) = lab.migration()
     assert (
-        panel.mark == told["old"]
+        panel.marks[0].at == told["old"]
         and panel.lines["before"][0] == told["by_position"][0]["before"]["value"]
         and panel.lines["before"][-1] is None
     )

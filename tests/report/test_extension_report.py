@@ -130,7 +130,7 @@ def test_markdown_has_every_part_and_keeps_its_columns():
 def test_what_was_not_done_has_no_table():
     data = changed(losses=[], tuned=None)
     titles = [section.title for section in extension.document(data).sections]
-    assert titles == ["Positions", "Config.json", "Verify", "Protocol and provenance"]
+    assert titles == ["Positions", "Changes of config.json", "Verify", "Protocol and provenance"]
     assert "tuning" not in extension.document(data).html() and len(list(extension.document(data).terminal())) > 3
 
 

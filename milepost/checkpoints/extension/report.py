@@ -76,7 +76,7 @@ def _lengths(data: dict[str, Any]) -> Table:
 
 def _changed(data: dict[str, Any]) -> Table:
     rows = [[key, _short(old), _short(new)] for key, (old, new) in data["changed"].items()]
-    return Table(["key", "before", "after"], rows, "config.json")
+    return Table(["key", "before", "after"], rows, "changes of config.json")
 
 
 def _short(value: Any) -> str:

@@ -23,7 +23,7 @@ def document(data: dict[str, Any]) -> Document:
     checks = [[WORDS[check["passed"]], check["name"], check["sentence"]] for check in data["checks"]]
     changed = [[key, str(old), str(new)] for key, (old, new) in data["changed"].items()]
     proofs = Table(["verdict", "check", "sentence"], checks, "proofs")
-    config = Table(["key", "before", "after"], changed, "config.json")
+    config = Table(["key", "before", "after"], changed, "changes of config.json")
     drawn = {TABLE: [by_place(data)] if len(data["source"]) == 1 else [grid(data, when) for when in SIDES]}
     return told.document(
         "resize", data, summary(data), sentences(data), [_table(data), proofs, config], drawn, [proofs, config]

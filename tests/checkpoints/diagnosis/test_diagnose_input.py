@@ -49,14 +49,17 @@ def run(home, model, *words, text="ids.npy", lengths="32,64"):
     return runner.invoke(app, ["diagnose", str(home / model), "--text", str(home / text), "--lengths", lengths, *words])
 
 
-def test_the_verdict_comes_first_and_a_folder_is_written_whole(home, tmp_path):
+def test_the_verdict_is_the_last_word_and_a_folder_is_written_whole(home, tmp_path):
     done = run(home, "rope", "--windows", "3", "--out", str(tmp_path / "out"))
     assert done.exit_code == 0, done.output
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["diagnosis.json", "report.html", "report.md"]
     data = json.loads((tmp_path / "out" / "diagnosis.json").read_text())
     said = " ".join(done.stdout.split())
     assert (
-        said.startswith(" ".join(data["verdict"][:2])) and "open" in done.stderr and "loss by position" in done.stderr
+        said.endswith(" ".join(data["verdict"][:2]))
+        and all(one in said for one in data["verdict"])
+        and "open" in done.stderr
+        and "loss by position" in done.stderr
     )
     page = (tmp_path / "out" / "report.md").read_text()
     assert page.index(data["verdict"][0]) < page.index("## Loss by position") < page.index("## Retrieval")

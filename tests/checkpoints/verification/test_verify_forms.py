@@ -95,12 +95,10 @@ def test_planted_faults_of_a_lab_model_are_found(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:  # positions that count padding
         run = Block.forward
 
-        def counting(self, x, at, *more):
-            return (
-                run(self, x, at.with_positions(torch.arange(at.length).expand(at.pos.shape)), *more)
-                if bool((at.segment < 0).any())
-                else run(self, x, at, *more)
-            )
+        def counting(self, x, at=None, **how):
+            if at is not None and bool((at.segment < 0).any()):
+                at = at.with_positions(torch.arange(at.length).expand(at.pos.shape))
+            return run(self, x, at, **how)
 
         patch.setattr(Block, "forward", counting)
         done = verify(folder)
@@ -113,8 +111,8 @@ def test_planted_faults_of_a_lab_model_are_found(tmp_path, monkeypatch):
         patch.setattr(
             Decoder,
             "_embedded",
-            lambda self, ids, at, *more: embedded(
-                self, ids, at.with_positions(torch.arange(at.length).expand(at.pos.shape)), *more
+            lambda self, ids, at, **how: embedded(
+                self, ids, at.with_positions(torch.arange(at.length).expand(at.pos.shape)), **how
             ),
         )
         done = verify(table)
