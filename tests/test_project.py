@@ -104,3 +104,13 @@ def test_names_that_docs_of_0_1_showed_say_their_new_ones():
         importlib.import_module(new)
     with pytest.raises(AttributeError, match=r"use Layout\.with_positions"):
         Layout.dense(3).told  # noqa: B018
+
+
+def test_the_walks_of_the_design_name_files_that_are_there():
+    text = (ROOT / "DESIGN.md").read_text(encoding="utf-8")
+    walks = text[text.index("## Four walks") : text.index("## Laws and oracles")]
+    named = re.findall(r"`([\w/]+\.py)`", walks)
+    there = [path.relative_to(ROOT / "milepost").as_posix() for path in (ROOT / "milepost").rglob("*.py")]
+    assert len(named) > 30 and walks.count("1. ") == 4
+    for name in named:
+        assert any(path == name or path.endswith(f"/{name}") for path in there), name
