@@ -132,7 +132,8 @@ def _lock(draft: Draft) -> TextIO:
     """
     path = draft.hidden / ".lock"
     while True:
-        draft.hidden.mkdir(exist_ok=True)
+        with suppress(FileExistsError):  # not exist_ok: it may be gone again before it is looked at
+            draft.hidden.mkdir()
         # the run that held it may have just ended, and removed the folder: then the lock is tried again
         with suppress(FileNotFoundError), ExitStack() as closing:
             file = closing.enter_context(path.open("w"))
