@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # compiled files are kept: tests start some hundred processes, and each would compile the package again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo check test browser lint format bench real fuzz golden docs dist clean
+.PHONY: demo check test browser lint format bench real fuzz attack oldest golden engines docs dist clean
 
 demo: $(READY)
 	$(BIN)/milepost lab --profile quick --out runs/demo --resume
@@ -46,8 +46,23 @@ real: $(READY)
 fuzz: $(READY)
 	MILEPOST_FUZZ=20000 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/rope/test_fuzz.py
 
+# hostile files and requests, layouts of memory, and kills; exit 1 on findings. A full run: INPUTS=100000 KILLS=300
+INPUTS ?= 10000
+KILLS ?= 30
+attack: $(READY)
+	$(BIN)/python -m tools.attack --inputs $(INPUTS) --kills $(KILLS)
+
+# the lower bounds of pyproject.toml, in an environment of its own, pass the quick tests
+oldest:
+	$(PYTHON) tools/oldest.py
+
 golden: $(READY)
 	$(BIN)/python tools/golden.py
+
+# run real engines, each in an environment of its own, and note what they do; ENGINE=vllm@0.29.0 for one of them
+engines: $(READY)
+	cd tools/engines && ../../$(BIN)/python configs.py && ../../$(BIN)/python run.py $(ENGINE)
+	$(BIN)/python tools/engines_docs.py
 
 # the handbook, in site/: python -m http.server -d site
 docs: $(READY)
@@ -67,4 +82,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) runs site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .oldest runs site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -11,7 +11,7 @@ on CPUs: elsewhere it would wait for the device.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 
 import torch
@@ -24,12 +24,17 @@ MOST = 8
 
 
 def cos_sin(pos: Tensor, frequencies: Tensor, dtype: torch.dtype) -> Table:
-    """cos and sin of ``pos * w``: shape ``(*pos.shape, pairs)``, float64 for float64 work, else float32."""
+    """cos and sin of ``pos * w``: shape ``(*pos.shape, pairs)``, float64 for float64 work, else float32.
+
+    Frequencies of several axes (axes pairs) give those of ``p · w``, summed over axes: ``pos`` (axes B L) gives B L
+    pairs, and positions of one axis (L or B L) are equal on every axis. A pair that turns by one axis alone has zeros
+    for the others, which add nothing: its table is to the last bit the one of that axis.
+    """
     double = dtype == torch.float64
     if torch.compiler.is_compiling() and not pos.requires_grad:
         cos, sin = torch.ops.milepost.cos_sin(pos, frequencies.to(pos.device), double)
         return cos, sin
-    return _shared(pos, frequencies, double, _table)
+    return _shared(pos, frequencies, double)
 
 
 @dataclass
@@ -43,18 +48,18 @@ class _Kept:
 _kept: MutableMapping[Tensor, _Kept] = WeakIdKeyDictionary()
 
 
-def _shared(pos: Tensor, frequencies: Tensor, double: bool, make: Callable[[Tensor, Tensor, bool], Table]) -> Table:
+def _shared(pos: Tensor, frequencies: Tensor, double: bool) -> Table:
     """The table that was made for these very numbers, or a new one."""
     if not _comparable(pos) or not _comparable(frequencies):
-        return make(pos, frequencies, double)
-    kept = _kept.get(pos)
-    if kept is None or not _equal(kept.positions, pos):
-        kept = _kept[pos] = _Kept(pos.clone())
-    for was_double, was, table in kept.tables:
+        return _table(pos, frequencies, double)
+    entry = _kept.get(pos)
+    if entry is None or not _equal(entry.positions, pos):
+        entry = _kept[pos] = _Kept(pos.clone())
+    for was_double, was, table in entry.tables:
         if was_double == double and _equal(was, frequencies):
             return table
-    made = make(pos, frequencies, double)
-    kept.tables = [*kept.tables[1 - MOST :], (double, frequencies.clone(), made)]
+    made = _table(pos, frequencies, double)
+    entry.tables = [*entry.tables[1 - MOST :], (double, frequencies.clone(), made)]
     return made
 
 
@@ -76,7 +81,12 @@ def _has_tangent() -> bool:
 
 
 def _table(pos: Tensor, frequencies: Tensor, double: bool) -> tuple[Tensor, Tensor]:
-    angle = pos.double()[..., None] * frequencies.to(pos.device)
+    w = frequencies.to(pos.device)
+    if w.dim() == 1:
+        angle = pos.double()[..., None] * w
+    else:
+        each = pos if pos.dim() == 3 else pos.expand(len(w), *pos.shape)
+        angle = torch.stack([p.double()[..., None] * own for p, own in zip(each, w, strict=True)]).sum(0)
     cos, sin = angle.cos(), angle.sin()
     return (cos, sin) if double else (cos.float(), sin.float())
 
@@ -89,40 +99,7 @@ def _opaque_table(pos: Tensor, frequencies: Tensor, double: bool) -> tuple[Tenso
 
 @_opaque_table.register_fake
 def _(pos: Tensor, frequencies: Tensor, double: bool) -> tuple[Tensor, Tensor]:
-    shape = (*pos.shape, frequencies.shape[-1])
-    like = torch.empty(shape, dtype=torch.float64 if double else torch.float32, device=pos.device)
-    return like, torch.empty_like(like)
-
-
-def cos_sin_axes(pos: Tensor, frequencies: Tensor, dtype: torch.dtype) -> Table:
-    """cos and sin of ``p · w``, summed over axes: ``pos`` (axes B L) and ``frequencies`` (axes pairs) give B L pairs.
-
-    Positions of one axis (L or B L) are equal on every axis. A pair that turns by one axis alone has zeros for the
-    others, which add nothing: its table is to the last bit the one of `cos_sin`.
-    """
-    double = dtype == torch.float64
-    if torch.compiler.is_compiling() and not pos.requires_grad:
-        cos, sin = torch.ops.milepost.cos_sin_axes(pos, frequencies.to(pos.device), double)
-        return cos, sin
-    return _shared(pos, frequencies, double, _axes_table)
-
-
-def _axes_table(pos: Tensor, frequencies: Tensor, double: bool) -> tuple[Tensor, Tensor]:
-    each = pos if pos.dim() == 3 else pos.expand(len(frequencies), *pos.shape)
-    angle = torch.stack([p.double()[..., None] * w for p, w in zip(each, frequencies.to(pos.device), strict=True)]).sum(
-        0
-    )
-    cos, sin = angle.cos(), angle.sin()
-    return (cos, sin) if double else (cos.float(), sin.float())
-
-
-@torch.library.custom_op("milepost::cos_sin_axes", mutates_args=())
-def _opaque_axes_table(pos: Tensor, frequencies: Tensor, double: bool) -> tuple[Tensor, Tensor]:
-    return _axes_table(pos, frequencies, double)
-
-
-@_opaque_axes_table.register_fake
-def _(pos: Tensor, frequencies: Tensor, double: bool) -> tuple[Tensor, Tensor]:
-    shape = (*(pos.shape[1:] if pos.dim() == 3 else pos.shape), frequencies.shape[-1])
+    tokens = pos.shape[1:] if frequencies.dim() == 2 and pos.dim() == 3 else pos.shape
+    shape = (*tokens, frequencies.shape[-1])
     like = torch.empty(shape, dtype=torch.float64 if double else torch.float32, device=pos.device)
     return like, torch.empty_like(like)

@@ -15,17 +15,18 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
-from milepost.draw.shown import html
+from milepost.checks import check_at_least, check_choice
 from milepost.layout import Layout
 from milepost.positions import check_dtype, check_finite, extent, extents
+from milepost.shown import html
 
 HOOKS = ("embed", "query", "key", "bias", "rescore", "output")
 PROPERTIES = (
@@ -77,6 +78,8 @@ class Encoding(nn.Module):
     width: int | None = None
     """The embedding width that it was made for; None where any will do."""
     _points: tuple[str, ...] = ()
+    check_choice = staticmethod(check_choice)
+    check_at_least = staticmethod(check_at_least)
 
     # -- the hooks ----------------------------------------------------------------------------------------------
 
@@ -206,7 +209,7 @@ class Encoding(nn.Module):
     def __add__(self, other: Encoding) -> Sum:
         if not isinstance(other, Encoding):
             return NotImplemented
-        return Sum(*_parts(self), *_parts(other))
+        return Sum(*parts_of(self), *parts_of(other))
 
     def _repr_html_(self) -> str:
         """How it looks in a notebook."""
@@ -227,12 +230,12 @@ class Encoding(nn.Module):
 
     def spec_arguments(self) -> dict[str, Any]:
         """Constructor arguments that differ from their defaults."""
-        found = {}
+        arguments = {}
         for name, parameter in _signature(type(self)):  # type: ignore[arg-type]
             value = getattr(self, name)
             if parameter.default is parameter.empty or value != parameter.default:
-                found[name] = value
-        return found
+                arguments[name] = value
+        return arguments
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -253,8 +256,7 @@ def _checked(hook: Callable[[Any, Tensor, Tensor], Tensor]) -> Callable[[Any, Te
     """A hook that looks at its input first: shapes always, values when not compiled."""
     rank = 3 if hook.__name__ == "embed" else 4
 
-    @functools.wraps(hook)
-    def run(self: Encoding, x: Tensor, pos: Tensor) -> Tensor:
+    def check_and_run(self: Encoding, x: Tensor, pos: Tensor) -> Tensor:
         check_dtype(pos)
         if x.dim() != rank or not x.is_floating_point():
             letters = "(B, L, C)" if rank == 3 else "(B, H, L, D)"
@@ -277,10 +279,23 @@ def _checked(hook: Callable[[Any, Tensor, Tensor], Tensor]) -> Callable[[Any, Te
             )
         if not torch.compiler.is_compiling():
             self.check(pos)
-        out = hook(self, x, pos)
+        return hook(self, x, pos)
+
+    @functools.wraps(hook)
+    def run(self: Encoding, x: Tensor, pos: Tensor) -> Tensor:
+        out = check_and_run(self, x, pos)
         return out if rank == 3 or hook.__name__ not in self.points else _marked(out, x, self, pos)
 
+    run.unmarked = check_and_run  # type: ignore[attr-defined]
     return run
+
+
+def transform(hook: Literal["query", "key"], enc: Encoding, x: Tensor, pos: Tensor) -> Tensor:
+    """``enc.query(x, pos)`` or ``enc.key(x, pos)`` without a mark: for attention itself, which passes the result on."""
+    method = enc.query if hook == "query" else enc.key
+    unmarked = None if torch.compiler.is_compiling() else getattr(method, "unmarked", None)
+    out: Tensor = method(x, pos) if unmarked is None else unmarked(enc, x, pos)
+    return out
 
 
 @dataclass(frozen=True)
@@ -291,12 +306,15 @@ class Mark:
     positions: Tensor
 
 
-_marks: MutableMapping[Tensor, Mark] = WeakIdKeyDictionary()
+_marks = WeakIdKeyDictionary()
 
 
 def mark_of(x: Tensor) -> Mark | None:
     """The mark of a tensor that `query` or `key` returned; None for any other, and in a compiled graph."""
-    return None if torch.compiler.is_compiling() or type(x) is not Tensor else _marks.get(x)
+    if torch.compiler.is_compiling() or type(x) is not Tensor or not _marks.data:
+        return None
+    mark: Mark | None = _marks.get(x)  # type: ignore[no-untyped-call]
+    return mark
 
 
 def _marked(out: Tensor, given: Tensor, enc: Encoding, pos: Tensor) -> Tensor:
@@ -342,39 +360,39 @@ class Sum(Encoding):
 
     @property
     def added_width(self) -> int:
-        return sum(p.added_width for p in _parts(self))
+        return sum(p.added_width for p in parts_of(self))
 
     def embed(self, x: Tensor, pos: Tensor) -> Tensor:
-        return functools.reduce(lambda x, part: part.embed(x, pos), _parts(self), x)
+        return functools.reduce(lambda x, part: part.embed(x, pos), parts_of(self), x)
 
     def query(self, q: Tensor, pos: Tensor) -> Tensor:
-        return functools.reduce(lambda q, part: part.query(q, pos), _parts(self), q)
+        return functools.reduce(lambda q, part: transform("query", part, q, pos), parts_of(self), q)
 
     def key(self, k: Tensor, pos: Tensor) -> Tensor:
-        return functools.reduce(lambda k, part: part.key(k, pos), _parts(self), k)
+        return functools.reduce(lambda k, part: transform("key", part, k, pos), parts_of(self), k)
 
     def bias(self, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return functools.reduce(
-            torch.add, [p.bias(h, i, j) for p in _parts(self) if "bias" in p.points] or [super().bias(h, i, j)]
+            torch.add, [p.bias(h, i, j) for p in parts_of(self) if "bias" in p.points] or [super().bias(h, i, j)]
         )
 
     def rescore(self, s: Tensor, q: Tensor, k: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return functools.reduce(lambda s, part: part.rescore(s, q, k, i, j), _parts(self), s)
+        return functools.reduce(lambda s, part: part.rescore(s, q, k, i, j), parts_of(self), s)
 
     def output(self, p: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return functools.reduce(
-            torch.add, [e.output(p, i, j) for e in _parts(self) if "output" in e.points] or [super().output(p, i, j)]
+            torch.add, [e.output(p, i, j) for e in parts_of(self) if "output" in e.points] or [super().output(p, i, j)]
         )
 
     def at(self, length: int) -> Encoding:
-        return Sum(*[p.at(length) for p in _parts(self)])
+        return Sum(*[p.at(length) for p in parts_of(self)])
 
     def check(self, where: Layout | Tensor) -> None:
-        for part in _parts(self):
+        for part in parts_of(self):
             part.check(where)
 
     def rekey(self, k: Tensor, pos: Tensor, was: Encoding, was_pos: Tensor) -> Tensor:
-        for part, old in zip(_parts(self), _parts(was), strict=True):
+        for part, old in zip(parts_of(self), parts_of(was), strict=True):
             k = part.rekey(k, pos, old, was_pos)
         return k
 
@@ -382,8 +400,9 @@ class Sum(Encoding):
         return " + ".join(repr(part) for part in self.parts)
 
 
-def _parts(e: Encoding) -> list[Encoding]:
-    return list(e.parts) if isinstance(e, Sum) else [e]  # type: ignore[arg-type]
+def parts_of(enc: Encoding) -> list[Encoding]:
+    """The encodings that a sum is made of; of any other, itself."""
+    return list(enc.parts) if isinstance(enc, Sum) else [enc]  # type: ignore[arg-type]
 
 
 def _agreed(word: str, parts: Any) -> int | None:

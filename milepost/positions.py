@@ -195,7 +195,7 @@ def multimodal(*parts: int | tuple[int, ...], start: int = 0) -> Tensor:
     one after the largest number so far: an image advances by max(rows, columns), not by its rows * columns tokens.
     Generation goes on at ``int(pos.max()) + 1``.
     """
-    found, here = [], start
+    positions, here = [], start
     for part in parts:
         sides = (part,) if isinstance(part, int) and not isinstance(part, bool) else part
         if (
@@ -210,8 +210,8 @@ def multimodal(*parts: int | tuple[int, ...], start: int = 0) -> Tensor:
         places = (
             grid(*sides).expand(AXES, -1, -1) if len(sides) == 1 else grid(*((1,) * (AXES - len(sides)) + tuple(sides)))
         )
-        found.append(here + places)
+        positions.append(here + places)
         here += max(sides)
-    if not found:
+    if not positions:
         raise ValueError("there is nothing to place: give at least one part, such as multimodal(5, (4, 6), 3)")
-    return torch.cat(found, dim=-1)
+    return torch.cat(positions, dim=-1)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 Pairing = Literal["half", "interleaved"]
+PAIRINGS = {"half": "i with i + size/2", "interleaved": "2i with 2i + 1"}
 
 CACHED = 1 << 18
 """Numbers to turn at a time, at least two heads of them."""

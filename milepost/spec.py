@@ -10,16 +10,16 @@ encoding is its spec, with sizes.
 from __future__ import annotations
 
 import ast
-import difflib
 import importlib
 import inspect
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from milepost import encodings, maps, scaling
+from milepost import encodings, maps
+from milepost.checks import nearest
 from milepost.encoding import Encoding, Sum
-from milepost.scaling import Scaling
+from milepost.scaling import SCALINGS, Scaling
 
 PAGES = {
     name: (f"{home.__name__}.{name}", cls)
@@ -69,12 +69,6 @@ def build(text: str, **sizes: int | tuple[int, ...] | None) -> Encoding:
     return parts[0] if len(parts) == 1 else Sum(*parts)
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """`` (did you mean 'rope'?)``, or nothing."""
-    close = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.5)
-    return f" (did you mean {close[0]!r}?)" if close else ""
-
-
 def find_class(name: str) -> type[Encoding]:
     """The class of an encoding by its name in specs, or ``package.module:Class`` from a module that is imported
     already.
@@ -82,7 +76,7 @@ def find_class(name: str) -> type[Encoding]:
     if ":" in name:
         return _stranger(name, Encoding)
     if name not in PAGES:
-        raise ValueError(f"unknown encoding {name!r}{nearest(name, PAGES)}; known: {', '.join(PAGES)}")
+        raise ValueError(f"unknown encoding {_short(repr(name))}{nearest(name, PAGES)}; known: {', '.join(PAGES)}")
     page, cls = PAGES[name]
     ours: type[Encoding] = getattr(importlib.import_module(page), cls)
     return ours
@@ -137,10 +131,10 @@ def _scaling(node: ast.expr, text: str) -> Scaling:
     name, given = _call(node, text, {})
     if ":" in name:
         cls = _stranger(name, Scaling)
-    elif name in scaling.NAMES:
-        cls = getattr(importlib.import_module(f"milepost.scaling.{name}"), scaling.NAMES[name])
+    elif name in SCALINGS:
+        cls = SCALINGS[name]
     else:
-        raise ValueError(f"unknown scaling {name!r}{nearest(name, scaling.NAMES)}; known: {', '.join(scaling.NAMES)}")
+        raise ValueError(f"unknown scaling {name!r}{nearest(name, SCALINGS)}; known: {', '.join(SCALINGS)}")
     made = _make(cls, name, _arguments(cls), given)
     assert isinstance(made, Scaling)
     return made

@@ -10,7 +10,7 @@ from handbook_pages import DOCS, ELSEWHERE, FENCE, PAGES, ROOT, TOOLS, read
 
 from milepost.encodings import NAMES, SPACE
 from milepost.maps import NAMES as MAPS
-from milepost.scaling import NAMES as SCALINGS
+from milepost.scaling import SCALINGS
 
 # -- numbers
 # -------------------------------------------------------------------------------------------------------------
@@ -45,7 +45,7 @@ def measured():
     return losses, changes, costs
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", [name for name in PAGES if name != "engines.md"])  # its numbers are frequencies
 def test_numbers_of_a_page_are_those_of_the_standard_run(name):
     losses, changes, costs = measured()
     text = prose(name)
@@ -55,13 +55,13 @@ def test_numbers_of_a_page_are_those_of_the_standard_run(name):
     assert not wrong
 
 
-def test_the_table_of_lengths_is_that_of_the_standard_run():
+def test_the_table_of_lengths_is_that_of_the_reference_run():
     import lab
 
     rows = re.findall(r"^\| `([^`]+)` \| ([\d.]+) \| ([\d.]+) \| (\S+) \|$", read("lengths.md"), flags=re.M)
     assert len(rows) >= 9
     for encoding, short, long, change in rows:
-        a, b = lab.loss(encoding, 128), lab.loss(encoding, 1024)
+        a, b = lab.loss(encoding, 64), lab.loss(encoding, 512)
         assert (short, long, change) == (f"{a:.3f}", f"{b:.3f}", f"{b / a - 1:+.1%}")
 
 

@@ -130,7 +130,7 @@ def test_compare_does_not_write_over_a_run_s_own_report(folders):
 # -- choose
 # -------------------------------------------------------------------------------------------------------------------
 
-SAID = ["--trained-length", "4k", "--target-length", "16k", "--modality", "text", "--no-far-recall", "--no-absolute"]
+SAID = ["--trained-length", "64", "--target-length", "256", "--modality", "text", "--no-far-recall", "--no-absolute"]
 
 
 def test_choose_ranks_with_evidence_and_cost(folders):

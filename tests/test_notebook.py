@@ -25,11 +25,7 @@ from milepost.lab.sweep.driver import gather
 from milepost.measure.results import Results, Rows
 from milepost.portrait import portrait
 from milepost.rope.analysis import analyse
-from milepost.scaling import NAMES as SCALINGS
-from milepost.scaling.dynamic import Dynamic
-from milepost.scaling.linear import Linear
-from milepost.scaling.llama3 import Llama3
-from milepost.scaling.longrope import LongRoPE
+from milepost.scaling import SCALINGS, Dynamic, Linear, Llama3, LongRoPE
 from milepost.testing import check_encoding
 from milepost.testing.declarations import shift
 

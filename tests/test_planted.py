@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 import milepost.angles
+import milepost.attention.backends.strips
 import milepost.attention.kernel
-import milepost.attention.strips
 import milepost.encoding
 import milepost.encodings.alibi
 import milepost.layout
@@ -49,18 +49,11 @@ from milepost import (
     build,
 )
 from milepost.angles import cos_sin
-from milepost.attention import sdpa
+from milepost.attention.backends import sdpa
 from milepost.attention.lane import Lane
 from milepost.positions import grouped
 from milepost.rotation import pairs_of, rotate
-from milepost.scaling import Scaling
-from milepost.scaling.dynamic import Dynamic
-from milepost.scaling.linear import Linear
-from milepost.scaling.llama3 import Llama3
-from milepost.scaling.longrope import LongRoPE
-from milepost.scaling.ntk import NTK
-from milepost.scaling.ntk_by_parts import NTKByParts
-from milepost.scaling.yarn import YaRN
+from milepost.scaling import NTK, Dynamic, Linear, Llama3, LongRoPE, NTKByParts, Scaling, YaRN
 from milepost.spectrum import Spectrum, geometric, retuned
 from milepost.testing import LAWS, randomised_copy
 
@@ -462,7 +455,7 @@ def put(owner: object, name: str, wrong: object) -> Plant:
 
 def any_rows_will_do(patch: pytest.MonkeyPatch) -> None:
     """The kernel is called with whatever strides came."""
-    for owner in (milepost.attention.kernel, milepost.attention.strips):
+    for owner in (milepost.attention.kernel, milepost.attention.backends.strips):
         patch.setattr(owner, "rows", lambda t: t)
 
 
@@ -741,10 +734,8 @@ def table_row(rule: Callable[[Learned, Tensor], Tensor]) -> Plant:
 def outlives_writes() -> Callable[..., tuple[Tensor, Tensor]]:
     kept: dict[int, tuple[Tensor, tuple[Tensor, Tensor]]] = {}
 
-    def shared(
-        pos: Tensor, frequencies: Tensor, double: bool, make: Callable[..., tuple[Tensor, Tensor]]
-    ) -> tuple[Tensor, Tensor]:
-        return kept.setdefault(id(pos), (pos, make(pos, frequencies, double)))[1]
+    def shared(pos: Tensor, frequencies: Tensor, double: bool) -> tuple[Tensor, Tensor]:
+        return kept.setdefault(id(pos), (pos, milepost.angles._table(pos, frequencies, double)))[1]
 
     return shared
 

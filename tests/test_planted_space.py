@@ -159,7 +159,7 @@ TURN, MIX, CHECK, ROW, ANSWER, PLANE, CELL = (
     ALiBi2D.bias,
     Grid.embed,
 )
-INTERPOLATE, CODE, ANGLES = F.interpolate, SinusoidalND.code, milepost.encodings.mrope.cos_sin_axes
+INTERPOLATE, CODE, ANGLES = F.interpolate, SinusoidalND.code, milepost.encodings.mrope.cos_sin
 
 
 def resized(wrong: Callable[..., Tensor]) -> Callable[[pytest.MonkeyPatch], None]:
@@ -277,7 +277,7 @@ MISTAKES = (
         "M-RoPE's text has a frame alone",
         "N1",
         text_alone_is_rope,
-        put(milepost.encodings.mrope, "cos_sin_axes", frames_alone),
+        put(milepost.encodings.mrope, "cos_sin", frames_alone),
     ),
     Mistake(
         "An image advances by its tokens",

@@ -107,7 +107,7 @@ def trained(out: Path, text: corpus.Corpus, steps: int) -> Path:
     if (folder / "model.safetensors").is_file():
         return folder
     model = Decoder(SHAPE, "learned").start(0)
-    recipe = Recipe(steps, ROWS, SHAPE.length, rate=1e-3, seed=0)
+    recipe = Recipe(steps, ROWS, SHAPE.length, rate=1 / 3, seed=0)
     print(f"training {model.count()} parameters for {steps} steps of {ROWS} x {SHAPE.length} tokens")
     out.mkdir(parents=True, exist_ok=True)
     train(model, from_text(text.train, recipe), recipe, state=out / f"state-{steps}.pt")

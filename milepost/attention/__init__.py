@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from milepost.attention.attend import BACKENDS, Choice, attend, explain
+from milepost.attention.backends.reference import Attended
 from milepost.attention.cache import KVCache
 from milepost.attention.layer import Attention
-from milepost.attention.reference import Attended
 from milepost.attention.shards import attend_shards, places
 
 __all__ = ["BACKENDS", "Attended", "Attention", "Choice", "KVCache", "attend", "attend_shards", "explain", "places"]

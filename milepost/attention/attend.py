@@ -8,8 +8,10 @@ from typing import Any, Literal, overload
 import torch
 from torch import Tensor
 
-from milepost.attention import chunked, flex, hidden, lengths, sdpa, toeplitz
-from milepost.attention.reference import Attended, reference
+from milepost.attention import hidden, lengths
+from milepost.attention.backends import chunked, flex, sdpa, toeplitz
+from milepost.attention.backends.reference import Attended, reference
+from milepost.attention.call import Call
 from milepost.attention.turning import Turned, turn, turns_by_length
 from milepost.encoding import Encoding
 from milepost.layout import Layout
@@ -90,37 +92,48 @@ def attend(
         raise ValueError(f"unknown backend {backend!r}; there are {', '.join(BACKENDS)}")
     if details and backend not in ("auto", "reference"):
         raise ValueError(f"backend {backend!r} never holds all logits; details=True wants backend='reference'")
-    check(q, k, v, enc, at, to, causal, first_head)
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
-    q, k = turn(q, k, enc, at, to, turned)
-    if turns_by_length(enc):
+    if scale is None:
+        if q.shape[-1] == 0:
+            raise ValueError(f"q of shape {tuple(q.shape)} has no channels (D = 0), so that there is nothing to score")
+        scale = q.shape[-1] ** -0.5
+    call = Call(q, k, v, enc, at, to, causal, scale, first_head)
+    answer: Tensor | Attended = _attend(call, turned, "reference" if details else backend, details)
+    return answer
+
+
+def _attend(call: Call, turned: Turned, backend: str, details: bool = False) -> Any:
+    """Check a call, turn its q and k, choose a backend, and run it."""
+    check(call)
+    call = turn(call, turned)
+    if turns_by_length(call.enc):
         if details:
-            raise ValueError(f"{enc!r} is several encodings in one pass; ask for details with enc.at(length)")
-        return lengths.attend_by_length(
-            q, k, v, enc, at, to, causal=causal, scale=scale, backend=backend, first_head=first_head, attend=attend
-        )
-    if backend == "auto" and not details:
-        backend = _choose(q, k, v, enc, at, to, causal)[0]
-    elif backend not in ("auto", "reference"):
-        reason = _FAST[backend].obstacle(q, k, v, enc, at, to, causal)
+            raise ValueError(f"{call.enc!r} is several encodings in one pass; ask for details with enc.at(length)")
+        return lengths.attend_by_length(call, lambda part, turned: _attend(part, turned, backend))
+    if backend == "auto":
+        backend = _choose(call)[0]
+    elif backend != "reference":
+        reason = _FAST[backend].obstacle(call)
         if reason is not None:
             raise ValueError(
-                f"backend {backend!r} can't do this for {enc!r}: {reason}; backend='auto' finds one that can"
+                f"backend {backend!r} can't do this for {call.enc!r}: {reason}; backend='auto' finds one that can"
             )
     spoilt: Tensor | None = None
-    blind = torch.compiler.is_compiling() or hidden.transformed()  # no number may be looked at
-    if not hidden.all_seen(q, k, at, to, causal) and (blind or (q.device.type == "cpu" and not hidden.finite(q, k, v))):
-        q, k, v, spoilt = hidden.repaired(q, k, v, lambda broken: hidden.rows_that_see(broken, at, to, causal))
-    how: dict[str, Any] = {"causal": causal, "scale": scale, "first_head": first_head or 0}
-    if details or backend == "reference":
-        done = reference(q, k, v, enc, at, to, **how)
-        if spoilt is not None:
-            done = Attended(*(part + spoilt for part in done))
-        return done if details else done.output
-    if hidden.transformed():  # an opaque operator has no derivative in forward mode, and can't be mapped
-        out = chunked.chunked(q, k, v, enc, at, to, **how)
+    transformed = hidden.transformed()
+    if not hidden.all_seen(call) and (
+        torch.compiler.is_compiling()
+        or transformed  # no number may be looked at
+        or (call.q.device.type == "cpu" and not hidden.finite(call.q, call.k, call.v))
+    ):
+        call, spoilt = hidden.repaired_call(call)
+    if details:
+        dense = reference(call)
+        return dense if spoilt is None else Attended(*(part + spoilt for part in dense))
+    if backend == "reference":
+        out = reference(call).output
+    elif transformed:  # an opaque operator has no derivative in forward mode, and can't be mapped
+        out = chunked.run(call)
     else:
-        out = getattr(_FAST[backend], backend)(q, k, v, enc, at, to, **how)
+        out = _FAST[backend].run(call)
     return out if spoilt is None else out + spoilt
 
 
@@ -137,13 +150,15 @@ def explain(
     """Which backend `attend` would take for this, and why."""
     enc = Encoding() if enc is None else enc
     at, to = _layouts(q, k, at, to)
-    check(q, k, v, enc, at, to, causal, None if enc.heads is None or q.shape[1] == enc.heads else 0)
+    shard = enc.heads is not None and q.shape[1] != enc.heads
+    call = Call(q, k, v, enc, at, to, causal, 1.0, 0 if shard else None)
+    check(call)
     if turns_by_length(enc):
         return Choice(
             "by length",
             f"{enc!r} depends on the length: one attention for each text or stage, each with the backend that fits",
         )
-    backend, passed = _choose(q, k, v, enc, at, to, causal)
+    backend, passed = _choose(call)
     return Choice(backend, "; ".join([_GOOD[backend], *(f"not {name}: {reason}" for name, reason in passed)]))
 
 
@@ -155,13 +170,11 @@ _GOOD = {
 }
 
 
-def _choose(
-    q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, causal: bool
-) -> tuple[str, list[tuple[str, str]]]:
+def _choose(call: Call) -> tuple[str, list[tuple[str, str]]]:
     """The fastest exact backend, and what the faster ones lack."""
     passed: list[tuple[str, str]] = []
-    for name in ("sdpa", "toeplitz", "chunked") if q.device.type == "cpu" else ("sdpa", "flex", "chunked"):
-        reason = _FAST[name].obstacle(q, k, v, enc, at, to, causal)
+    for name in ("sdpa", "toeplitz", "chunked") if call.q.device.type == "cpu" else ("sdpa", "flex", "chunked"):
+        reason = _FAST[name].obstacle(call)
         if reason is None:
             return name, passed
         passed.append((name, reason))
@@ -185,10 +198,9 @@ def _layouts(q: Tensor, k: Tensor, at: Layout | None, to: Layout | None) -> tupl
     return at, to
 
 
-def check(
-    q: Tensor, k: Tensor, v: Tensor, enc: Encoding, at: Layout, to: Layout, causal: bool, first_head: int | None
-) -> None:
-    """Raise ValueError unless all these fit together."""
+def check(call: Call) -> None:
+    """Raise ValueError unless all that a call is about fits together."""
+    q, k, v, enc, at, to = call.q, call.k, call.v, call.enc, call.at, call.to
     if v.dim() != 4:
         raise ValueError(f"v must have shape (B, H, L, D), got {tuple(v.shape)}")
     if not q.dtype == k.dtype == v.dtype or not q.is_floating_point():
@@ -212,8 +224,8 @@ def check(
                 f"{x.shape[-2]}"
             )
     if enc.heads is not None:
-        first = first_head or 0
-        if first < 0 or first + q.shape[1] > enc.heads or (first_head is None and q.shape[1] != enc.heads):
+        first = call.first_head or 0
+        if first < 0 or first + q.shape[1] > enc.heads or (call.first_head is None and q.shape[1] != enc.heads):
             raise ValueError(
                 f"{enc!r} is for {enc.heads} heads, q has {q.shape[1]} from head {first}; "
                 "make the encoding for q's heads, or say with first_head= which of its heads these are"
@@ -225,11 +237,12 @@ def check(
             )
     if enc.head_dim is not None and enc.content_dependent and enc.head_dim != q.shape[-1]:
         raise ValueError(f"{enc!r} is for head_dim={enc.head_dim}, q has {q.shape[-1]}")
-    if enc.causal_only and not causal:
+    if enc.causal_only and not call.causal:
         raise ValueError(
             f"{enc!r} has no meaning for keys after the query; attend with causal=True, or choose a two-sided mode"
         )
     lengths.check_keys(enc, to)
     if not torch.compiler.is_compiling():
         enc.check(at)
-        enc.check(to)
+        if to is not at:
+            enc.check(to)

@@ -88,7 +88,7 @@ def _blocks(at: Layout, to: Layout, causal: bool) -> tuple[Block, ...] | str:
         return "the tokens are not known to be neighbours (a permutation, a shard by take(), or a step other than 1)"
     rows_at, rows_to = _alike(at.rows), _alike(to.rows)
     many = max(len(rows_at), len(rows_to))
-    found: list[Block] = []
+    rectangles: list[Block] = []
     for row in range(many):
         these = None if many == 1 else row
         keys = rows_to[row if len(rows_to) > 1 else 0]
@@ -99,8 +99,8 @@ def _blocks(at: Layout, to: Layout, causal: bool) -> tuple[Block, ...] | str:
             if mine:
                 block = _visible(run, mine[0], these, causal, at.window)
                 if block is not None:
-                    found.append(block)
-    return tuple(found)
+                    rectangles.append(block)
+    return tuple(rectangles)
 
 
 def assemble(q: Tensor, width: int, pieces: Sequence[tuple[Block, Tensor]]) -> Tensor:

@@ -30,10 +30,12 @@ import torch
 from torch import Tensor
 
 from milepost.attention.attend import attend, check
+from milepost.attention.call import Call
 from milepost.attention.lane import Lane
 from milepost.attention.lengths import Keys, rule_of, staged
 from milepost.attention.turning import check_mark, refuse_marked, turns_by_length
-from milepost.encoding import Encoding
+from milepost.checks import check_choice
+from milepost.encoding import Encoding, transform
 from milepost.layout import Layout, Run, trusted
 
 Policy = Literal["staged", "recompute", "frozen", "hf"]
@@ -55,8 +57,7 @@ class KVCache:
         length: int | None = None,
     ):
         enc = Encoding() if enc is None else enc
-        if policy not in ("staged", "recompute", "frozen", "hf"):
-            raise ValueError(f'policy must be "staged", "recompute", "frozen" or "hf", got {policy!r}')
+        check_choice("policy", policy, ("staged", "recompute", "frozen", "hf"))
         if capacity < 1 or (limit is not None and limit < 1):
             raise ValueError(f"capacity and limit must be at least 1, got capacity={capacity}, limit={limit}")
         if (length is not None) != (policy == "frozen"):
@@ -151,7 +152,7 @@ class KVCache:
         if q.dim() != 4:
             raise ValueError(f"q must have shape (B, H, L, D), got {tuple(q.shape)}")
         at = self.next(q.shape[2])
-        check(q, k, v, self.rule, at, at, True, None)
+        check(Call(q, k, v, self.rule, at, at, True, scale))
         keys, values, to = self.append(k, v, at)
         out = attend(q, keys, values, self.rule, at=at, to=to, scale=scale)
         self._open_lane(q, k, v, scale)
@@ -232,7 +233,8 @@ class KVCache:
             or int(beams.max()) >= rows
         ):
             raise ValueError(f"beams must be integers from 0 to {rows - 1}, one for each row, got {beams.tolist()}")
-        self._k, self._v = self._k.index_select(0, beams), self._v.index_select(0, beams)
+        with torch.inference_mode(False), torch.no_grad():
+            self._k, self._v = self._k.index_select(0, beams), self._v.index_select(0, beams)
         old = self.layout
         index, segment, pos = (
             t if t.shape[-2] == 1 else t.index_select(-2, beams) for t in (old.index, old.segment, old.pos)
@@ -252,8 +254,8 @@ class KVCache:
         if n <= sinks + window or self.layout is None:
             return 0
         self._one_text("evict")
-        kept = torch.cat([torch.arange(sinks), torch.arange(n - window, n)]).to(self.layout.index.device)
-        self._move(kept, torch.arange(sinks + window, device=self.layout.index.device)[None])
+        remaining = torch.cat([torch.arange(sinks), torch.arange(n - window, n)]).to(self.layout.index.device)
+        self._move(remaining, torch.arange(sinks + window, device=self.layout.index.device)[None])
         return n - sinks - window
 
     def shift(self, by: int) -> None:
@@ -328,7 +330,7 @@ class KVCache:
         it.
         """
         if not self.by_length:
-            return self.by, None, self.rule.key(k, at.pos) if "key" in self.rule.points else k
+            return self.by, None, transform("key", self.rule, k, at.pos) if "key" in self.rule.points else k
         if self.policy == "recompute":
             return None, None, k
         ends = (
@@ -337,14 +339,14 @@ class KVCache:
             else int(at.index.max()) + 1
         )
         plain, stage = (self.rule.at(self.declared or ends), None) if self.policy != "staged" else self._stage(ends - 1)
-        return plain, stage, plain.key(k, at.pos)
+        return plain, stage, transform("key", plain, k, at.pos)
 
     def _stage(self, last: int) -> tuple[Encoding, int]:
         """The plain encoding for the stage of a token at index ``last``, and the stage."""
         assert self.stages is not None
         stage = self.stages.stage(last)
-        kept = self.by if self.stage == stage else None
-        return kept or self.rule.at(self.stages.start(stage) + 1), stage
+        current = self.by if self.stage == stage else None
+        return current or self.rule.at(self.stages.start(stage) + 1), stage
 
     def _after(self, at: Layout, keys: Keys) -> Layout:
         """Where everything is once ``at`` is here. One text that goes on is a longer stretch of the same numbers."""
@@ -373,8 +375,9 @@ class KVCache:
                     or self._count.shape[1] < whole.first + whole.length
                     or self._count.device != at.index.device
                 ):
-                    self._count = torch.arange(2 * (whole.first + whole.length), device=at.index.device)[None]
-                    self._zeros = torch.zeros_like(self._count)
+                    with torch.inference_mode(False):
+                        self._count = torch.arange(2 * (whole.first + whole.length), device=at.index.device)[None]
+                        self._zeros = torch.zeros_like(self._count)
                 assert self._zeros is not None
                 index = self._count[:, whole.first : whole.first + whole.length]
                 return trusted(index, self._zeros[:, : whole.length], None, ((whole,),), keys)
@@ -389,7 +392,8 @@ class KVCache:
         size = size if self.limit is None else max(needed, min(size, self.limit))
         for name, new in (("_k", k), ("_v", v)):
             held = getattr(self, name)
-            room = torch.zeros(new.shape[0], new.shape[1], size, new.shape[3], dtype=new.dtype, device=new.device)
+            with torch.inference_mode(False):  # a cache filled in inference mode can be used outside of it
+                room = torch.zeros(new.shape[0], new.shape[1], size, new.shape[3], dtype=new.dtype, device=new.device)
             if held is not None:
                 room[:, :, : len(self)] = held[:, :, : len(self)]
             setattr(self, name, room)
@@ -407,17 +411,17 @@ class KVCache:
             )
 
     @torch.no_grad()
-    def _move(self, kept: Tensor, index: Tensor) -> None:
+    def _move(self, tokens: Tensor, index: Tensor) -> None:
         """Keep some tokens and give them new places."""
         assert self.layout is not None and self._k is not None and self._v is not None
-        was = self.layout.pos[..., kept]
-        k, v = self._k[:, :, kept], self._v[:, :, kept]
+        was = self.layout.pos[..., tokens]
+        k, v = self._k[:, :, tokens], self._v[:, :, tokens]
         by, old, stage = self.by, self.by, self.stage
         if self.by_length and self.policy == "staged":
             by, stage = self._stage(int(index.max()))
         if by is not None and old is not None:
             k = by.rekey(k, index, old, was)
-        room = len(kept)
+        room = len(tokens)
         self._k[:, :, :room], self._v[:, :, :room] = k, v
         rows = tuple((Run(0, room, 0, int(first)),) for first in index[:, 0].tolist())
         self.by, self.stage, self._lane = by, stage, None

@@ -52,14 +52,14 @@ def _learning(enc: Encoding) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Kept:
+class _Memo:
     """A table of distances that fall to 0, and copies of all that it was made of."""
 
     made_of: list[Any]
     table: Tensor
 
 
-_kept: weakref.WeakKeyDictionary[Encoding, _Kept] = weakref.WeakKeyDictionary()
+_memos: weakref.WeakKeyDictionary[Encoding, _Memo] = weakref.WeakKeyDictionary()
 
 
 def _whole(
@@ -70,15 +70,15 @@ def _whole(
     if numbers is None:
         return None
     made_of = [heads, first_head, dtype, device, *numbers]
-    kept = _kept.get(enc)
-    if kept is None or kept.table.shape[1] < reach or not _same(kept.made_of, made_of):
+    memo = _memos.get(enc)
+    if memo is None or memo.table.shape[1] < reach or not _same(memo.made_of, made_of):
         size = 1 << max(8, (reach - 1).bit_length())
         with torch.inference_mode(False), torch.no_grad():  # in this order: leaving inference mode turns gradients on
             distance = torch.arange(size - 1, -1, -1, device=device)
             table = _bias(enc, distance, heads, first_head, dtype).contiguous()
-            kept = _Kept([x.detach().clone() if isinstance(x, Tensor) else x for x in made_of], table)
-        _kept[enc] = kept
-    return kept.table
+            memo = _Memo([x.detach().clone() if isinstance(x, Tensor) else x for x in made_of], table)
+        _memos[enc] = memo
+    return memo.table
 
 
 def _numbers(enc: Encoding) -> list[Any] | None:

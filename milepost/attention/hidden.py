@@ -17,8 +17,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from milepost.attention.blocks import Block, blocks
-from milepost.layout import Layout
+from milepost.attention.blocks import Block
+from milepost.attention.call import Call
 
 ROWS = 512
 """Rows of a mask that are looked at together where the layout is not made of blocks."""
@@ -60,30 +60,31 @@ def repaired(
     return q, k, v, spoilt
 
 
-def all_seen(q: Tensor, k: Tensor, at: Layout, to: Layout, causal: bool) -> bool:
+def all_seen(call: Call) -> bool:
     """Whether every query sees every key: then nothing is hidden."""
-    found = blocks(at, to, causal)
-    if (
-        isinstance(found, str)
-        or len(found) != 1
-        or found[0].row is not None
-        or found[0].shape != (q.shape[2], k.shape[2])
-    ):
+    blocks, queries = call.blocks, call.q.shape[2]
+    if isinstance(blocks, str) or len(blocks) != 1 or blocks[0].row is not None:
         return False
-    return q.shape[2] == 1 or (not causal and at.window is None)
+    whole = blocks[0].shape == (queries, call.k.shape[2])
+    return whole and (queries == 1 or (not call.causal and call.at.window is None))
 
 
-def rows_that_see(broken: Tensor, at: Layout, to: Layout, causal: bool) -> Tensor:
-    """Which queries (B H I) see at least one of the ``broken`` keys (B H J)."""
-    found = blocks(at, to, causal)
-    if isinstance(found, str):
-        parts = [at[a : a + ROWS].mask(to, causal=causal) for a in range(0, at.length, ROWS)]
-        return torch.cat([(part & broken[:, :, None]).any(dim=-1) for part in parts] or [broken[..., :0]], dim=-1)
+def repaired_call(call: Call) -> tuple[Call, Tensor]:
+    """A call without tokens that are not finite, and what to add to each row of its output; see `repaired`."""
+    q, k, v, spoilt = repaired(call.q, call.k, call.v, lambda broken: rows_that_see(broken, call))
+    return call.given(q, k, v), spoilt
+
+
+def rows_that_see(broken: Tensor, call: Call) -> Tensor:
+    """Which queries (B H I) of a call see at least one of the ``broken`` keys (B H J)."""
+    at, blocks = call.at, call.blocks
+    if isinstance(blocks, str):
+        masks = [at[a : a + ROWS].mask(call.to, causal=call.causal) for a in range(0, at.length, ROWS)]
+        return torch.cat([(mask & broken[:, :, None]).any(dim=-1) for mask in masks] or [broken[..., :0]], dim=-1)
     touched = broken.new_zeros(*broken.shape[:2], at.length)
-    for block in found:
-        mine = broken[:, :, block.key_first : block.key_stop]
-        batch = slice(None) if block.row is None else slice(block.row, block.row + 1)
-        touched[batch, :, block.first : block.stop] |= in_block(mine[batch], block, causal, at.window or 0)
+    for block in blocks:
+        seen = in_block(block.keys(broken), block, call.causal, at.window or 0)
+        block.queries(touched).logical_or_(seen)
     return touched
 
 

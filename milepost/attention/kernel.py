@@ -8,6 +8,8 @@ its fast path; `fused` keeps it there. Nothing else in milepost calls these oper
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -55,6 +57,22 @@ def fused(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None 
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=_along_keys(mask), is_causal=is_causal, scale=scale, enable_gqa=grouped
     )
+
+
+def merged(out: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor) -> tuple[Tensor, Tensor]:
+    """The output and log-sum-exp over the keys of two calls of `flash` for the same queries."""
+    share = torch.sigmoid(more_lse - lse)[..., None]
+    both = torch.lerp(out.to(share.dtype), more.to(share.dtype), share)
+    return both.to(out.dtype), torch.logaddexp(lse, more_lse)
+
+
+def gradients_of(
+    out: Tensor, inputs: Sequence[Tensor], wanted: Sequence[bool], grad: Tensor
+) -> tuple[Tensor | None, ...]:
+    """Gradients of ``out``, differentiable again, to those of its inputs that are ``wanted``; None for the others."""
+    chosen = [t for t, is_wanted in zip(inputs, wanted, strict=True) if is_wanted]
+    grads = iter(torch.autograd.grad(out, chosen, grad, create_graph=True))
+    return tuple(next(grads) if is_wanted else None for is_wanted in wanted)
 
 
 def _along_keys(mask: Tensor | None) -> Tensor | None:

@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from milepost.attention.blocks import Block
 from milepost.attention.hidden import finite, in_block, repaired, transformed
-from milepost.attention.kernel import flash, flash_backward
+from milepost.attention.kernel import flash, flash_backward, gradients_of, merged
 
 CHUNK = 128
 """Rows at a time where the flash kernel can't be used."""
@@ -91,9 +91,7 @@ def _key_row(q: Tensor, k: Tensor, v: Tensor, row: Tensor, scale: float, causal:
         parts.append(flash(q, k[:, :, keys], v[:, :, keys], mask=mask, causal=flag, scale=scale))
     out, lse = parts[0]
     for more, weight in parts[1:]:
-        share = torch.sigmoid(weight - lse)[..., None]
-        out = torch.lerp(out.to(share.dtype), more.to(share.dtype), share).to(q.dtype)
-        lse = torch.logaddexp(lse, weight)
+        out, lse = merged(out, lse, more, weight)
     return out, lse
 
 
@@ -132,10 +130,8 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 def _backward(ctx: Any, grad: Tensor, grad_lse: Tensor) -> tuple[Tensor | None, ...]:
     if torch.is_grad_enabled():  # a gradient of the gradient is asked for: by the definition
         q, k, v, row = ctx.saved_tensors[:4]
-        given = [t for t, wanted in zip((q, k, v), ctx.needs_input_grad, strict=False) if wanted]
         out = _rows(q, k, v, row, scale=ctx.scale, causal=ctx.causal)
-        grads = iter(torch.autograd.grad(out, given, grad, create_graph=True))
-        return *(next(grads) if wanted else None for wanted in ctx.needs_input_grad[:3]), None, None, None
+        return *gradients_of(out, (q, k, v), ctx.needs_input_grad[:3], grad), None, None, None
     return (
         *torch.ops.milepost.key_row_backward(grad.contiguous(), *ctx.saved_tensors, ctx.scale, ctx.causal),
         None,

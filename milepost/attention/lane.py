@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from milepost.angles import cos_sin
+from milepost.attention.backends.toeplitz import FEWEST, fold
 from milepost.attention.distances import falling
 from milepost.attention.kernel import fused
-from milepost.attention.toeplitz import FEWEST, fold
 from milepost.encoding import Encoding
 from milepost.encodings.rope import RoPE
 

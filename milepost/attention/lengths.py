@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from torch import Tensor
 
-from milepost.attention.blocks import Block, assemble, blocks
-from milepost.attention.turning import turns_by_length
-from milepost.encoding import Encoding, Sum
+from milepost.attention.blocks import Block, assemble
+from milepost.attention.call import Call
+from milepost.attention.turning import Turned, turns_by_length
+from milepost.encoding import Encoding, Sum, parts_of
 from milepost.layout import Layout
-from milepost.scaling.staged import Staged
+from milepost.scaling import Staged
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def check_keys(enc: Encoding, to: Layout) -> None:
         to.keys is None
         or to.keys.rule is enc
         or repr(to.keys.rule) == repr(enc)
-        or (turns_by_length(enc) and _staged(to.keys.rule))
+        or (turns_by_length(enc) and rule_of(to.keys.rule) is not None)
     ):
         return
     if to.keys.by is not None and repr(to.keys.by) == repr(enc):
@@ -55,7 +55,7 @@ def check_keys(enc: Encoding, to: Layout) -> None:
 def staged(enc: Encoding) -> Encoding:
     """The same encoding with dynamic scalings run by stages."""
     from milepost.encodings.rope import RoPE
-    from milepost.scaling.dynamic import Dynamic
+    from milepost.scaling import Dynamic
 
     def swap(part: Encoding) -> Encoding:
         if isinstance(part, RoPE) and isinstance(part.scaling, Dynamic) and part.length_dependent:
@@ -63,71 +63,50 @@ def staged(enc: Encoding) -> Encoding:
             return RoPE(part.head_dim or 0, part.base, part.pairing, part.rotary, part.partial, by_stages)
         return part
 
-    return Sum(*[swap(part) for part in enc.parts]) if isinstance(enc, Sum) else swap(enc)  # type: ignore[arg-type]
+    return Sum(*map(swap, parts_of(enc))) if isinstance(enc, Sum) else swap(enc)
 
 
 def rule_of(enc: Encoding) -> Staged | None:
     """The staged scaling of an encoding, if it has one."""
-    found = [s for part in _parts(enc) if isinstance(s := getattr(part, "scaling", None), Staged)]
-    if len({repr(s) for s in found}) > 1:
+    scalings = [s for part in parts_of(enc) if isinstance(s := getattr(part, "scaling", None), Staged)]
+    if len({repr(s) for s in scalings}) > 1:
         raise ValueError(f"the parts of {enc!r} are staged differently; one rule is needed")
-    return found[0] if found else None
+    return scalings[0] if scalings else None
 
 
-def _staged(enc: Encoding) -> bool:
-    return rule_of(enc) is not None
-
-
-def _parts(enc: Encoding) -> list[Encoding]:
-    return list(enc.parts) if isinstance(enc, Sum) else [enc]  # type: ignore[arg-type]
-
-
-def attend_by_length(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    enc: Encoding,
-    at: Layout,
-    to: Layout,
-    *,
-    attend: Callable[..., Any],
-    causal: bool,
-    **how: Any,
-) -> Tensor:
+def attend_by_length(call: Call, attend: Callable[[Call, Turned], Tensor]) -> Tensor:
     """Attention of raw q (B H I D) to raw or cached k, v; ``attend`` does each part with a plain encoding."""
-    kept: Keys | None = to.keys
-    enc = kept.rule if kept is not None else enc
-    found = blocks(at, to, causal)
-    if isinstance(found, str):
-        raise ValueError(f"{enc!r} needs to know each text's length, but {found}; attend with enc.at(length) instead")
-    rule = kept.stages if kept is not None else rule_of(enc)
-    if kept is not None and kept.by is not None and len(found) == 1 and _all_in(rule, kept, found[0], to, q):
-        to = replace(to, keys=None)
-        out: Tensor = attend(q, k, v, kept.by, at=at, to=to, turned="keys", causal=causal, **how)
-        return out
+    cached: Keys | None = call.to.keys
+    call = call if cached is None else replace(call, enc=cached.rule)
+    blocks = call.blocks
+    if isinstance(blocks, str):
+        raise ValueError(
+            f"{call.enc!r} needs to know each text's length, but {blocks}; attend with enc.at(length) instead"
+        )
+    if cached is not None and cached.by is not None and len(blocks) == 1 and _all_ready(cached, blocks[0], call):
+        return attend(replace(call, enc=cached.by, to=replace(call.to, keys=None)), "keys")
+    stages = rule_of(call.enc) if cached is None else cached.stages
     pieces: list[tuple[Block, Tensor]] = []
-    for block in found:
-        first = _first_key(to, block)
-        if rule is None:
-            plain = (
-                kept.by if kept is not None and kept.by is not None else enc.at(first + block.shape[1])
-            )  # for the text's length
-            pieces.append((block, _one(q, k, v, plain, at, to, block, kept, attend, causal, how)))
+    for block in blocks:
+        first = _first_key(call.to, block)
+        if stages is None:  # turned for the length of the text
+            ready = None if cached is None else cached.by
+            pieces.append((block, _attend_block(call, block, ready or call.enc.at(first + block.shape[1]), attend)))
             continue
-        for part in _by_stage(rule, block, first, causal, at.window):
-            stage = rule.stage(_first_key(to, part) + part.ahead)
-            ready = kept.by if kept is not None and kept.stage == stage else None
-            plain = ready or enc.at(rule.start(stage) + 1)
-            pieces.append((part, _one(q, k, v, plain, at, to, part, kept, attend, causal, how)))
-    return assemble(q, v.shape[-1], pieces)
+        for part in _by_stage(stages, block, first, call.causal, call.at.window):
+            stage = stages.stage(_first_key(call.to, part) + part.ahead)
+            ready = cached.by if cached is not None and cached.stage == stage else None
+            plain = ready or call.enc.at(stages.start(stage) + 1)
+            pieces.append((part, _attend_block(call, part, plain, attend)))
+    return assemble(call.q, call.v.shape[-1], pieces)
 
 
-def _all_in(rule: Staged | None, kept: Keys, block: Block, to: Layout, q: Tensor) -> bool:
+def _all_ready(cached: Keys, block: Block, call: Call) -> bool:
     """Whether every query is served by the keys as the cache holds them: what a decode meets at all but a few steps."""
-    if block.row is not None or block.shape[0] != q.shape[2]:
+    if block.row is not None or block.shape[0] != call.q.shape[2]:
         return False
-    first = _first_key(to, block) + block.ahead
-    return rule is None or (rule.stage(first) == kept.stage == rule.stage(first + block.shape[0] - 1))
+    stages, first = cached.stages, _first_key(call.to, block) + block.ahead
+    return stages is None or (stages.stage(first) == cached.stage == stages.stage(first + block.shape[0] - 1))
 
 
 def _first_key(to: Layout, block: Block) -> int:
@@ -148,16 +127,11 @@ def _by_stage(rule: Staged, block: Block, first_key: int, causal: bool, window: 
     return parts
 
 
-def _one(
-    q: Tensor, k: Tensor, v: Tensor, plain: Encoding, at: Layout, to: Layout, block: Block, kept: Keys | None,
-    attend: Callable[..., Any], causal: bool, how: dict[str, Any],
-) -> Tensor:  # fmt: skip
+def _attend_block(call: Call, block: Block, plain: Encoding, attend: Callable[[Call, Turned], Tensor]) -> Tensor:
     """One block with one plain encoding: turn the queries, and those keys that are not turned for it already."""
-    here, there = block.layouts(at, to)
-    some, ready = block.keys(k), kept is not None and kept.by is not None
-    if kept is not None and kept.by is not None and kept.by is not plain and repr(kept.by) != repr(plain):
-        some = plain.rekey(some, there.pos, kept.by, there.pos)
-    there, turned = replace(there, keys=None), "keys" if ready else False
-    given = block.queries(q), some, block.keys(v)
-    done: Tensor = attend(*given, plain, at=here, to=there, turned=turned, causal=causal, **how)
-    return done
+    by: Encoding | None = None if call.to.keys is None else call.to.keys.by
+    part = call.part(block)
+    k, to = part.k, replace(part.to, keys=None)
+    if by is not None and by is not plain and repr(by) != repr(plain):
+        k = plain.rekey(k, to.pos, by, to.pos)
+    return attend(replace(part, k=k, enc=plain, to=to), "keys" if by is not None else False)

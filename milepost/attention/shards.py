@@ -17,7 +17,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from milepost.attention.attend import attend
+from milepost.attention.call import Call
 from milepost.attention.turning import Turned, turn, turns_by_length
+from milepost.checks import check_choice
 from milepost.encoding import Encoding
 from milepost.layout import Layout
 
@@ -25,8 +27,7 @@ from milepost.layout import Layout
 def places(length: int, rank: int, world: int, how: Literal["contiguous", "zigzag"] = "contiguous") -> Tensor:
     """The places of the tokens that process ``rank`` of ``world`` holds."""
     pieces = world if how == "contiguous" else 2 * world
-    if how not in ("contiguous", "zigzag"):
-        raise ValueError(f'how must be "contiguous" or "zigzag", got {how!r}')
+    check_choice("how", how, ("contiguous", "zigzag"))
     if not 0 <= rank < world or length % pieces:
         raise ValueError(
             f"{length} tokens can't be cut into {pieces} equal pieces for rank {rank} of {world}; pad the text to a "
@@ -53,8 +54,8 @@ def attend_shards(
     Every process of ``group`` must call it, with the same number of tokens. ``how`` goes to `attend`.
     """
     if not turns_by_length(enc):
-        q, k = turn(q, k, enc, at, at, turned)  # each process turns its own keys, before they travel
-        turned = True
+        mine = turn(Call(q, k, v, enc, at, at, causal, 1.0), turned)  # before the keys travel
+        q, k, turned = mine.q, mine.k, True
     world = dist.get_world_size(group)
     counts = [torch.zeros(1, dtype=torch.long) for _ in range(world)]
     dist.all_gather(counts, torch.tensor([k.shape[2]]), group=group)

@@ -17,7 +17,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from milepost.encoding import Encoding, Mark, Sum, mark_of
+from milepost.attention.call import Call
+from milepost.encoding import Encoding, Mark, mark_of, parts_of, transform
 from milepost.layout import Layout
 
 Turned = Literal["keys"] | bool
@@ -25,48 +26,48 @@ Turned = Literal["keys"] | bool
 
 def turns_by_length(enc: Encoding) -> bool:
     """Whether q and k are turned by angles that depend on the length of the text."""
-    return enc.length_dependent and any(part.length_dependent and _turns(part) for part in _parts(enc))
+    return enc.length_dependent and any(part.length_dependent and _turns(part) for part in parts_of(enc))
 
 
-def turn(q: Tensor, k: Tensor, enc: Encoding, at: Layout, to: Layout, turned: Turned) -> tuple[Tensor, Tensor]:
-    """q and k as ``enc`` turns them, those that ``turned`` does not name; as they are where the length decides."""
+def turn(call: Call, turned: Turned) -> Call:
+    """A call with q and k as its encoding turns them, those that ``turned`` does not name; as they are where the
+    length decides.
+    """
     if not isinstance(turned, bool) and turned != "keys":
         raise ValueError(
             'turned must be False (q and k as they are), "keys" (only the keys were turned before) or True (both '
-            "were), "
-            f"got {turned!r}"
+            f"were), got {turned!r}"
         )
+    q, k, enc, at, to = call.q, call.k, call.enc, call.at, call.to
     from_cache = to.keys is not None  # such keys are turned already, and `to` says how
     if turns_by_length(enc):
         if turned is True:
             raise ValueError(
                 f"{enc!r} depends on the length of the text, so q and k can't have been turned before attend() knows "
-                "that "
-                "length; give them as they are, without turned=True, or use enc.at(length) for one length"
+                "that length; give them as they are, without turned=True, or use enc.at(length) for one length"
             )
         if turned == "keys" and not from_cache:
             raise ValueError(
                 f"{enc!r} depends on the length of the text: keys that were turned before come from a KVCache, with "
-                "the "
-                "layout that its append() returns; give other keys as they are"
+                "the layout that its append() returns; give other keys as they are"
             )
         refuse_marked("q", q)
         if not from_cache:
             refuse_marked("k", k)
-        return q, k
+        return call
     if turned is True:
         check_mark("q", q, enc, at)
     else:
         refuse_marked("q", q)
         if "query" in enc.points:
-            q = enc.query(q, at.pos)
+            q = transform("query", enc, q, at.pos)
     if turned is not False or from_cache:
         check_mark("k", k, enc, to)
     else:
         refuse_marked("k", k)
         if "key" in enc.points:
-            k = enc.key(k, to.pos)
-    return q, k
+            k = transform("key", enc, k, to.pos)
+    return call if q is call.q and k is call.k else call.given(q, k, call.v)
 
 
 def refuse_marked(name: str, x: Tensor) -> None:
@@ -75,8 +76,7 @@ def refuse_marked(name: str, x: Tensor) -> None:
     if mark is not None:
         raise ValueError(
             f"{name} was turned already, by {mark.encoding!r}, and would be turned twice. attend() turns q and k "
-            "itself: "
-            "give them as they are, attend(q, k, v, enc, at=at), or say that they come turned, "
+            "itself: give them as they are, attend(q, k, v, enc, at=at), or say that they come turned, "
             'attend(..., turned=True), or turned="keys" for the keys alone'
         )
 
@@ -117,12 +117,8 @@ def _span(pos: Tensor) -> str:
 
 
 def _turning(enc: Encoding) -> list[str]:
-    return [repr(part) for part in _parts(enc) if _turns(part)]
+    return [repr(part) for part in parts_of(enc) if _turns(part)]
 
 
 def _turns(enc: Encoding) -> bool:
     return bool({"query", "key"} & set(enc.points))
-
-
-def _parts(enc: Encoding) -> list[Encoding]:
-    return list(enc.parts) if isinstance(enc, Sum) else [enc]  # type: ignore[arg-type]

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from milepost.bench.contestants import SCHEMES, Run, baseline, contestants, encoding, milepost
 from milepost.bench.timing import best_seconds, check_sizes
+from milepost.checks import check_known
 from milepost.encoding import Encoding
-from milepost.lab.plan import check_known
 from milepost.measure.memory import peak_mb
 from milepost.measure.results import provenance
 

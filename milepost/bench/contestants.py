@@ -155,17 +155,17 @@ def flex_compiled(enc: Encoding, length: int, device: str) -> Run:
 def contestants(enc: Encoding, length: int, training: bool, device: str = "cpu") -> dict[str, Run | str]:
     """Every implementation of a scheme, or the reason why it can't take part."""
     name = type(enc).spec_name()
-    found: dict[str, Run | str] = {"milepost": milepost(enc, length, device)}
+    entries: dict[str, Run | str] = {"milepost": milepost(enc, length, device)}
     dense = (enc.heads or 8) * length**2 * 4 * (6 if enc.content_dependent else 2) * (2 if training else 1)
     too_large = f"its N x N tensors would take {dense / 2**30:.0f} GiB" if dense > LARGEST else None
     if name != "rope":
-        found["materialised"] = too_large or materialised(enc, length, device)
+        entries["materialised"] = too_large or materialised(enc, length, device)
     if name in ("rope", "alibi", "t5"):
-        found["transformers eager"] = too_large or (
+        entries["transformers eager"] = too_large or (
             transformers_eager(enc, length, device) if find_spec("transformers") else "not installed"
         )
         by_bias = too_large if name != "rope" else None
-        found["x-transformers"] = by_bias or (
+        entries["x-transformers"] = by_bias or (
             x_transformers_own(enc, length, device) if find_spec("x_transformers") else "not installed"
         )
     if name in TOEPLITZ:
@@ -176,5 +176,7 @@ def contestants(enc: Encoding, length: int, training: bool, device: str = "cpu")
             if length > 8192
             else None
         )
-        found["FlexAttention compiled"] = why_not if why_not and device == "cpu" else flex_compiled(enc, length, device)
-    return found
+        entries["FlexAttention compiled"] = (
+            why_not if why_not and device == "cpu" else flex_compiled(enc, length, device)
+        )
+    return entries

@@ -14,7 +14,7 @@ from milepost.bench.attention import bench_attention, bench_memory
 from milepost.bench.contestants import CONTENT, TOEPLITZ
 from milepost.bench.decode import bench_decode
 from milepost.bench.rope import bench_rope
-from milepost.lab.plan import check_known
+from milepost.checks import check_known
 from milepost.measure.results import provenance
 
 PLAIN = ("rope", *TOEPLITZ)

@@ -51,12 +51,21 @@ def _cells(row: Row) -> list[str]:
     return [row["scheme"], row["implementation"], row["pass"], str(row["length"]), ratio, peak, row["note"]]
 
 
-def attention_table(result: Row) -> Table:
+def attention_document(result: Row) -> Document:
     """The ratios of `bench attention` and `bench decode`."""
     p = result["provenance"]["protocol"]
     title = f"{p['heads']} heads x {p['head_dim']}, {p['dtype']}, {p['device']}, ratios to torch SDPA with no position"
     head = ["scheme", "implementation", "pass", "length", "ratio", "extra MB", ""]
-    return Table(head, [_cells(row) for row in result["rows"]], title)
+    return Document("", terminal_tables=[Table(head, [_cells(row) for row in result["rows"]], title)])
+
+
+def lab_document(result: Row, **columns: str) -> Document:
+    """The rows of `bench train` and `bench evaluate`: some of their columns, each under a heading."""
+    rows = [
+        [f"{row[name]:,.2f}" if isinstance(row[name], float) else str(row[name]) for name in columns]
+        for row in result["rows"]
+    ]
+    return Document("", terminal_tables=[Table(list(columns.values()), rows)])
 
 
 def rope_document(result: Row) -> Document:
@@ -107,13 +116,13 @@ def summary(result: dict[str, Any]) -> str:
 
 def figure(result: Row, kind: str, length: int) -> Figure:
     """Ratios of every scheme and implementation for one pass and length, in rows."""
-    found = {
+    ratios = {
         (row["scheme"], row["implementation"]): row["ratio"]
         for row in _measured(result)
         if (row["pass"], row["length"]) == (kind, length)
     }
-    schemes, names = (tuple(dict.fromkeys(key[n] for key in found)) for n in (0, 1))
-    lines = {name: [found.get((scheme, name)) for scheme in schemes] for name in names}
+    schemes, names = (tuple(dict.fromkeys(key[n] for key in ratios)) for n in (0, 1))
+    lines = {name: [ratios.get((scheme, name)) for scheme in schemes] for name in names}
     title = f"{kind}, {length} tokens: time as a ratio to attention with no position"
     return Figure(
         "points", title, "ratio (log scale)", lines=lines, y_names=schemes, marks=(Mark("x", 1.0, ""),), log_x=True

@@ -7,9 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from milepost.draw.document import Document, Section, facts
-from milepost.draw.figure import Figure
-from milepost.draw.table import Table
+from milepost.draw import Document, Figure, Section, Table, facts
 
 
 def interval(mean: dict[str, Any], *, sign: bool = False) -> str:

@@ -24,7 +24,7 @@ from milepost.measure.intervals import mean
 from milepost.measure.losses import same_targets
 from milepost.measure.results import write_json
 from milepost.rope.spec import LayerRope, RopeSpec
-from milepost.scaling.yarn import YaRN
+from milepost.scaling import YaRN
 
 TIMES, WINDOWS = 2, 4
 FILE = "checkpoint.json"

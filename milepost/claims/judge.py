@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from milepost.checks import nearest
 from milepost.claims.checkpoint import StretchedCheckpoint
 from milepost.claims.claim import Claim
 from milepost.claims.report import rows_document
@@ -20,7 +21,6 @@ from milepost.claims.seeds import MOST_SEEDS
 from milepost.claims.table import CLAIMS, GROUPS, NEEDS
 from milepost.claims.trained import Lab, train
 from milepost.measure.results import Rows, provenance
-from milepost.spec import nearest
 
 PROFILES = ("quick", "standard")
 SCHEMA = 1

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from milepost.draw.document import Document, Section, facts
-from milepost.draw.figure import Figure, Mark
-from milepost.draw.folder import check_outside
-from milepost.draw.table import Table
+from milepost.draw import Document, Figure, Mark, Section, Table, facts
+from milepost.measure.folder import check_outside
 from milepost.measure.results import write, write_json
 
 Row = dict[str, Any]
 VERDICTS = ("holds", "holds with a limit", "fails", "not decided here")
+PLURAL = {"holds": "hold", "holds with a limit": "hold with a limit", "fails": "fail"}
+"""The verdicts of several claims, where the words differ."""
 TITLE = "Claims of the notes, measured"
 QUESTION = (
     "What is said of positional encodings, and what comes out when it is tried. A verdict follows from the "
@@ -30,10 +30,8 @@ QUESTION = (
 def document(data: dict[str, Any]) -> Document:
     """All claims in their groups, each with its verdict, and what was run."""
     rows = data["rows"]
-    found = [
-        section(row, data["groups"][row["group"]]) for group in data["groups"] for row in rows if row["group"] == group
-    ]
-    return Document(TITLE, answer(rows), QUESTION, sections=[*found, facts(data["provenance"])])
+    claims = [section(row, title) for group, title in data["groups"].items() for row in rows if row["group"] == group]
+    return Document(TITLE, answer(rows), QUESTION, sections=[*claims, facts(data["provenance"])])
 
 
 def rows_document(rows: Sequence[Row]) -> Document:
@@ -50,7 +48,7 @@ def section(row: Row, group: str = "") -> Section:
         ("evidence", row["evidence"]),
         ("rule", row["rule"]),
     ]
-    drawn = [figure(one) for one in row["figures"]]
+    drawn = [figure(drawn) for drawn in row["figures"]]
     rule = Table(*clauses(row), "the rule, clause by clause", fold=True)
     return Section(
         row["id"], row["statement"], drawn, [rule], facts=about, chinese=row["statement_zh"], status=row["verdict"],
@@ -60,14 +58,16 @@ def section(row: Row, group: str = "") -> Section:
 
 def counted(rows: Sequence[Row]) -> dict[str, int]:
     """How many claims have each verdict, in the order of the words."""
-    found = Counter(row["verdict"] for row in rows)
-    return {word: found[word] for word in VERDICTS}
+    counts = Counter(row["verdict"] for row in rows)
+    return {word: counts[word] for word in VERDICTS}
 
 
 def answer(rows: Sequence[Row]) -> str:
     """The count of verdicts in a sentence."""
-    counts = ", ".join(f"{count} {word}" for word, count in counted(rows).items() if count)
-    return f"Of {len(rows)} claims: {counts}."
+    counts = [
+        f"{count} {word if count == 1 else PLURAL.get(word, word)}" for word, count in counted(rows).items() if count
+    ]
+    return f"Of {len(rows)} claim{'' if len(rows) == 1 else 's'}: {', '.join(counts)}."
 
 
 def figure(data: dict[str, Any]) -> Figure:
@@ -101,17 +101,17 @@ def clauses(row: Row) -> tuple[list[str], list[list[str]]]:
         [
             f"{clause['words']} ({clause['role']})",
             f"{clause['side']} {clause['bound']:.3g}",
-            _said(clause["measured"]),
+            _number(clause["measured"]),
             words[clause["says"]] if clause["measured"] else "not measured",
         ]
         for clause in row["clauses"]
     ]
 
 
-def _said(found: dict[str, Any] | None) -> str:
-    if found is None:
+def _number(measured: dict[str, Any] | None) -> str:
+    if measured is None:
         return ""
-    value, low, high = found["value"], found["low"], found["high"]
+    value, low, high = measured["value"], measured["low"], measured["high"]
     return f"{value:.4g}" if low == high else f"{value:.4g} ({low:.4g} to {high:.4g})"
 
 
@@ -131,6 +131,6 @@ def check_folder(out: Path, model: str | None, resume: bool) -> None:
 def save(data: dict[str, Any], out: Path) -> Path:
     """Write claims.json, claims.md and claims.html; the page's path."""
     write_json(out / "claims.json", data)
-    found = document(data)
-    write(out / "claims.md", found.markdown())
-    return write(out / "claims.html", found.html())
+    page = document(data)
+    write(out / "claims.md", page.markdown())
+    return write(out / "claims.html", page.html())

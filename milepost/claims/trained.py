@@ -131,11 +131,10 @@ def train(
 ) -> Lab:
     """Train what is missing of ``needs``; the plans hold ``every`` need of all claims.
 
-    The results that come with the package are read at profile standard, and where nothing can be trained; never where
-    seeds are named.
+    The results that come with the package are read where nothing can be trained, and where no seeds are named.
     """
     known = plans(profile, every, seeds)
-    old = shipped("lab") if not seeds and (profile == "standard" or out is None) else None
+    old = shipped("lab") if not seeds and out is None else None
     if out is None:
         return Lab(profile, known, out, old, tell)
     missing = [need for need in needs if not is_shipped(need, old)]

@@ -9,28 +9,25 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from milepost.claims.rule import Number
 from milepost.lab.train import Recipe
+from milepost.lab.training.optimizers import Optimizers
 from milepost.measure.results import write_json
 
 
 def fit(model: nn.Module, batch: Callable[[int], tuple[Tensor, Tensor]], recipe: Recipe) -> None:
     """Train in place: ``batch(step)`` gives tokens (B L) and the token wanted at each place (B L)."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.rate, betas=(0.9, 0.95))
+    optimizers = Optimizers(model)
     model.train()
     for step in range(recipe.steps):
-        for group in optimizer.param_groups:
-            group["lr"] = recipe.rate_at(step)
         tokens, wanted = batch(step)
         loss = F.cross_entropy(model(tokens).flatten(0, 1), wanted.flatten())
-        optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        optimizers.step(recipe.rate_at(step))
     model.eval()
 
 

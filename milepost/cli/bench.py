@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +17,7 @@ from milepost.cli.shared import (
     Length,
     Profile,
     Rounds,
+    answer,
     aside,
     print_json,
     read_lengths,
@@ -39,15 +42,8 @@ def bench_rope_command(
     """
     from milepost.bench.report import rope_document
     from milepost.bench.rope import bench_rope
-    from milepost.draw.screen import Screen
 
-    with telling() as tell:
-        result = bench_rope(heads, length, head_dim, rounds=rounds, device=device, tell=tell)
-    if as_json:
-        print_json(result["rows"])
-        return
-    for part in rope_document(result).terminal():
-        Screen().print(part)
+    _run(bench_rope, rope_document, as_json, heads, length, head_dim, rounds=rounds, device=device)
 
 
 @teaching
@@ -70,25 +66,26 @@ def bench_attention_command(
     """
     from milepost.bench.attention import bench_attention
     from milepost.bench.contestants import SCHEMES
+    from milepost.bench.report import attention_document
 
     chosen, kinds = split_list(schemes) or list(SCHEMES[1:]), split_list(passes)
     if not set(kinds) <= {"forward", "training"}:
         raise ValueError(f"--pass is forward, training, or forward,training; got {passes!r}")
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, got {rounds}")
-    with telling() as tell:
-        result = bench_attention(
-            read_lengths(lengths),
-            chosen,
-            passes=kinds,
-            heads=heads,
-            head_dim=head_dim,
-            rounds=rounds,
-            ours_only=ours_only,
-            device=device,
-            tell=tell,
-        )
-    _show_bench(result, as_json)
+    _run(
+        bench_attention,
+        attention_document,
+        as_json,
+        read_lengths(lengths),
+        chosen,
+        passes=kinds,
+        heads=heads,
+        head_dim=head_dim,
+        rounds=rounds,
+        ours_only=ours_only,
+        device=device,
+    )
 
 
 @teaching
@@ -109,19 +106,10 @@ def bench_decode_command(
     Example: `milepost bench decode --length 4096 --json`
     """
     from milepost.bench.decode import bench_decode
+    from milepost.bench.report import attention_document
 
-    with telling() as tell:
-        result = bench_decode(
-            length,
-            tokens=tokens,
-            staged=staged,
-            rounds=rounds,
-            heads=heads,
-            head_dim=head_dim,
-            device=device,
-            tell=tell,
-        )
-    _show_bench(result, as_json)
+    sizes = {"tokens": tokens, "staged": staged, "rounds": rounds, "heads": heads, "head_dim": head_dim}
+    _run(bench_decode, attention_document, as_json, length, **sizes, device=device)
 
 
 @teaching
@@ -164,15 +152,18 @@ def bench_train_command(
     rounds: Rounds = 7,
     as_json: Json = False,
 ) -> None:
-    """Training throughput of the lab's model with alibi, rope, t5 and kerple, as ratios to that with no position.
+    """Training throughput of the lab with alibi, rope, t5 and kerple, over no position and over a plain loop.
 
     Example: `milepost bench train --profile quick --json`
     """
-    from milepost.bench.training import bench_train
+    from milepost.bench.lab_model import bench_train
+    from milepost.bench.report import lab_document
 
-    with telling() as tell:
-        result = bench_train(profile, rounds=rounds, tell=tell)
-    _show_rows(result, as_json, {"encoding": "encoding", "tokens_per_s": "tokens a second", "ratio": "of nope's"})
+    shown = partial(
+        lab_document, encoding="encoding", tokens_per_s="tokens a second", ratio="of nope's",
+        over_plain="over a plain float32 loop",
+    )  # fmt: skip
+    _run(bench_train, shown, as_json, profile, rounds=rounds)
 
 
 @teaching
@@ -185,34 +176,17 @@ def bench_evaluate_command(
 
     Example: `milepost bench evaluate --profile quick --json`
     """
-    from milepost.bench.evaluating import bench_evaluate
+    from milepost.bench.lab_model import bench_evaluate
+    from milepost.bench.report import lab_document
 
+    shown = partial(lab_document, way="way", seconds="seconds", ratio="time / one long pass")
+    _run(bench_evaluate, shown, as_json, profile, rounds=rounds)
+
+
+def _run(
+    bench: Callable[..., dict[str, Any]], document: Callable[..., Any], as_json: bool, *sizes: Any, **options: Any
+) -> None:
+    """Run a benchmark, saying what it does, and show its rows."""
     with telling() as tell:
-        result = bench_evaluate(profile, rounds=rounds, tell=tell)
-    _show_rows(result, as_json, {"way": "way", "seconds": "seconds", "ratio": "time / one long pass"})
-
-
-def _show_rows(result: dict[str, Any], as_json: bool, columns: dict[str, str]) -> None:
-    from milepost.draw.screen import Screen
-    from milepost.draw.table import Table
-    from milepost.draw.terminal import table
-
-    if as_json:
-        print_json(result["rows"])
-        return
-    rows = [
-        [f"{row[name]:,.2f}" if isinstance(row[name], float) else str(row[name]) for name in columns]
-        for row in result["rows"]
-    ]
-    Screen().print(table(Table(list(columns.values()), rows)))
-
-
-def _show_bench(result: dict[str, Any], as_json: bool) -> None:
-    from milepost.bench.report import attention_table
-    from milepost.draw.screen import Screen
-    from milepost.draw.terminal import table
-
-    if as_json:
-        print_json(result["rows"])
-    else:
-        Screen().print(table(attention_table(result)))
+        result = bench(*sizes, **options, tell=tell)
+    answer(result["rows"], lambda rows: document(result), as_json)

@@ -14,15 +14,16 @@ from milepost.cli.shared import (
     Device,
     Dtype,
     Json,
+    Offline,
     ReportFolder,
     TargetLength,
     Tokenizer,
     TrainedLength,
-    check_report_folder,
+    answer,
     measuring,
+    new_report,
     read_length,
     read_lengths,
-    show_report,
     teaching,
     telling,
 )
@@ -40,6 +41,7 @@ def inspect_command(
     weights: Annotated[bool, typer.Option("--weights", help="Also read the tensors that hold positions.")] = False,
     out: ReportFolder = None,
     allow_unknown: AllowUnknown = False,
+    offline: Offline = False,
     as_json: Json = False,
 ) -> None:
     """Where position enters a checkpoint, layer by layer: scheme, base, scaling, slopes, buckets, tables, windows; and
@@ -55,12 +57,14 @@ def inspect_command(
     from milepost.checkpoints.inspection import report
     from milepost.measure.results import provenance
 
-    check_report_folder(out, model)
-    found = inspect(
-        model, target_length=read_length(target_length, "--target-length"), weights=weights, allow_unknown=allow_unknown
-    )
-    data = found.to_json() | {"provenance": provenance(what="inspect", weights=weights, target_length=found.target)}
-    show_report(data, report.save, report.document, out, as_json)
+    target = read_length(target_length, "--target-length")
+    with new_report(out, model) as draft:
+        inspected = inspect(model, target_length=target, weights=weights, allow_unknown=allow_unknown)
+        about = provenance(what="inspect", weights=weights, target_length=inspected.target)
+        data = inspected.to_json() | {"provenance": about}
+        if draft is not None:
+            report.save(data, draft.files)
+    answer(data, report.document, as_json)
 
 
 @teaching
@@ -69,6 +73,7 @@ def verify_command(
     device: Device = "cpu",
     dtype: Dtype = "float32",
     out: ReportFolder = None,
+    offline: Offline = False,
     as_json: Json = False,
 ) -> None:
     """Does a model, loaded and run, do with positions what its config asks for? Exit 1 when a check fails.
@@ -82,10 +87,12 @@ def verify_command(
     from milepost.checkpoints import verify
     from milepost.checkpoints.verification import report
 
-    check_report_folder(out, model)
-    with telling() as tell:
-        result = verify(model, device=device, dtype=dtype, tell=tell).to_json()
-    show_report(result, report.save, report.document, out, as_json)
+    with new_report(out, model) as draft:
+        with telling() as tell:
+            result = verify(model, device=device, dtype=dtype, tell=tell).to_json()
+        if draft is not None:
+            report.save(result, draft.files)
+    answer(result, report.document, as_json)
     if not result["ok"]:
         raise typer.Exit(1)
 
@@ -107,6 +114,7 @@ def diagnose_command(
     dtype: Dtype = "float32",
     tokenizer: Tokenizer = None,
     out: ReportFolder = None,
+    offline: Offline = False,
     as_json: Json = False,
 ) -> None:
     """Where does a model break on a text, how sharply, and why? A verdict in words, from what was measured.
@@ -120,12 +128,14 @@ def diagnose_command(
     from milepost.checkpoints.diagnosis import report
 
     wanted = read_lengths(lengths)
-    check_report_folder(out, model)
-    with measuring() as tell:
-        data = diagnose(
-            model, text, wanted, windows=windows, device=device, dtype=dtype, tokenizer=tokenizer, tell=tell
-        ).to_json()
-    show_report(data, report.save, report.document, out, as_json)
+    with new_report(out, model) as draft:
+        with measuring() as tell:
+            data = diagnose(
+                model, text, wanted, windows=windows, device=device, dtype=dtype, tokenizer=tokenizer, tell=tell
+            ).to_json()
+        if draft is not None:
+            report.save(data, draft.files)
+    answer(data, report.document, as_json)
 
 
 @teaching
@@ -146,6 +156,7 @@ def recommend_command(
     dtype: Dtype = "float32",
     tokenizer: Tokenizer = None,
     out: ReportFolder = None,
+    offline: Offline = False,
     as_json: Json = False,
 ) -> None:
     """What should be set for a longer text? Every scaling and training-free map, measured on yours.
@@ -163,12 +174,14 @@ def recommend_command(
     assert target is not None
     if windows is not None and windows < 2:
         raise ValueError(f"--windows is at least 2, so that there is an interval; got {windows}")
-    check_report_folder(out, model)
-    with measuring() as tell:
-        data = recommend(
-            model, target_length=target, text=text, trained_length=trained, windows=windows, device=device, dtype=dtype,
-            tokenizer=tokenizer, tell=tell,
-        ).to_json()  # fmt: skip
-    show_report(data, report.save, report.document, out, as_json)
+    with new_report(out, model) as draft:
+        with measuring() as tell:
+            data = recommend(
+                model, target_length=target, text=text, trained_length=trained, windows=windows, device=device,
+                dtype=dtype, tokenizer=tokenizer, tell=tell,
+            ).to_json()  # fmt: skip
+        if draft is not None:
+            report.save(data, draft.files)
+    answer(data, report.document, as_json)
     if not data["works"]:
         raise typer.Exit(1)

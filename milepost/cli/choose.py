@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -32,6 +33,9 @@ def choose_command(
     absolute: Annotated[
         bool | None, typer.Option("--absolute/--no-absolute", help="Does the absolute place of a token matter?")
     ] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="What must run it: transformers, vllm, sglang or llama.cpp.")
+    ] = None,
     runs: Annotated[
         list[Path] | None,
         typer.Option("--runs", help="A folder of `milepost lab` to judge by; may be given several times."),
@@ -45,18 +49,19 @@ def choose_command(
     opinion.
 
     Example: `milepost choose --trained-length 4k --target-length 32k --far-recall` or
-    `milepost choose --runs runs/demo --json`
+    `milepost choose --trained-length 4k --target-length 32k --engine vllm`
     """
     from milepost.lab.choose import choose, shipped
 
     results, source = _evidence(runs or [])
     ask = sys.stdin.isatty() and not as_json
     wish, assumed = _wish(trained_length, target_length, modality, far_recall, absolute, ask)
-    found = choose(wish, results, shipped("bench"), source) | {"assumed": assumed}
+    wish = replace(wish, engine=engine)
+    choice = choose(wish, results, shipped("bench"), source) | {"assumed": assumed}
     if as_json:
-        print_json(found)
+        print_json(choice)
         return
-    _tell(found)
+    _tell(choice)
 
 
 def _evidence(folders: list[Path]) -> tuple[dict[str, Any], str]:
@@ -114,12 +119,12 @@ def _length(given: Any, option: str) -> int:
     return read_length(str(given), option) or 0
 
 
-def _tell(found: dict[str, Any]) -> None:
+def _tell(answer: dict[str, Any]) -> None:
     from milepost.draw.screen import Screen
     from milepost.lab.report import choice
 
-    console, wish = Screen(), found["wish"]
-    said = {
+    console, wish = Screen(), answer["wish"]
+    wishes = {
         "trained": f"trained at {wish['trained']}",
         "target": f"to read {wish['target']} tokens",
         "modality": wish["modality"],
@@ -128,10 +133,10 @@ def _tell(found: dict[str, Any]) -> None:
     }  # fmt: skip
     console.print(
         "Wanted: "
-        + ", ".join(text + (" (assumed)" if name in found["assumed"] else "") for name, text in said.items())
+        + ", ".join(text + (" (assumed)" if name in answer["assumed"] else "") for name, text in wishes.items())
         + ".",
     )
-    for part in choice.document(found).terminal():
+    for part in choice.document(answer).terminal():
         console.print(part)
-    if found["assumed"]:
+    if answer["assumed"]:
         aside().print("what was assumed can be said with options: `milepost choose --help`", soft_wrap=True)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from milepost.cli.shared import Json, Workers, answer, aside, measuring, read_seeds, teaching
+from milepost.cli.shared import Json, Offline, Workers, answer, aside, measuring, read_seeds, teaching
 
 
 @teaching
@@ -40,6 +40,7 @@ def claims_command(
         ),
     ] = "",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a folder whose trainings were stopped.")] = False,
+    offline: Offline = False,
     as_json: Json = False,
 ) -> None:
     """Claims about positional encodings, tested: for each one the evidence, the rule, and the verdict that follows.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from milepost.cli.shared import HeadDim, Heads, Json, Length, Width, aside, print_json, teaching
+from milepost.cli.shared import HeadDim, Heads, Json, Length, Width, answer, aside, print_json, teaching
 
 if TYPE_CHECKING:
     from milepost.encoding import Encoding
@@ -56,26 +56,12 @@ def list_command(
 
     Example: `milepost list sinusoidal rope alibi`
     """
-    import difflib
+    from milepost.draw.document import Document
+    from milepost.encodings.catalogue import KNOWN, listed, page, side_by_side
 
-    from milepost.draw.terminal import table
-    from milepost.encodings import NAMES, SPACE
-    from milepost.encodings.catalogue import listed, page, pages, side_by_side
-    from milepost.maps import NAMES as MAPS
-
-    known = [*NAMES, *SPACE, *MAPS]
-    for name in names or []:
-        if name not in known:
-            close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-            hint = f" (did you mean {close[0]!r}?)" if close else ""
-            raise ValueError(f"unknown encoding {name!r}{hint}; known: {', '.join(known)}")
-    chosen = [page(name) for name in names] if names else [*pages(), *map(page, MAPS)]
-    if as_json:
-        print_json([p.row() for p in chosen])
-        return
-    from milepost.draw.screen import Screen
-
-    Screen().print(table(side_by_side(chosen) if names else listed(chosen)))
+    chosen = [page(name) for name in names or KNOWN]
+    shown = Document("", terminal_tables=[side_by_side(chosen) if names else listed(chosen)])
+    answer([p.row() for p in chosen], lambda rows: shown, as_json)
 
 
 @teaching
@@ -108,12 +94,10 @@ def show_command(
 
 
 def _page_of(enc: Encoding) -> Any:
-    from milepost.encodings import NAMES, SPACE
-    from milepost.encodings.catalogue import page
-    from milepost.maps import NAMES as MAPS
+    from milepost.encodings.catalogue import KNOWN, page
 
     name = type(enc).spec_name()
-    return page(name) if name in (*NAMES, *SPACE, *MAPS) else None
+    return page(name) if name in KNOWN else None
 
 
 @teaching
@@ -139,7 +123,7 @@ def check_command(
     built = [_build(spec, heads=heads, head_dim=head_dim, width=width, length=length) for spec in specs]
     from milepost.testing import LAWS, Verdicts, check_encoding
 
-    found: list[Verdicts] = []
+    checked: list[Verdicts] = []
     with Progress(console=aside(), transient=True) as progress:
         task = progress.add_task("laws", total=len(LAWS) * len(built))
         for enc in built:
@@ -148,18 +132,23 @@ def check_command(
                 progress.update(task, description=f"{type(enc).spec_name()}: {law.__name__}")
                 verdicts.extend(check_encoding(enc, [law]).verdicts)
                 progress.advance(task)
-            found.append(Verdicts(repr(enc), tuple(verdicts)))
-    broken = [one.encoding for one in found if not one.ok]
+            checked.append(Verdicts(repr(enc), tuple(verdicts)))
+    broken = [result.encoding for result in checked if not result.ok]
     if as_json:
-        print_json([{"encoding": one.encoding, "ok": one.ok, "laws": [v.row() for v in one.verdicts]} for one in found])
+        print_json(
+            [
+                {"encoding": result.encoding, "ok": result.ok, "laws": [v.row() for v in result.verdicts]}
+                for result in checked
+            ]
+        )
     else:
         console = Screen()
-        for one in found:
-            if len(found) < 4 or not one.ok:
-                for part in one.document().terminal():
+        for result in checked:
+            if len(checked) < 4 or not result.ok:
+                for part in result.document().terminal():
                     console.print(part)
             else:
-                console.print(Text.assemble(("PASS ", "green"), one.in_a_line()))
+                console.print(Text.assemble(("PASS ", "green"), result.in_a_line()))
     if broken:
-        aside().print(f"{len(broken)} of {len(found)} broke a law: {', '.join(broken)}", soft_wrap=True)
+        aside().print(f"{len(broken)} of {len(checked)} broke a law: {', '.join(broken)}", soft_wrap=True)
         raise typer.Exit(1)

@@ -52,7 +52,12 @@ def explore_command(
         print_json(asked[0] if len(asked) == 1 else asked)
         return
     _serve(
-        {"view": view, **dict(zip("ab", (one["spec"] for one in asked), strict=False)), **values, "lang": language},
+        {
+            "view": view,
+            **dict(zip("ab", (result["spec"] for result in asked), strict=False)),
+            **values,
+            "lang": language,
+        },
         port,
         not no_open,
         share,
@@ -75,9 +80,9 @@ def _serve(state: dict[str, str], port: int, browse: bool, share: bool) -> None:
     from milepost.explore.server import LOCAL, opened
 
     words = aside()
-    server, said = opened(port, HOST if share else LOCAL)
-    if said:
-        words.print(said, soft_wrap=True)
+    server, notice = opened(port, HOST if share else LOCAL)
+    if notice:
+        words.print(notice, soft_wrap=True)
     if share:
         words.print(
             "--share: everybody who can reach this machine can open the page; it asks for no password",

@@ -13,6 +13,7 @@ from milepost.cli.shared import (
     Dtype,
     Json,
     NewFolder,
+    Offline,
     read_length,
     refusing,
     show_written,
@@ -50,6 +51,7 @@ def extend_command(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a --tune that was killed.")] = False,
     device: Device = "cpu",
     dtype: Dtype = "float32",
+    offline: Offline = False,
     as_json: Json = False,
 ) -> None:
     """Write a checkpoint that other tools load, for longer texts; the source is only read.

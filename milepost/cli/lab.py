@@ -63,7 +63,10 @@ def lab_command(
     seeds: Annotated[str, typer.Option(help="How many seeds, or which, separated by commas.")] = "",
     tasks: Annotated[
         str | None,
-        typer.Option(help="Tasks beside text: copy, previous, recall, index, counting, who, antecedent, or all."),
+        typer.Option(
+            help="Tasks beside text: copy, previous, recall, index, counting, who, antecedent; "
+            "reverse, sort, sum, parity, addition, chain (problems that grow); or all."
+        ),
     ] = None,
     text: Annotated[
         str | None, typer.Option(help="A file or folder to read, in place of the sources of Python's standard library.")
@@ -79,7 +82,7 @@ def lab_command(
     ] = None,
     engine: Annotated[Literal["local", "ray"], typer.Option(help="Processes on this machine, or Ray tasks.")] = "local",
     workers: Workers = None,
-    address: Annotated[str | None, typer.Option(help="Of a Ray cluster whose nodes share the output folder.")] = None,
+    address: Annotated[str | None, typer.Option(help="Of a Ray cluster; its nodes need no shared folder.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -214,8 +217,9 @@ def _progress(trials: int, steps: int) -> Iterator[Any]:
                 progress.update(whole, completed=sum(done.values()))
                 if news["step"] == news["of"]:
                     progress.update(bar, said=f"loss {news['loss']:.3f}, measuring")
-            elif "measuring" in news:
-                progress.update(bar, said=f"measuring {news['measuring']}")
+            for word in ("trying", "measuring", "tuning"):
+                if word in news:
+                    progress.update(bar, said=f"{word} {news[word]}")
 
         yield tell
 

@@ -7,7 +7,17 @@ from typing import Annotated, Literal
 
 import typer
 
-from milepost.cli.shared import Device, Json, NewFolder, read_length, say_error, show_written, teaching, telling
+from milepost.cli.shared import (
+    Device,
+    Json,
+    NewFolder,
+    Offline,
+    read_length,
+    say_error,
+    show_written,
+    teaching,
+    telling,
+)
 
 
 @teaching
@@ -44,6 +54,7 @@ def migrate_command(
     seed: Annotated[int, typer.Option(help="Decides the order of the training text.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a migration that was killed.")] = False,
     device: Device = "cpu",
+    offline: Offline = False,
     as_json: Json = False,
 ) -> None:
     """Give a model other positions, in an architecture that any tool loads; the source is only read.

@@ -7,7 +7,17 @@ from typing import Annotated, Literal
 
 import typer
 
-from milepost.cli.shared import Checkpoint, Json, NewFolder, read_length, refusing, show_written, teaching, telling
+from milepost.cli.shared import (
+    Checkpoint,
+    Json,
+    NewFolder,
+    Offline,
+    read_length,
+    refusing,
+    show_written,
+    teaching,
+    telling,
+)
 
 
 def read_grid(text: str | None) -> tuple[int, int] | None:
@@ -38,6 +48,7 @@ def resize_command(
             help="As timm does it, or not; by default as transformers does it for this model.",
         ),
     ] = None,
+    offline: Offline = False,
     as_json: Json = False,
 ) -> None:
     """Write a checkpoint whose learned positions are for another image size, or a longer text; the source is only read.

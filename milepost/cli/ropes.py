@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,13 +13,14 @@ from milepost.cli.shared import (
     AllowUnknown,
     Json,
     NewFolder,
+    Offline,
     TargetLength,
     TrainedLength,
+    answer,
     aside,
     print_json,
     read_length,
     say_error,
-    show_report,
     teaching,
     telling,
 )
@@ -57,6 +59,7 @@ def spec_command(
     ] = None,
     out: Out = None,
     allow_unknown: AllowUnknown = False,
+    offline: Offline = False,
     as_json: Json = False,
 ) -> None:
     """What a config means by its rotary positions, and what that does at a length.
@@ -75,9 +78,9 @@ def spec_command(
         check_name(out)
     target = read_length(target_length, "--target-length")
     spec = _extended(_read(model, engine, allow_unknown, trained_length), method, target)
-    found = [one.to_json() | {"sentence": one.sentence} for one in analyse(spec, target)]
-    result = {"spec": spec.to_json(), "analysis": found}
-    show_report(result, report.save, report.document, out, as_json)
+    analysis = [layer.to_json() | {"sentence": layer.sentence} for layer in analyse(spec, target)]
+    result = {"spec": spec.to_json(), "analysis": analysis}
+    _show(result, report.save, report.document, out, as_json)
 
 
 @teaching
@@ -91,10 +94,14 @@ def parity_command(
     ],
     b: Annotated[str | None, typer.Argument(metavar="B", help="The other one.")] = None,
     engines: Annotated[
-        str | None, typer.Option(help="Two engines that read A, in place of B, such as transformers,vllm.")
+        str | None,
+        typer.Option(
+            help="Engines that read A, in place of B: two, such as transformers,vllm@0.29; or all, against the config."
+        ),
     ] = None,
     out: Out = None,
     allow_unknown: AllowUnknown = False,
+    offline: Offline = False,
     as_json: Json = False,
 ) -> None:
     """Do two configs, or two engines that read one config, turn every pair alike? Exit 1 when they differ.
@@ -108,6 +115,11 @@ def parity_command(
 
     if (b is None) == (engines is None):
         raise ValueError("give B, or --engines X,Y to compare two engines' readings of A (not both)")
+    if engines == "all":
+        if out is not None:
+            raise ValueError("--engines all prints a line for each engine; a page (--out) is for two")
+        _compare_all(_open(a, allow_unknown), a, as_json)
+        return
     readers = [] if engines is None else [name.strip() for name in engines.split(",")]
     if engines is not None and len(readers) != 2:
         raise ValueError(f"--engines names two engines, such as transformers,vllm; got {engines!r}")
@@ -116,21 +128,50 @@ def parity_command(
         check_name(out)
     if readers:
         config = _open(a, allow_unknown)  # read from its file once, for both engines
-        one, other = (as_read_by(engine, config) for engine in readers)
+        first, second = (as_read_by(engine, config) for engine in readers)
     else:
-        one, other = (_read(name, None, allow_unknown, None) for name in names)
-    found = differences(one, other)
+        first, second = (_read(name, None, allow_unknown, None) for name in names)
+    apart = differences(first, second)
     result = {
-        "same": not found,
-        "a": {"name": names[0], "spec": one.to_json()},
-        "b": {"name": names[1], "spec": other.to_json()},
+        "same": not apart,
+        "a": {"name": names[0], "spec": first.to_json()},
+        "b": {"name": names[1], "spec": second.to_json()},
         "differences": [
             asdict(d) | {"relative": d.relative if d.relative < float("inf") else None, "sentence": d.sentence(*names)}
-            for d in found
+            for d in apart
         ],
     }
-    show_report(result, report.save_parity, report.parity_document, out, as_json)
-    if found:
+    _show(result, report.save_parity, report.parity_document, out, as_json)
+    if apart:
+        raise typer.Exit(1)
+
+
+def _compare_all(config: Config, name: str, as_json: bool) -> None:
+    """Every engine that reads configs, in every version that was measured. Exit 1 if one differs from the config."""
+    from milepost.rope import ENGINES, ConfigError, read
+    from milepost.rope.engines.parity import differences
+
+    own = read(config)
+    rows: list[dict[str, Any]] = []
+    for engine in ENGINES.values():
+        if not engine.reads:
+            continue
+        for version in engine.versions or (None,):
+            reader = engine.at(version)
+            row: dict[str, Any] = {"engine": engine.name, "version": reader.version, "evidence": reader.evidence}
+            try:
+                wrong = differences(own, reader.read(config))
+                row |= {"same": not wrong, "differences": [d.sentence("the config", engine.name) for d in wrong]}
+            except ConfigError as refusal:
+                row |= {"same": False, "differences": [], "stops": str(refusal)}
+            rows.append(row)
+    if as_json:
+        print_json({"name": name, "engines": rows})
+    else:
+        for row in rows:
+            said = "same" if row["same"] else row.get("stops") or row["differences"][0]
+            typer.echo(f"{row['engine']} {row['version'] or ''}".strip() + f": {said} ({row['evidence']})")
+    if not all(row["same"] for row in rows):
         raise typer.Exit(1)
 
 
@@ -139,12 +180,16 @@ def export_command(
     model: Model,
     to: Annotated[
         str,
-        typer.Option(help="transformers, transformers-v4, vllm, sglang, llama.cpp, mlx-lm, megatron or torchtitan."),
+        typer.Option(
+            help="transformers, transformers-v4, vllm, sglang, llama.cpp, mlx-lm, megatron or torchtitan; in a version "
+            "where that was measured: vllm@0.29."
+        ),
     ],
     target_length: TargetLength = None,
     trained_length: TrainedLength = None,
     method: Method = None,
     allow_unknown: AllowUnknown = False,
+    offline: Offline = False,
     as_json: Json = False,
 ) -> None:
     """A model's rotary positions in the keys of an engine, ready to paste; exit 1 with the reason where it has none.
@@ -153,7 +198,7 @@ def export_command(
 
     Example: `milepost export path/to/model --to vllm --rope-scaling yarn --target-length 128k`
     """
-    from milepost.rope import export
+    from milepost.rope import export, find_engine
     from milepost.rope.engines.written import Refused
 
     spec = _extended(
@@ -166,10 +211,13 @@ def export_command(
             print_json({"engine": to, "refused": str(refusal)})
         say_error(refusal)
         raise typer.Exit(1) from None
+    if written.version:
+        aside().print(f"for {find_engine(to).named}, as measured", soft_wrap=True)
     for note in written.notes:
         aside().print(f"note: {note}", soft_wrap=True)
     if as_json:
-        print_json({"engine": to, "text": written.text, "config": dict(written.config), "notes": list(written.notes)})
+        found = {"engine": to, "version": written.version, "text": written.text, "config": dict(written.config)}
+        print_json(found | {"notes": list(written.notes)})
     else:
         typer.echo(written.text)
 
@@ -206,12 +254,21 @@ def convert_layout_command(
     typer.echo(f"proof by logits: {apart}; without the conversion {proof.unconverted:.2g}")
 
 
+def _show(
+    data: Any, save: Callable[[Any, Path], Path], shown: Callable[[Any], Any], out: Path | None, as_json: bool
+) -> None:
+    """A result on standard output, and drawn where a file was named for it."""
+    if out is not None:
+        aside().print(f"open {save(data, out)}", soft_wrap=True)
+    answer(data, shown, as_json)
+
+
 def _read(model: str, engine: str | None, allow_unknown: bool, trained: str | None) -> RopeSpec:
     """The spec of what a user named: ENGINE:PATH, a path, a name on the Hub, or JSON."""
     from milepost.rope import ENGINES, as_read_by, read
 
     prefix, _, rest = model.partition(":")
-    if engine is None and rest and prefix in ENGINES:
+    if engine is None and rest and prefix.partition("@")[0] in ENGINES:
         engine, model = prefix, rest
     config = _open(model, allow_unknown)
     spec = read(config) if engine is None else as_read_by(engine, config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,8 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from milepost.measure.folder import Draft
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print JSON alone on standard output; words and progress go to standard error.")
@@ -53,11 +56,28 @@ ReportFolder = Annotated[
         help="A folder to write: report.html, report.md and the data as JSON. It must not exist, or be empty."
     ),
 ]
+
+
+def _stay_offline(asked: bool) -> bool:
+    """The Hub's own word for it, which its library and transformers obey too."""
+    if asked:
+        os.environ["HF_HUB_OFFLINE"] = "1"
+    return asked
+
+
+Offline = Annotated[
+    bool,
+    typer.Option(
+        "--offline", help="Never ask the Hub: a name is looked for in its cache alone.", callback=_stay_offline
+    ),
+]
 NewFolder = Annotated[Path, typer.Option(help="The folder to write; it must not exist, or be empty.")]
 Rounds = Annotated[int, typer.Option(help="Rounds; each contestant's best counts.")]
 
 
 MOST_SEEDS = 1000
+INTERRUPTED = 130
+"""What shells expect of a program that Ctrl-C ended."""
 
 
 def aside() -> Console:
@@ -112,7 +132,9 @@ def say_error(error: BaseException) -> None:
     """The sentence of an error on standard error."""
     from milepost.draw.screen import visible
 
-    typer.echo(f"milepost: {visible(str(error))}", err=True)
+    sentence = "stopped" if isinstance(error, KeyboardInterrupt) else str(error)
+    notes = getattr(error, "__notes__", [] if str(error) else ["to begin again, give the same command"])
+    typer.echo(f"milepost: {visible('; '.join([sentence, *notes]))}", err=True)
 
 
 def teaching(command: Callable[..., None]) -> Callable[..., None]:
@@ -125,6 +147,9 @@ def teaching(command: Callable[..., None]) -> Callable[..., None]:
         except (ValueError, OSError) as error:
             say_error(error)
             raise typer.Exit(2) from None
+        except KeyboardInterrupt as stop:
+            say_error(stop)
+            raise typer.Exit(INTERRUPTED) from None
 
     return run
 
@@ -151,21 +176,17 @@ def show_written(done: Any, document: Callable[[Any], Any], as_json: bool) -> No
         raise typer.Exit(1)
 
 
-def check_report_folder(out: Path | None, model: str) -> None:
-    """Refuse a folder for a report that holds something, before anything is run."""
-    from milepost.draw.folder import check_folder
+@contextmanager
+def new_report(out: Path | None, model: str) -> Iterator[Draft | None]:
+    """The folder of a report, from before anything is run until all is written; None where none was named for it."""
+    if out is None:
+        yield None
+        return
+    from milepost.measure.folder import check_out, new_folder
 
-    if out is not None:
-        check_folder(out, model)
-
-
-def show_report(
-    data: Any, save: Callable[[Any, Path], Path], shown: Callable[[Any], Any], out: Path | None, as_json: bool
-) -> None:
-    """A result on standard output, and as a report where a folder was named for it."""
-    if out is not None:
-        aside().print(f"open {save(data, out)}", soft_wrap=True)
-    answer(data, shown, as_json)
+    with new_folder(check_out(out, model)) as draft:
+        yield draft
+    aside().print(f"open {out.expanduser() / 'report.html'}", soft_wrap=True)
 
 
 def answer(data: Any, document: Callable[[Any], Any], as_json: bool) -> None:

@@ -57,15 +57,15 @@ class Section:
         """The entries of the legend that the figures have in common: a label, its group, and a swatch; none where
         nothing differs.
         """
-        found: dict[str, dict[str, str]] = {}
+        entries: dict[str, dict[str, str]] = {}
         for figure in self.figures:
             for label, first in figure.labels().items():
                 if len(figure.labels()) > 1 or len(self.figures) > 1:
                     mark = look(figure, first)
                     dots = figure.kind != "lines" or first in figure.points
                     drawn = mark.points((11, 6)) if dots else swatch(mark, 0, 6)
-                    found.setdefault(label, {"label": label, "group": figure.style(first).group, "swatch": drawn})
-        return list(found.values())
+                    entries.setdefault(label, {"label": label, "group": figure.style(first).group, "swatch": drawn})
+        return list(entries.values())
 
 
 @dataclass(frozen=True)
@@ -138,20 +138,20 @@ def _shown(section: Section, anchor: str) -> dict[str, Any]:
 
 
 def _data(figure: Figure) -> str:
-    told = figure.to_pointer()
+    data = figure.to_pointer()
     if figure.alternatives:
         low, high, colours = scale(figure)
-        told["palette"] = palette(colours).hex()
-        told["alternatives"] = [
+        data["palette"] = palette(colours).hex()
+        data["alternatives"] = [
             {
-                "label": one.label,
-                "z": [packed(row) for row in levels(one.z, low, high, LEVELS)],
-                "notes": one.notes,
-                "cell": one.cell,
+                "label": alternative.label,
+                "z": [packed(row) for row in levels(alternative.z, low, high, LEVELS)],
+                "notes": alternative.notes,
+                "cell": alternative.cell,
             }
-            for one in figure.alternatives
+            for alternative in figure.alternatives
         ]
-    return json.dumps(told, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def facts(provenance: Mapping[str, Any], protocol: str = "protocol") -> Section:

@@ -162,7 +162,7 @@ class Figure:
     def to_pointer(self) -> dict[str, Any]:
         """What a page needs to say the numbers under a pointer: with few digits, and nothing that is empty."""
         sides = {} if self.kind == "lines" else self.sides or {}
-        told: dict[str, Any] = {
+        data: dict[str, Any] = {
             "kind": self.kind,
             "x_title": self.x_title,
             "y_title": self.y_title,
@@ -181,7 +181,7 @@ class Figure:
             "notes": () if self.alternatives else self.notes,
             "note": self.note,
         }
-        return {name: value for name, value in told.items() if value}
+        return {name: value for name, value in data.items() if value}
 
     def to_csv(self) -> str:
         """The numbers as a table: x and a column for each line, a row for each y of a heat map, or a row for each

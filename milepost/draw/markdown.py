@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from milepost.draw.document import Document, Section
 
-SIGNS = re.compile(r"\||\*(?=\S)|(?<!\w)_(?=\S)")
-"""What would begin a column or an emphasis."""
+SIGNS = re.compile(r"\||\*(?=\S)|(?<!\w)_(?=\S)|\](?=[(\[:])")
+"""What would begin a column or an emphasis, or make a link or an image of what stands before it."""
+CODE = re.compile(r"((?<!`)`[^`]+`(?!`))")
+"""Words in single backquotes, paired as Markdown pairs them."""
 
 
-def document(found: Document, picture: Callable[[Section], str], folded: bool) -> str:
+def document(shown: Document, picture: Callable[[Section], str], folded: bool) -> str:
     """Title, question, answer, sentences and notes, then every section that has something to read."""
-    parts = [f"# {words(found.title)}", words(found.question), words(found.answer), *map(words, found.sentences)]
-    parts.append("\n".join(f"- {words(note)}" for note in found.notes))
-    judged = [section for section in found.sections if section.status]
+    parts = [f"# {words(shown.title)}", words(shown.question), words(shown.answer), *map(words, shown.sentences)]
+    parts.append("\n".join(f"- {words(note)}" for note in shown.notes))
+    judged = [section for section in shown.sections if section.status]
     if judged:
         rows = [[f"[{s.title}](#{s.anchor})", s.status, words(s.words)] for s in judged]
         parts.append(table(["claim", "verdict", "statement"], rows, cell=str))
-    for section in found.sections:
+    for section in shown.sections:
         body = _section(section, picture(section), folded)
         parts += [f"## {words(section.title)}", *body] if body else []
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -53,10 +55,10 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], cell: Callable[[st
 
 
 def words(text: str) -> str:
-    """Words that Markdown shows as they are: no HTML, no emphasis, no column that was not meant; what stands in
-    backquotes is code.
+    """Words that Markdown shows as they are: no HTML, no emphasis, no link, no column that was not meant; what stands
+    in backquotes is code.
     """
-    pieces = re.split(r"(`[^`]*`)", " ".join(text.split()))
+    pieces = CODE.split(" ".join(text.split()))
     plain = (
         piece.replace("&", "&amp;").replace("<", "&lt;") if at % 2 == 0 else piece for at, piece in enumerate(pieces)
     )

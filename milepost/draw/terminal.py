@@ -18,39 +18,39 @@ STYLES = {"PASS": "green", "FAIL": "bold red", "WARN": "yellow", "????": "yellow
 ANSWERS = {True: "bold green", False: "bold red", None: "bold"}
 
 
-def document(found: Document) -> Iterator[Table | Text]:
+def document(shown: Document) -> Iterator[Table | Text]:
     """What is printed, one after another."""
-    for one in found.terminal_tables:
-        if any(one.head) or not one.title:
-            yield table(one)
+    for each in shown.terminal_tables:
+        if any(each.head) or not each.title:
+            yield table(each)
         else:
-            yield Text(one.title, "italic")
-            yield from (Text("  " + ": ".join(cell for cell in row if cell)) for row in one.rows)
+            yield Text(each.title, "italic")
+            yield from (Text("  " + ": ".join(cell for cell in row if cell)) for row in each.rows)
         yield Text("")
-    yield from (Text(f"note: {note}", "yellow") for note in found.notes)
-    for sentence in found.sentences:
+    yield from (Text(f"note: {note}", "yellow") for note in shown.notes)
+    for sentence in shown.sentences:
         yield Text(
             sentence,
             "bold red" if sentence.startswith(("FAIL", "Not ")) else "yellow" if sentence.startswith("warning") else "",
         )
-    if found.answer:
-        yield Text(found.answer, ANSWERS[found.ok])
+    if shown.answer:
+        yield Text(shown.answer, ANSWERS[shown.ok])
 
 
-def table(one: tables.Table) -> Table:
+def table(shown: tables.Table) -> Table:
     """A table of words, numbers to the right; words that judge have their colour."""
-    about: dict[str, Any] = {} if one.ruled else {"box": None, "pad_edge": False}
+    about: dict[str, Any] = {} if shown.ruled else {"box": None, "pad_edge": False}
     made = Table(
-        title=Text(one.title) if one.title else None,
+        title=Text(shown.title) if shown.title else None,
         title_justify="left",
         header_style="bold",
-        show_header=any(one.head),
-        show_lines=one.ruled,
+        show_header=any(shown.head),
+        show_lines=shown.ruled,
         **about,
     )
-    for at, column in enumerate(one.head):
-        right = at > 0 and all(tables.is_number(row[at]) for row in one.rows)
+    for at, column in enumerate(shown.head):
+        right = at > 0 and all(tables.is_number(row[at]) for row in shown.rows)
         made.add_column(Text(column), justify="right" if right else "left", overflow="fold")
-    for row in one.rows:
+    for row in shown.rows:
         made.add_row(*(Text(cell, STYLES.get(cell, "")) for cell in row))
     return made

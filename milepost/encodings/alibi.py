@@ -48,10 +48,8 @@ class ALiBi(Encoding):
         future: tuple[float, ...] | None = None,
     ):
         super().__init__()
-        if heads < 1:
-            raise ValueError(f"heads must be at least 1, got {heads}")
-        if mode not in ("causal", "symmetric", "asymmetric"):
-            raise ValueError(f'mode must be "causal", "symmetric" or "asymmetric", got {mode!r}')
+        self.check_at_least(1, heads=heads)
+        self.check_choice("mode", mode, ("causal", "symmetric", "asymmetric"))
         if future is not None and mode != "asymmetric":
             raise ValueError(f'future slopes are for mode="asymmetric", got mode={mode!r}')
         self.heads, self.mode, self.causal_only = heads, mode, mode == "causal"

@@ -36,10 +36,8 @@ class ALiBi2D(Encoding):
 
     def __init__(self, heads: int, distance: Literal["euclidean", "manhattan"] = "euclidean"):
         super().__init__()
-        if heads < 1:
-            raise ValueError(f"heads must be at least 1, got {heads}")
-        if distance not in ("euclidean", "manhattan"):
-            raise ValueError(f'distance must be "euclidean" or "manhattan", got {distance!r}')
+        self.check_at_least(1, heads=heads)
+        self.check_choice("distance", distance, ("euclidean", "manhattan"))
         self.heads, self.distance = heads, distance
         below = 2 ** math.floor(math.log2(heads))
         exponents = [8 * (h + 1) / below if h < below else 4 * (2 * (h - below) + 1) / below for h in range(heads)]

@@ -28,9 +28,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from milepost.angles import cos_sin_axes
+from milepost.angles import cos_sin
 from milepost.encoding import Encoding
-from milepost.rotation import Pairing, rotate
+from milepost.rotation import PAIRINGS, Pairing, rotate
 from milepost.spectrum import geometric
 
 
@@ -72,10 +72,7 @@ class Axial(Encoding):
             )
         if len(bases) != axes or any(isinstance(b, bool) or not isinstance(b, int | float) for b in bases):
             raise ValueError(f"base must be one number, or {axes} of them, one for each axis; got {base!r}")
-        if pairing not in ("half", "interleaved"):
-            raise ValueError(
-                f'pairing must be "half" (i with i + size/2) or "interleaved" (2i with 2i + 1), got {pairing!r}'
-            )
+        self.check_choice("pairing", pairing, PAIRINGS)
         if spectra not in ("each", "dealt") or (spectra == "dealt" and (len(set(sizes)) > 1 or len(set(bases)) > 1)):
             raise ValueError(
                 f'spectra must be "each", or "dealt" with one base and equal parts, got {spectra!r} with '
@@ -87,14 +84,14 @@ class Axial(Encoding):
         self.size = sum(sizes)
         self.frequencies = torch.zeros(axes, self.size // 2, dtype=torch.float64, device="cpu")
         whole, first = geometric(self.size, bases[0]).tensor(), 0
-        for axis, (size, one) in enumerate(zip(sizes, bases, strict=True)):
-            mine = geometric(size, one).tensor() if spectra == "each" else whole[axis::axes]
-            self.frequencies[axis, first : first + size // 2] = mine
+        for axis, (size, axis_base) in enumerate(zip(sizes, bases, strict=True)):
+            own = geometric(size, axis_base).tensor() if spectra == "each" else whole[axis::axes]
+            self.frequencies[axis, first : first + size // 2] = own
             first += size // 2
 
     def turn(self, x: Tensor, pos: Tensor) -> Tensor:
         """Pure rotation of ``x`` (B H L D) by ``pos`` (axes B L)."""
-        cos, sin = cos_sin_axes(pos, self.frequencies, x.dtype)
+        cos, sin = cos_sin(pos, self.frequencies, x.dtype)
         return rotate(x, cos.unsqueeze(-3), sin.unsqueeze(-3), self.size, self.pairing)
 
     def query(self, q: Tensor, pos: Tensor) -> Tensor:

@@ -33,8 +33,7 @@ class Binary(Encoding):
 
     def __init__(self, width: int):
         super().__init__()
-        if width < 1:
-            raise ValueError(f"width must be at least 1, got {width}")
+        self.check_at_least(1, width=width)
         self.width = width
         self.end = 2**width if width < 63 else None
 

@@ -17,9 +17,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from milepost.checks import nearest
 from milepost.draw.table import Table
 from milepost.encodings import NAMES, SPACE
+from milepost.maps import NAMES as MAPS
 
+KNOWN = (*NAMES, *SPACE, *MAPS)
+"""Every name that a spec may use."""
 FIELDS = ("Mechanism", "Information", "Prior", "Content", "Storage", "Used by")
 HOOKS = ("embed", "query", "key", "bias", "rescore", "output")
 SHORT = {
@@ -74,7 +78,9 @@ class Page:
 @cache
 def page(name: str) -> Page:
     """The page of an encoding or a map by its name in specs: the file's, and the class's in lower case."""
-    folder = Path(__file__).parents[1] / ("encodings" if name in NAMES | SPACE else "maps")
+    if name not in KNOWN:
+        raise ValueError(f"unknown encoding {name!r}{nearest(name, KNOWN)}; known: {', '.join(KNOWN)}")
+    folder = Path(__file__).parents[1] / ("maps" if name in MAPS else "encodings")
     tree = ast.parse((folder / f"{name}.py").read_text(encoding="utf-8"))
     body = next(
         node for node in tree.body if isinstance(node, ast.ClassDef) and node.name.lower() == name.replace("_", "")

@@ -68,8 +68,7 @@ class Grid(Encoding):
                 f"width must be at least 1, prefix and bare from 0 to {MOST}, got width={width}, prefix={prefix}, "
                 f"bare={bare}"
             )
-        if how not in ("cells", "sum"):
-            raise ValueError(f'how must be "cells" or "sum", got {how!r}')
+        self.check_choice("how", how, ("cells", "sum"))
         self.width, self.sides, self.prefix, self.bare, self.how = width, tuple(sides), prefix, bare, how
         self.axes = len(sides)
         self.table = nn.Parameter(
@@ -104,11 +103,11 @@ class Grid(Encoding):
         if pos.dim() != 3 or pos.is_floating_point() or not bool((before := pos[0] == -1).any()):
             super().check(pos)
             return
-        said = pos[1][before]
-        if int(said.min()) < 0 or int(said.max()) >= self.prefix + self.bare:
+        numbers = pos[1][before]
+        if int(numbers.min()) < 0 or int(numbers.max()) >= self.prefix + self.bare:
             raise ValueError(
                 f"{self!r} has {self.prefix + self.bare} tokens before the grid, at places (-1, 0) and on; got (-1, "
-                f"{int(said.max())}): "
+                f"{int(numbers.max())}): "
                 "give prefix= (tokens with a row of their own) or bare= (registers, which have none)"
             )
         super().check(pos[:, ~before][:, None])

@@ -34,10 +34,8 @@ class KERPLE(Encoding):
 
     def __init__(self, heads: int, kind: Literal["log", "power"] = "log", shared: bool = False):
         super().__init__()
-        if heads < 1:
-            raise ValueError(f"heads must be at least 1, got {heads}")
-        if kind not in ("log", "power"):
-            raise ValueError(f'kind must be "log" or "power", got {kind!r}')
+        self.check_at_least(1, heads=heads)
+        self.check_choice("kind", kind, ("log", "power"))
         self.heads, self.kind, self.shared = heads, kind, shared
         self.p = nn.Parameter(torch.rand(1 if shared else heads) * 2)
         self.a = nn.Parameter(torch.rand(1 if shared else heads))

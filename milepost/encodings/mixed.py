@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from milepost.encoding import Encoding
-from milepost.rotation import Pairing, rotate
+from milepost.rotation import PAIRINGS, Pairing, rotate
 from milepost.spectrum import geometric
 
 
@@ -42,10 +42,7 @@ class Mixed(Encoding):
                 f"mixed needs heads >= 1, axes >= 2 and head_dim a multiple of 2 x axes, got heads={heads}, "
                 f"axes={axes}, head_dim={head_dim}" + ("; one axis is rope" if axes == 1 else "")
             )
-        if pairing not in ("half", "interleaved"):
-            raise ValueError(
-                f'pairing must be "half" (i with i + size/2) or "interleaved" (2i with 2i + 1), got {pairing!r}'
-            )
+        self.check_choice("pairing", pairing, PAIRINGS)
         self.heads, self.head_dim, self.axes, self.base, self.pairing = heads, head_dim, axes, base, pairing
         fast = geometric(head_dim // axes, base).tensor()
         start = (_frames(heads, axes)[..., None] * fast).permute(1, 0, 2, 3).flatten(2)  # axis, head, pair

@@ -30,9 +30,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from milepost.angles import cos_sin_axes
+from milepost.angles import cos_sin
 from milepost.encoding import Encoding
-from milepost.rotation import Pairing, rotate
+from milepost.rotation import PAIRINGS, Pairing, rotate
 from milepost.scaling import Scaling
 from milepost.spectrum import geometric
 
@@ -59,11 +59,8 @@ class MRoPE(Encoding):
         size = head_dim if rotary is None else rotary
         if size < 2 or size % 2 or size > head_dim:
             raise ValueError(f"the rotary size must be even, from 2 to head_dim={head_dim}, got {size}")
-        if order not in ("chunked", "interleaved") or pairing not in ("half", "interleaved"):
-            raise ValueError(
-                'order is "chunked" or "interleaved" and pairing "half" or "interleaved", '
-                f"got order={order!r}, pairing={pairing!r}"
-            )
+        self.check_choice("order", order, ("chunked", "interleaved"))
+        self.check_choice("pairing", pairing, PAIRINGS)
         if scaling is not None and (not isinstance(scaling, Scaling) or scaling.length_dependent):
             raise ValueError(
                 "scaling must be one of milepost.scaling that does not depend on the length, such as yarn(...), "
@@ -89,7 +86,7 @@ class MRoPE(Encoding):
 
     def turn(self, x: Tensor, pos: Tensor) -> Tensor:
         """Pure rotation of ``x`` (B H L D) by ``pos`` (axes B L; L or B L for text)."""
-        cos, sin = cos_sin_axes(pos, self.frequencies, x.dtype)
+        cos, sin = cos_sin(pos, self.frequencies, x.dtype)
         return rotate(x, cos.unsqueeze(-3), sin.unsqueeze(-3), self.size, self.pairing)
 
     def query(self, q: Tensor, pos: Tensor) -> Tensor:

@@ -54,9 +54,9 @@ def resize_table(
         raise ValueError(f'mode must be "bicubic" or "bilinear", got {mode!r}')
     rows, width = table.shape[-2:]
     if prefix < 0 or rows != prefix + math.prod(source):
-        said = " x ".join(map(str, source))
+        grid = " x ".join(map(str, source))
         raise ValueError(
-            f"a grid of {said} and a prefix of {prefix} make {prefix + math.prod(source)} rows, and the table has "
+            f"a grid of {grid} and a prefix of {prefix} make {prefix + math.prod(source)} rows, and the table has "
             f"{rows}: "
             "say the grid that it was trained on (source=), and how many rows stand before it (prefix=1 for a class "
             "token)"

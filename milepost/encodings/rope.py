@@ -29,7 +29,7 @@ from torch import Tensor
 
 from milepost.angles import cos_sin
 from milepost.encoding import Encoding
-from milepost.rotation import Pairing, rotate
+from milepost.rotation import PAIRINGS, Pairing, rotate
 from milepost.scaling import Scaling
 from milepost.spectrum import geometric
 
@@ -54,12 +54,8 @@ class RoPE(Encoding):
         turned = head_dim if rotary is None else rotary
         if turned < 2 or turned % 2 or turned > head_dim:
             raise ValueError(f"the rotary size must be even, from 2 to head_dim={head_dim}, got {turned}")
-        if pairing not in ("half", "interleaved"):
-            raise ValueError(
-                f'pairing must be "half" (i with i + size/2) or "interleaved" (2i with 2i + 1), got {pairing!r}'
-            )
-        if partial not in ("prefix", "proportional"):
-            raise ValueError(f'partial must be "prefix" or "proportional", got {partial!r}')
+        self.check_choice("pairing", pairing, PAIRINGS)
+        self.check_choice("partial", partial, ("prefix", "proportional"))
         if scaling is not None and not isinstance(scaling, Scaling):
             raise ValueError(f"scaling must be one of milepost.scaling, such as dynamic(trained=4096), got {scaling!r}")
         self.head_dim, self.base, self.pairing = head_dim, base, pairing

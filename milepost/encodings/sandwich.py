@@ -31,8 +31,7 @@ class Sandwich(Encoding):
 
     def __init__(self, heads: int, size: int = 128, base: float = 10000.0):
         super().__init__()
-        if heads < 1:
-            raise ValueError(f"heads must be at least 1, got {heads}")
+        self.check_at_least(1, heads=heads)
         self.heads, self.size, self.base = heads, size, base
         self.spectrum = geometric(size, base)
         self.ratio = 8 * torch.arange(1, heads + 1, dtype=torch.float64, device="cpu") / heads

@@ -30,10 +30,7 @@ class Shaw(Encoding):
 
     def __init__(self, heads: int, head_dim: int, clip: int = 16, values: bool = False, shared: bool = True):
         super().__init__()
-        if heads < 1 or head_dim < 1 or clip < 1:
-            raise ValueError(
-                f"heads, head_dim and clip must be at least 1, got heads={heads}, head_dim={head_dim}, clip={clip}"
-            )
+        self.check_at_least(1, heads=heads, head_dim=head_dim, clip=clip)
         self.heads, self.head_dim, self.clip, self.values, self.shared = heads, head_dim, clip, values, shared
         shape = (1 if shared else heads, 2 * clip + 1, head_dim)
         self.a = nn.Parameter(torch.randn(shape) * head_dim**-0.5)

@@ -41,10 +41,8 @@ class Sinusoidal(Encoding):
         how: Literal["add", "concat"] = "add",
     ):
         super().__init__()
-        if order not in ("interleaved", "halves"):
-            raise ValueError(f'order must be "interleaved" or "halves", got {order!r}')
-        if how not in ("add", "concat"):
-            raise ValueError(f'how must be "add" or "concat", got {how!r}')
+        self.check_choice("order", order, ("interleaved", "halves"))
+        self.check_choice("how", how, ("add", "concat"))
         self.width, self.base, self.order, self.how = width, base, order, how
         self.spectrum = geometric(width, base)
         self.frequencies = self.spectrum.tensor()

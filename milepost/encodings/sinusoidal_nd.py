@@ -44,16 +44,15 @@ class SinusoidalND(Encoding):
                 "every axis needs as many channels, in pairs: width must be a multiple of 2 x axes, got "
                 f"width={width}, axes={axes}"
             )
-        if order not in ("interleaved", "halves"):
-            raise ValueError(f'order must be "interleaved" or "halves", got {order!r}')
+        self.check_choice("order", order, ("interleaved", "halves"))
         self.width, self.axes, self.base, self.order = width, axes, base, order
         self.frequencies = geometric(width // axes, base).tensor()
 
     def code(self, pos: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
         """The codes of places (axes B L): shape (B, L, width)."""
         parts = []
-        for one in pos if self.axes > 1 else [pos]:
-            cos, sin = cos_sin(one, self.frequencies, dtype)
+        for axis in pos if self.axes > 1 else [pos]:
+            cos, sin = cos_sin(axis, self.frequencies, dtype)
             parts.append(
                 torch.stack([sin, cos], dim=-1).flatten(-2)
                 if self.order == "interleaved"

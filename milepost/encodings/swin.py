@@ -39,8 +39,7 @@ class Swin(Encoding):
 
     def __init__(self, heads: int, sides: tuple[int, ...] = (7, 7)):
         super().__init__()
-        if heads < 1:
-            raise ValueError(f"heads must be at least 1, got {heads}")
+        self.check_at_least(1, heads=heads)
         if (
             not isinstance(sides, tuple | list)
             or len(sides) < 2

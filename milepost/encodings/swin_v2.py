@@ -49,8 +49,7 @@ class SwinV2(Encoding):
                 "trained must be two whole numbers or more, each at least 2, such as (8, 8) for rows and columns; "
                 f"got {trained!r}"
             )
-        if heads < 1 or hidden < 1:
-            raise ValueError(f"heads and hidden must be at least 1, got heads={heads}, hidden={hidden}")
+        self.check_at_least(1, heads=heads, hidden=hidden)
         self.heads, self.trained, self.hidden, self.axes = heads, tuple(trained), hidden, len(trained)
         self.inner, self.outer = nn.Linear(self.axes, hidden), nn.Linear(hidden, heads, bias=False)
 

@@ -62,8 +62,7 @@ class T5(Encoding):
         shared: bool = False,
     ):
         super().__init__()
-        if mode not in ("causal", "bidirectional"):
-            raise ValueError(f'mode must be "causal" or "bidirectional", got {mode!r}')
+        self.check_choice("mode", mode, ("causal", "bidirectional"))
         sided = buckets if mode == "causal" else buckets // 2
         if heads < 1 or sided < 2 or (mode == "bidirectional" and buckets % 2) or max_distance <= sided // 2:
             raise ValueError(

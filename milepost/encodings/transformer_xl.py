@@ -33,8 +33,7 @@ class TransformerXL(Encoding):
 
     def __init__(self, heads: int, head_dim: int, width: int, base: float = 10000.0):
         super().__init__()
-        if heads < 1 or head_dim < 1:
-            raise ValueError(f"heads and head_dim must be at least 1, got heads={heads}, head_dim={head_dim}")
+        self.check_at_least(1, heads=heads, head_dim=head_dim)
         self.heads, self.head_dim, self.width, self.base = heads, head_dim, width, base
         self.spectrum = geometric(width, base)
         self.frequencies = self.spectrum.tensor()

@@ -27,7 +27,7 @@ from torch import Tensor
 from milepost.angles import cos_sin
 from milepost.encoding import Encoding
 from milepost.positions import extent
-from milepost.rotation import Pairing, pairs_of, rotate
+from milepost.rotation import PAIRINGS, Pairing, pairs_of, rotate
 from milepost.spectrum import geometric
 
 
@@ -41,8 +41,7 @@ class XPos(Encoding):
         super().__init__()
         if not 0 < scale_base <= 1e300:
             raise ValueError(f"scale_base must be above 0 and at most 1e300, got {scale_base}")
-        if pairing not in ("half", "interleaved"):
-            raise ValueError(f'pairing must be "half" or "interleaved", got {pairing!r}')
+        self.check_choice("pairing", pairing, PAIRINGS)
         self.head_dim, self.base, self.scale_base, self.pairing = head_dim, base, scale_base, pairing
         self.spectrum = geometric(head_dim, base)
         self.inv_freq = self.spectrum.tensor()

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 from unicodedata import category
 
-from milepost.draw.figure import Figure, few
+from milepost.draw import Figure, alone, draw, few
 from milepost.draw.picture import png
-from milepost.draw.svg import alone, draw
 from milepost.encoding import Encoding
 from milepost.encodings import NAMES, SPACE
 from milepost.encodings.catalogue import summarise

@@ -161,12 +161,12 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         self.headers = getattr(self, "headers", Message())
         self.command = getattr(self, "command", "")
-        said = (
+        sentence = (
             f"an address has at most {LONGEST} characters here"
             if code == 414
             else "this server answers GET of HTTP/1.1, and could not read this"
         )
-        self._send(code, "application/json", _json({"error": said}), {})
+        self._send(code, "application/json", _json({"error": sentence}), {})
 
     def _respond(self) -> tuple[int, str, bytes, dict[str, str]]:
         if len(self.path) > LONGEST:

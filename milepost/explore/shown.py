@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from milepost.draw.figure import Figure
+from milepost.draw import Figure
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ def moved(spec: str, changes: Mapping[str, str]) -> str:
         return spec
     enc = built(spec)
     known = {control.name: control for control in controls(enc)}
-    terms = [_called(term) for term in _terms(tree)]
+    terms = [term if isinstance(term, ast.Call) else ast.Call(term, [], []) for term in _terms(tree)]
     for path, text in sorted(changes.items()):
         term, *words = path.split(".")
         if len(words) > 1 and ".".join((term, *words[:-1])) in changes:  # of a scaling that is replaced
@@ -168,10 +168,6 @@ def _terms(node: ast.expr) -> list[ast.expr]:
         terms.append(node.right)
         node = node.left
     return [node, *reversed(terms)]
-
-
-def _called(term: ast.expr) -> ast.Call:
-    return term if isinstance(term, ast.Call) else ast.Call(term, [], [])
 
 
 def _numbers(tree: ast.expr) -> Iterator[tuple[str, float]]:

@@ -9,7 +9,8 @@ apart, so that models with different encodings start from the very same numbers.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ from torch.nn import functional as F
 
 from milepost.attention import Attention, KVCache
 from milepost.encoding import Encoding, Sum
+from milepost.lab.training.linear import Linear
 from milepost.layout import Layout
 
 
@@ -26,8 +28,8 @@ class Block(Attention):
     def __init__(self, width: int, heads: int, enc: Encoding, *, causal: bool = True):
         super().__init__(width, heads, enc, causal=causal)
         self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.up = nn.Linear(width, 4 * width)
-        self.down = nn.Linear(4 * width, width)
+        self.qkv, self.out = Linear(width, 3 * width, bias=False), Linear(width, width, bias=False)
+        self.up, self.down = Linear(width, 4 * width), Linear(4 * width, width)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v of x (B L C) as they are, each B H L D."""
@@ -42,11 +44,14 @@ class Block(Attention):
         return out
 
 
-class Stacked(nn.Module):
+class Stacked(nn.Module, ABC):
     """What Decoder and Encoder share: ``blocks``, each with an encoding, and a ``head``."""
 
     blocks: nn.ModuleList
     head: nn.Linear
+    code_spread: float = 1.0
+    """The standard deviation of the added code as its encoding gives it: it is divided by this, so that neither code
+    nor tokens drown the other. It is 1 where no code is added, and in models of version 0.1, which did not do this."""
 
     @property
     def encodings(self) -> list[Encoding]:
@@ -61,6 +66,31 @@ class Stacked(nn.Module):
     def count(self) -> int:
         """Parameters."""
         return sum(p.numel() for p in self.parameters())
+
+    def count_encoding(self) -> int:
+        """Parameters of the encodings alone."""
+        return sum(p.numel() for enc in self.encodings for p in enc.parameters())
+
+    @abstractmethod
+    def code(self, enc: Encoding) -> Tensor:
+        """What an encoding adds to the tokens of a text of the trained length, or of the grid (L C)."""
+
+    def embed(self, tokens: Tensor, enc: Encoding, at: Layout) -> Tensor:
+        """Embedded tokens (B L C) with their positions, where the encoding puts any."""
+        if self.code_spread == 1.0:
+            return enc.embed(tokens, at.pos)
+        return enc.embed(tokens * self.code_spread, at.pos) / self.code_spread
+
+    def start_code(self) -> None:
+        """Give the added code the variance of unit tokens: a table starts with it, a formula is divided by its own."""
+        first = self.encodings[0]
+        self.code_spread = 1.0
+        for part in parts_of(first):
+            if "embed" in part.points and (spread := float(self.code(part).std())) > 0:
+                for parameter in part.parameters():
+                    parameter.div_(spread)
+        if "embed" in first.points and (spread := float(self.code(first).std())) > 0:
+            self.code_spread = 1.0 if abs(spread - 1) < 1e-3 else spread
 
 
 def build_by_layer(
@@ -85,30 +115,33 @@ def build_by_layer(
 
 def inside(enc: Encoding) -> Encoding:
     """What an encoding does inside the layers: all but the embedding, which is the first layer's."""
-    if isinstance(enc, Sum):
-        parts = [part for part in enc.parts if set(part.points) - {"embed"}]  # type: ignore[arg-type]
-        if len(parts) > 1:
-            return Sum(*parts)  # type: ignore[arg-type]
-        return parts[0] if parts else Encoding()  # type: ignore[return-value]
-    return enc if set(enc.points) - {"embed"} or not enc.points else Encoding()
+    parts = [part for part in parts_of(enc) if set(part.points) - {"embed"}]
+    if isinstance(enc, Sum) and len(parts) > 1:
+        return Sum(*parts)
+    return parts[0] if parts else Encoding()
+
+
+def parts_of(enc: Encoding) -> list[Encoding]:
+    """The encodings of a sum, or the one that it is."""
+    return list(enc.parts) if isinstance(enc, Sum) else [enc]  # type: ignore[arg-type]
 
 
 def start(
-    model: nn.Module,
+    model: Stacked,
     seed: int,
     specs: Sequence[str],
     build: Callable[[str], Encoding],
     *,
-    drawn: Mapping[str, tuple[int, int]],
-    spread: float | None = 0.02,
+    tokens: tuple[int, int],
+    spread: float,
 ) -> None:
     """Initial weights, from the seed alone: the same for every encoding, but for those of the encoding itself.
 
-    ``model.blocks`` are its layers. ``drawn``: weights of which more are drawn than the model has, since some
-    channels are the encoding's. ``spread`` is their standard deviation; None is one over the root of the inputs, so
-    that no layer makes its numbers smaller.
+    ``tokens``: the size of the weights that embed, of which more are drawn than the model has where some channels are
+    the encoding's; ``spread`` is their standard deviation. The matrices of layers start with one over the root of
+    their inputs, so that no layer makes its numbers smaller; the head starts small, so that at first every token is
+    as likely as any other. What a code adds starts with the variance of the tokens.
     """
-    blocks: Sequence[Block] = model.blocks  # type: ignore[assignment]
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         for name, parameter in model.named_parameters():
             if ".enc." in name:
@@ -119,11 +152,12 @@ def start(
             elif "norm" in name:
                 parameter.fill_(1.0)
             else:
-                deep = (2 * len(blocks)) ** -0.5 if name.endswith(("out.weight", "down.weight")) else 1.0
-                rows, columns = drawn.get(name, tuple(parameter.shape))
-                size = columns**-0.5 if spread is None else spread
+                rows, columns = tokens if name == "tokens.weight" else tuple(parameter.shape)
+                size = {"tokens.weight": spread, "head.weight": 0.02}.get(name, columns**-0.5)
+                deep = (2 * len(model.blocks)) ** -0.5 if name.endswith(("out.weight", "down.weight")) else 1.0
                 parameter.copy_(torch.randn(rows, columns)[: parameter.shape[0], : parameter.shape[1]] * (size * deep))
-        for number, (spec, block) in enumerate(zip(specs, blocks, strict=True)):
+        for number, (spec, enc) in enumerate(zip(specs, model.encodings, strict=True)):
             torch.manual_seed(zlib.crc32(f"{seed} encoding {number}".encode()))
             made = build(spec)
-            block.enc.load_state_dict((made if number == 0 else inside(made)).state_dict())
+            enc.load_state_dict((made if number == 0 else inside(made)).state_dict())
+        model.start_code()

@@ -6,16 +6,22 @@ A model of images or signals has encoder.json in place of model.json, so that no
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
+from torch.utils._python_dispatch import TorchDispatchMode
+
 from milepost.lab.model import Decoder, Shape
 from milepost.lab.space.encoder import Encoder, EncoderShape
+from milepost.measure.folder import saving
 from milepost.measure.results import whole_file, write_json
 
 M = TypeVar("M", Decoder, Encoder)
+ROOM, TIMES = 1 << 24, 4
+"""Numbers that a model may have beyond those in its file, which is believed: so many, and so many times as many."""
 
 
 def save(model: Decoder | Encoder, folder: str | Path, **about: Any) -> Path:
@@ -23,9 +29,9 @@ def save(model: Decoder | Encoder, folder: str | Path, **about: Any) -> Path:
     from safetensors.torch import save_file
 
     folder = Path(folder)
-    known = {"shape": asdict(model.shape), "encodings": model.specs}
+    known = {"shape": asdict(model.shape), "encodings": model.specs, "code_spread": model.code_spread}
     weights = {name: value.detach().contiguous() for name, value in model.state_dict().items()}
-    with whole_file(folder / "model.safetensors") as temporary:
+    with saving("model.safetensors", folder), whole_file(folder / "model.safetensors") as temporary:
         save_file(weights, temporary, {"milepost": json.dumps(known)})
     write_json(folder / ("model.json" if isinstance(model, Decoder) else "encoder.json"), {**known, **about})
     return folder
@@ -52,7 +58,11 @@ def _load(folder: Path, name: str, make: Callable[[dict[str, Any], list[str]], M
     try:
         about = json.loads((folder / name).read_text(encoding="utf-8"))
         shape, specs, weights = about["shape"], about["encodings"], load_file(folder / "model.safetensors")
-        model = make(shape, specs)
+        if shape["layers"] != len(specs) or len(specs) > len(weights):
+            raise ValueError(f"{folder}: {name} has {shape['layers']} layers, and {len(specs)} encodings")
+        with _AtMost(ROOM + TIMES * sum(weight.numel() for weight in weights.values())):
+            model = make(shape, specs)
+        model.code_spread = float(about.get("code_spread", 1.0))
     except FileNotFoundError:
         missing = name if not (folder / name).exists() else "model.safetensors"
         raise ValueError(f"{folder} holds no lab model: {missing} is not there") from None
@@ -65,3 +75,24 @@ def _load(folder: Path, name: str, make: Callable[[dict[str, Any], list[str]], M
         reason = str(error).splitlines()[1].strip()[:200]
         raise ValueError(f"{folder}: model.safetensors is not of the model in {name}: {reason}") from None
     return model.eval()
+
+
+class _AtMost(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A limit on all tensors together that a foreign file makes us ask for, before they are allocated."""
+
+    def __init__(self, numbers: int):
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.most = self.left = numbers
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        asked = args[0] if args else 0  # the size of a new tensor; a view has a tensor here
+        if func.overloadpacket.__name__ == "arange":
+            asked = [int(max((value for value in args if isinstance(value, int | float)), default=0))]
+        if isinstance(asked, list | tuple) and all(isinstance(size, int) for size in asked):
+            self.left -= math.prod(asked)
+        if self.left < 0:
+            raise ValueError(
+                f"its sizes ask for more than {self.most} numbers, many more than its file of weights has: the two are "
+                "not of one model"
+            )
+        return func(*args, **(kwargs or {}))

@@ -7,23 +7,34 @@
 A choice's place is the mean of its places in what was asked for, equally weighed; who was not measured in something
 comes after those who were. A task in which nobody beats chance says nothing, and is not counted. There is no opinion
 in it: without measurements there is no ranking.
+
+A question far outside of what the lab measured (a trained length `FAR` times its own) is answered by what papers
+measured first, and by the lab second: the mean over sources of the rise of perplexity, as far as 10% of it matter. What
+the engine that was asked for can't run is not ranked.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 from milepost.encodings.catalogue import pages
 from milepost.lab.report.choice import document
+from milepost.lab.report.evidence.published import BY_LENGTH, PUBLISHED, perplexity_rise
+from milepost.lab.report.runs import paired
 from milepost.measure.results import Results
 
 Run = dict[str, Any]
 MEASURED = Path(__file__).parents[1] / "measured"
+ENGINES: dict[str, Any] = json.loads((MEASURED / "engines_run.json").read_text(encoding="utf-8"))
+"""Which engines run which encodings and strategies, and of which versions that is said."""
+FAR = 8
+"""How many times longer (or shorter) than the lab's trained length a question's is when it is far from it."""
 TASKS = {"recall": "far recall", "index": "absolute place"}
 
 
@@ -36,6 +47,7 @@ class Wish:
     modality: str = "text"
     far_recall: bool = False
     absolute: bool = False
+    engine: str | None = None
 
     @property
     def times(self) -> float:
@@ -53,6 +65,8 @@ def choose(wish: Wish, results: dict[str, Any], bench: dict[str, Any] | None = N
     """A ranked choice with its evidence and cost, what can't serve and why, and what to know before believing it."""
     if wish.trained < 1 or wish.target < 1:
         raise ValueError(f"lengths are at least 1, got trained {wish.trained} and target {wish.target}")
+    if wish.engine is not None and wish.engine not in ENGINES["versions"]:
+        raise ValueError(f"unknown engine {wish.engine!r}; there are {', '.join(ENGINES['versions'])}")
     plan = results["provenance"]["protocol"]["plan"]
     trained = plan["shape"]["length"]
     length, notes = _stands_for(wish.times, trained, plan["lengths"])
@@ -70,6 +84,23 @@ def choose(wish: Wish, results: dict[str, Any], bench: dict[str, Any] | None = N
             notes += [reason] if reason else []
             counted += [] if reason else [task]
     ranked = _ranked(usable, counted)
+    far = not 1 / FAR < wish.trained / trained < FAR and wish.times > 1
+    if far:
+        ranked = _ranked_by_papers(ranked, wish.times)
+        notes.insert(
+            0,
+            f"The lab trained at {trained} tokens, and you ask about {wish.trained}: what papers measured on larger "
+            "models counts first, and these runs only where papers are silent or within 10% of each other.",
+        )
+    dropped: list[dict[str, str]] = []
+    if wish.engine is not None:
+        version = f"{wish.engine} {ENGINES['versions'][wish.engine]}"
+        why = f"{version} does not run it"
+        dropped = [{"name": name, "why": why} for name in ranked if wish.engine not in runs_in(name)]
+        ranked = [name for name in ranked if wish.engine in runs_in(name)]
+        if not ranked:
+            raise ValueError(f"{version} runs none of the encodings that were measured; leave --engine out to see them")
+    nothing = {"text": None, "recall": None, "index": None}
     if wish.modality != "text":
         notes.insert(
             0, f"{wish.modality}: not measured. What follows was measured on text; the order may be another there."
@@ -79,16 +110,19 @@ def choose(wish: Wish, results: dict[str, Any], bench: dict[str, Any] | None = N
         "source": source,
         "measured": {"trained_length": trained, "length": length, "times": length / trained, **_size(results)},
         "ranked_by": counted,
+        "ranked_by_papers": far,
         "ranked": [
             {
-                "place": place, "name": name, "encoding": run["encoding"], "strategy": run["strategy"], **usable[name],
-                "behind_first": _behind(groups[ranked[0]], groups[name], length),
+                "place": place, "name": name, "encoding": run["encoding"], "strategy": run["strategy"],
+                **usable.get(name, nothing), "published": perplexity_rise(name, wish.times) if wish.times > 1 else [],
+                "engines": runs_in(name),
+                "behind_first": paired(groups.get(ranked[0], []), groups.get(name, []), length),
                 "cost": _cost(run, bench, results, wish.target), "remarks": _remarks(run["encoding"], wish),
             }
             for place, name in enumerate(ranked, start=1)
-            for run in groups[name][:1]
+            for run in (groups.get(name) or [_named(name)])[:1]
         ],
-        "not_ranked": _not_ranked(results, groups, usable, length),
+        "not_ranked": [*_not_ranked(results, groups, usable, length), *dropped],
         "notes": notes,
     }  # fmt: skip
     return Results("choice", answer, document)
@@ -175,21 +209,34 @@ def _ranked(usable: dict[str, dict[str, Any]], counted: list[str]) -> list[str]:
     return sorted(usable, key=order)
 
 
-def _behind(first: list[Run], other: list[Run], length: int) -> dict[str, float] | None:
-    """How many nats the first is ahead on the same tokens: the mean over test files, and where it lies with 95%."""
-    by_seed = {run["seed"]: run for run in first if run.get("loss_by_window")}
-    by_file: dict[int, list[float]] = {}
-    for run in other:
-        both = (by_seed.get(run["seed"], {}), run)
-        best, mine = (one.get("loss_by_window", {}).get(str(length)) for one in both)
-        if best and mine:
-            for file, a, b in zip(run["window_files"], best, mine, strict=True):
-                by_file.setdefault(file, []).append(b - a)
-    means = [fmean(values) for values in by_file.values()]
-    if len(means) < 2:
-        return None
-    middle, around = fmean(means), 1.96 * stdev(means) / len(means) ** 0.5
-    return {"nats": middle, "low": middle - around, "high": middle + around}
+def _ranked_by_papers(by_lab: list[str], times: float) -> list[str]:
+    """The lab's choices and those that only papers have, by the mean rise of perplexity in papers, then by the lab.
+
+    What papers tuned stands where the lab has the same without tuning.
+    """
+    papers = {name for subject in BY_LENGTH for name in PUBLISHED[subject]["rows"]}
+    names = [*by_lab, *sorted(papers - set(by_lab))]
+
+    def order(name: str) -> tuple[bool, float, int]:
+        rises = [math.log(source["rise"]) for source in perplexity_rise(name, times)]
+        return not rises, round(fmean(rises), 1) if rises else 0.0, names.index(name.removesuffix(" tuned"))
+
+    return sorted(names, key=order)
+
+
+def runs_in(name: str) -> list[str]:
+    """The engines that run a choice: a model with that encoding, and a config that can name its scaling."""
+    encoding, _, strategy = name.partition(", ")
+    strategy = strategy.removesuffix(" tuned") or "none"
+    encoding = re.sub(r"\(.*\)", "", encoding)
+    named = ENGINES["strategies"].get(strategy, [])
+    return [engine for engine in ENGINES["encodings"].get(encoding, {}) if engine in named]
+
+
+def _named(name: str) -> Run:
+    """What only papers measured, as a run without numbers."""
+    encoding, _, strategy = name.partition(", ")
+    return {"encoding": encoding, "strategy": strategy or "none", "seed": 0}
 
 
 def _not_ranked(

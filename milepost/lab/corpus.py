@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 Numbers = np.ndarray[Any, Any]
-TESTED = 8
+TESTED = 4
 """One file in so many is for testing."""
 SMALLEST = 2000
 """Bytes below which a source file is left out."""

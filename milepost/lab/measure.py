@@ -33,7 +33,10 @@ Numbers = np.ndarray[Any, Any]
 Row = dict[str, Any]
 LOOKED_AT = 8
 """Windows that statistics of attention are made of."""
-TUNING_RATE = 3e-4
+SLOWER = 48
+"""Windows that the slower protocols (by position, disjoint, sliding) are measured on: the first ones."""
+TUNING_RATE = 0.1
+"""Of the rates of training."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,10 @@ class Texts:
         files, windows = zip(*corpus.windows(text.test, plan.longest, plan.windows), strict=True)
         return Texts(np.stack(windows), np.array(files), text.bytes_per_token)
 
+    def first(self, count: int) -> Texts:
+        """The first so many windows."""
+        return Texts(self.windows[:count], self.files[:count], self.bytes_per_token)
+
 
 def measure_strategy(plan: TextPlan, trial: Trial, model: Decoder, strategy: str, texts: Texts) -> Row:
     """All that is measured of a model under one strategy."""
@@ -58,7 +65,7 @@ def measure_strategy(plan: TextPlan, trial: Trial, model: Decoder, strategy: str
     result = {
         "spec": repr(reader.encodings[0]),
         **_by_length(plan, texts, lambda length: model_for(plan, trial, model, strategy, length)),
-        "loss_by_position": _by_position(plan, texts, reader, far),
+        "loss_by_position": _by_position(plan, texts.first(SLOWER), reader, far),
     }
     if strategy != "none":
         fixed = _by_length(plan, texts, lambda length: reader)
@@ -67,12 +74,13 @@ def measure_strategy(plan: TextPlan, trial: Trial, model: Decoder, strategy: str
         {"length": length, "heads": _attention(reader, texts.windows, length)}
         for length in sorted({min(plan.shape.length, far), far})
     ]
+    few = texts.first(SLOWER)
     strides = [(length, max(1, length // 2)) for length in plan.lengths]
     return {
         **result,
         "attention": [look for look in looks if look["heads"]],
-        "disjoint": [{"length": n, **_by_protocol(disjoint, reader, texts, n)} for n in plan.lengths],
-        "sliding": [{"length": n, "stride": s, **_by_protocol(sliding, reader, texts, n, s)} for n, s in strides],
+        "disjoint": [{"length": n, **_by_protocol(disjoint, reader, few, n)} for n in plan.lengths],
+        "sliding": [{"length": n, "stride": s, **_by_protocol(sliding, reader, few, n, s)} for n, s in strides],
     }
 
 
@@ -80,15 +88,15 @@ def measure_tuned(
     plan: TextPlan, trial: Trial, model: Decoder, strategy: str, texts: Texts, row: Numbers, state: Path
 ) -> Row:
     """The strategy's setting for the longest length, trained for some steps at that length on ``row``."""
-    reader = model.with_encoding(strategies.served(trial.encoding, strategy, plan.shape, plan.longest))
+    reader = model.with_encoding(strategies.served(trial.spec, strategy, plan.shape, plan.longest))
     rows = max(1, plan.rows * plan.shape.length // plan.longest)
-    recipe = Recipe(plan.tune, rows, plan.longest, rate=TUNING_RATE, seed=trial.seed)
+    recipe = Recipe(plan.tune, rows, plan.longest, rate=TUNING_RATE, seed=trial.seed, bfloat16=plan.bfloat16)
     about = {"spec": repr(reader.encodings[0]), "tuned_steps": plan.tune}
     try:
         train(reader, from_text(row, recipe), recipe, state=state)
     except Diverged as error:
         return {**about, "loss_by_length": [], "loss_by_position": [], "failed": str(error)}
-    places = _by_position(plan, texts, reader, plan.longest)
+    places = _by_position(plan, texts.first(SLOWER), reader, plan.longest)
     return {**about, **_by_length(plan, texts, lambda length: reader), "loss_by_position": places}
 
 
@@ -96,7 +104,7 @@ def model_for(plan: TextPlan, trial: Trial, model: Decoder, strategy: str, lengt
     """The model as a strategy sets it for a length."""
     if strategy == "none":
         return model
-    return model.with_encoding(strategies.served(trial.encoding, strategy, plan.shape, length)).eval()
+    return model.with_encoding(strategies.served(trial.spec, strategy, plan.shape, length)).eval()
 
 
 def _by_length(plan: TextPlan, texts: Texts, reader_for: Callable[[int], Decoder]) -> Row:

@@ -11,11 +11,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from milepost.attention import KVCache
 from milepost.encoding import Encoding
 from milepost.lab.block import Block, Stacked, build_by_layer, start
+from milepost.lab.training.linear import Linear
 from milepost.layout import Layout
 from milepost.spec import build
 
@@ -64,7 +67,7 @@ class Decoder(Stacked):
         self.tokens = nn.Embedding(shape.vocabulary, shape.width - encodings[0].added_width)
         self.blocks = nn.ModuleList([Block(shape.width, shape.heads, enc) for enc in encodings])
         self.norm = nn.LayerNorm(shape.width)
-        self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
+        self.head = Linear(shape.width, shape.vocabulary, bias=False)
 
     @property
     def end(self) -> int | None:
@@ -78,9 +81,15 @@ class Decoder(Stacked):
 
     def start(self, seed: int) -> Decoder:
         """Initial weights, from the seed alone: the same for every encoding, but for those of the encoding itself."""
-        drawn = {"tokens.weight": (self.shape.vocabulary, self.shape.width)}
-        start(self, seed, self.specs, self.shape.build, drawn=drawn)
+        whole = (self.shape.vocabulary, self.shape.width)
+        start(self, seed, self.specs, self.shape.build, tokens=whole, spread=1.0)
         return self
+
+    def code(self, enc: Encoding) -> Tensor:
+        """What an encoding adds to the tokens of a text of the trained length (L C)."""
+        nothing = torch.zeros(1, self.shape.length, self.shape.width - enc.added_width, device=self.device)
+        at = Layout.dense(self.shape.length, device=self.device)
+        return enc.at(self.shape.length).embed(nothing, at.pos)[0, :, -enc.added_width :]
 
     def forward(
         self, ids: Tensor, at: Layout | None = None, *, caches: Sequence[KVCache] | None = None, backend: str = "auto"
@@ -92,12 +101,24 @@ class Decoder(Stacked):
             )
         if at is None and caches is not None and len(caches[0]) > 0:
             at = caches[0].next(ids.shape[1])
+        logits: Tensor = self.head(self._hidden(ids, at, caches, backend))
+        return logits
+
+    def last_losses(self, ids: Tensor, count: int) -> Tensor:
+        """Nats of the last ``count`` next tokens (B count) of tokens (B L + 1): no other is scored."""
+        logits = self.head(self._hidden(ids[:, :-1])[:, -count:]).float()
+        return F.cross_entropy(logits.flatten(0, 1), ids[:, -count:].flatten(), reduction="none").view(len(ids), -1)
+
+    def _hidden(
+        self, ids: Tensor, at: Layout | None = None, caches: Sequence[KVCache] | None = None, backend: str = "auto"
+    ) -> Tensor:
+        """What the head reads of each token (B L C)."""
         at = Layout.dense(ids.shape[1], device=ids.device) if at is None else at
         x = self._embedded(ids, at, cached=caches is not None)
         for number, block in enumerate(self.blocks):
             x = block(x, at, backend=backend) if caches is None else block(x, cache=caches[number])
-        logits: Tensor = self.head(self.norm(x))
-        return logits
+        hidden: Tensor = self.norm(x)
+        return hidden
 
     def _embedded(self, ids: Tensor, at: Layout, cached: bool = False) -> Tensor:
         enc = self.encodings[0]
@@ -108,7 +129,7 @@ class Decoder(Stacked):
                     "read it without caches"
                 )
             enc = enc.at(int(at.index.max()) + 1)
-        return enc.embed(self.tokens(ids), at.pos)
+        return self.embed(self.tokens(ids), enc, at)
 
     def looks(self, ids: Tensor, at: Layout | None = None) -> list[tuple[Tensor, Tensor, Encoding]]:
         """Turned queries and keys of each layer (B H L D), with the plain encoding that scores them: for statistics."""
@@ -134,4 +155,5 @@ class Decoder(Stacked):
                 f"{other.specs[0]} has parameters of its own ({learned[0]}), which this model has not trained"
             )
         other.load_state_dict({name: value for name, value in self.state_dict().items() if ".enc." not in name})
+        other.code_spread = self.code_spread
         return other.to(self.device)

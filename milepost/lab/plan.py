@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from milepost.checks import check_known
 from milepost.lab import corpus, strategies
 from milepost.lab.comparisons import comparisons
 from milepost.lab.model import Decoder, Shape
 from milepost.lab.tasks import TASKS
-from milepost.lab.trial import Run, Trial
+from milepost.lab.trial import AS_LARGE_AS, Run, Trial
 from milepost.lab.user_modules import import_named
-from milepost.spec import nearest
 
 SCHEMA = 1
 SHORTEST = 8
@@ -30,7 +30,8 @@ SHORTEST = 8
 class LabPlan(ABC):
     """Everything that decides the numbers of a run.
 
-    ``threads`` of a trial (they decide the last bits) and ``digest`` of the data are set as the run begins.
+    ``threads`` of a trial and whether its products are of ``bfloat16`` (both decide the last bits), and the ``digest``
+    of the data are set as the run begins.
     """
 
     profile: str
@@ -40,6 +41,7 @@ class LabPlan(ABC):
     seeds: tuple[int, ...]
     encodings: tuple[str, ...]
     threads: int = 1
+    bfloat16: bool = False
     digest: str = ""
     schema: int = SCHEMA
     shape_class: ClassVar[type]
@@ -89,12 +91,6 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
-def check_known(what: str, name: str, known: Collection[str], where: str = "") -> None:
-    """Refuse a name that is not among those that are known."""
-    if name not in known:
-        raise ValueError(f"unknown {what} {name!r}{where}{nearest(name, known)}; there are {', '.join(known)}")
-
-
 def check_encodings(specs: Sequence[str], build: Callable[[str], Any]) -> tuple[str, ...]:
     """Every spec once, each of them built: unknown names and wrong arguments are refused before any training."""
     chosen = tuple(dict.fromkeys(specs))
@@ -125,13 +121,19 @@ class TextProfile:
     windows: int
     seeds: int
     encodings: tuple[str, ...]
+    rates: tuple[float, ...] = (1.0,)
 
     def shape(self) -> Shape:
         """The model of this size, which reads bytes."""
         return Shape(256, self.layers, self.width, self.heads, self.length)
 
+    def tokens_per_parameter(self) -> float:
+        """How much a model of this size reads in training: at least 8 in quick, 20 in the larger ones."""
+        return self.steps * self.rows * self.length / self.shape().weights()
 
-BASIC = ("nope", "sinusoidal", "learned", "t5", "alibi", "rope")
+
+BASIC = ("rope", "nope", "sinusoidal", "learned", "t5", "alibi")
+"""RoPE is first because it takes longest: every strategy is measured on it."""
 
 
 def all_encodings(width: int) -> tuple[str, ...]:
@@ -141,13 +143,19 @@ def all_encodings(width: int) -> tuple[str, ...]:
     return (*codes, "shaw", "transformer_xl", "t5", "deberta", "alibi", "rope", "rope + alibi")
 
 
+CONTROL, ADDED = "rope", 0.05
+"""An encoding that adds more than this share of parameters has a control beside it: rope in a wider model."""
+LENGTHS = "1x,1.25x,1.5x,2x,4x,8x"
+"""Lengths that are tested where none are named: RoPE is known to break between 1.2 and 1.5 times its trained length."""
 USUAL = ("none", "linear", "ntk", "dynamic", "yarn")
 """Strategies that are measured where none are named."""
+RATES = (0.5, 1.0, 2.0)
+"""Learning rates that the larger profiles try for each encoding, over the usual ones."""
 PROFILES = {
     "tiny": TextProfile(1, 32, 2, 16, 20, 8, 12, 1, ("nope", "alibi", "rope")),
-    "quick": TextProfile(2, 96, 4, 64, 300, 32, 48, 1, BASIC),
-    "standard": TextProfile(4, 144, 4, 128, 400, 32, 48, 3, all_encodings(144)),
-    "full": TextProfile(8, 384, 6, 512, 5000, 32, 96, 3, all_encodings(384)),
+    "quick": TextProfile(2, 96, 4, 64, 1300, 32, 320, 1, BASIC),
+    "standard": TextProfile(4, 144, 4, 128, 5400, 32, 480, 3, all_encodings(144), RATES),
+    "full": TextProfile(8, 384, 6, 512, 18000, 32, 480, 3, all_encodings(384), RATES),
 }
 
 
@@ -164,6 +172,8 @@ class TextPlan(LabPlan):
     shape: Shape
     lengths: tuple[int, ...]
     windows: int
+    rates: tuple[float, ...] = (1.0,)
+    controls: tuple[str, ...] = ()
     strategies: tuple[str, ...] = USUAL
     tune: int = 0
     tasks: tuple[str, ...] = ()
@@ -185,6 +195,22 @@ class TextPlan(LabPlan):
     def trained_on(self) -> tuple[str, ...]:
         """Text, and each task."""
         return ("text", *self.tasks)
+
+    def trials(self) -> list[Trial]:
+        """Every model to train, with a control beside each encoding whose own parameters make a model larger."""
+        return super().trials() + [Trial(enc, seed) for seed in self.seeds for enc in self.controls]
+
+    def shape_of(self, trial: Trial) -> Shape:
+        """The model's size: that of the plan, or a control's, the smallest that has as many parameters."""
+        if not trial.as_large_as:
+            return self.shape
+        wanted, step = Decoder(self.shape, trial.as_large_as).count(), 2 * self.shape.heads
+        widths = range(self.shape.width, 64 * self.shape.width, step)
+        return next(
+            shape
+            for shape in (replace(self.shape, width=width) for width in widths)
+            if Decoder(shape, trial.spec).count() >= wanted
+        )
 
     def read(self) -> corpus.Corpus:
         """The text that models are trained and tested on."""
@@ -212,12 +238,19 @@ class TextPlan(LabPlan):
         }
 
 
+def choose_controls(shape: Shape, encodings: Sequence[str]) -> tuple[str, ...]:
+    """A control for each encoding whose own parameters are more than `ADDED` of the others."""
+    models = {spec: Decoder(shape, spec) for spec in encodings}
+    adds = {spec: model.count_encoding() / (model.count() - model.count_encoding()) for spec, model in models.items()}
+    return tuple(f"{CONTROL}{AS_LARGE_AS}{spec}" for spec, share in adds.items() if share > ADDED)
+
+
 def make(
     profile: str = "quick",
     *,
     encodings: Sequence[str] = (),
     strategy_names: Sequence[str] = USUAL,
-    lengths: str = "1x,2x,4x,8x",
+    lengths: str = LENGTHS,
     train_length: int | None = None,
     seeds: Sequence[int] = (),
     tasks: Sequence[str] = (),
@@ -241,6 +274,7 @@ def make(
     tested = read_lengths(lengths, trained)
     if tasks and min(tested) < SHORTEST:
         raise ValueError(f"tasks are tested at lengths of at least {SHORTEST} tokens, got {min(tested)}")
+    chosen = check_encodings(encodings or size.encodings, lambda spec: Decoder(replace(shape, layers=1), spec))
     return TextPlan(
         profile=profile,
         shape=shape,
@@ -248,8 +282,10 @@ def make(
         rows=size.rows,
         lengths=tested,
         windows=size.windows,
+        rates=size.rates,
         seeds=check_seeds(seeds, size.seeds),
-        encodings=check_encodings(encodings or size.encodings, lambda spec: Decoder(replace(shape, layers=1), spec)),
+        encodings=chosen,
+        controls=choose_controls(shape, chosen),
         strategies=tuple(dict.fromkeys(("none", *strategy_names))),
         tune=tune,
         tasks=tuple(dict.fromkeys(tasks)),

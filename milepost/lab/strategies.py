@@ -18,12 +18,7 @@ from milepost.encodings.rope import RoPE
 from milepost.lab.model import Shape
 from milepost.maps.rerope import ReRoPE
 from milepost.maps.self_extend import SelfExtend
-from milepost.scaling import Scaling
-from milepost.scaling.dynamic import Dynamic
-from milepost.scaling.larger_base import LargerBase
-from milepost.scaling.linear import Linear
-from milepost.scaling.ntk import NTK
-from milepost.scaling.yarn import YaRN
+from milepost.scaling import NTK, Dynamic, LargerBase, Linear, Scaling, YaRN
 
 NAMES = ("none", "base", "linear", "ntk", "dynamic", "yarn", "self-extend", "rerope")
 

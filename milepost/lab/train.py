@@ -1,7 +1,7 @@
 """Training: one model on stretches of text, images or signals, the same ones in the same order for every encoding.
 
-AdamW, a short warm-up, then a cosine down to a tenth. The state is written whole every so often and at the end, so
-that a killed run resumes from there and ends with the very same numbers.
+Muon and AdamW (see optimizers), a short warm-up, then a cosine down to a tenth. The state is written whole every so
+often and at the end, so that a killed run resumes from there and ends with the very same numbers.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from milepost.lab.corpus import batch
+from milepost.lab.training.linear import rounded_products
+from milepost.lab.training.optimizers import Optimizers
+from milepost.measure.folder import saving
 from milepost.measure.memory import held_at_peak_mb, reset_peak
 from milepost.measure.results import whole_file
 
@@ -36,15 +39,15 @@ class Diverged(RuntimeError):  # noqa: N818 (a result, which is recorded)
 class Recipe:
     """How a model is trained: ``rows`` stretches of ``length`` tokens a step.
 
-    ``decay_encoding``: the weights of the encoding decay as the others do.
+    ``rate`` multiplies the rates of both optimizers; ``bfloat16``: products are rounded to it (see linear).
     """
 
     steps: int
     rows: int
     length: int
-    rate: float = 3e-3
+    rate: float = 1.0
     seed: int = 0
-    decay_encoding: bool = True
+    bfloat16: bool = False
 
     @property
     def save_every(self) -> int:
@@ -52,7 +55,7 @@ class Recipe:
         return max(1, min(100, self.steps // 10))
 
     def rate_at(self, step: int) -> float:
-        """The learning rate of a step."""
+        """The learning rate of a step, over the full rates of the optimizers."""
         warm = max(1, self.steps // 20)
         if step < warm:
             return self.rate * (step + 1) / warm
@@ -118,40 +121,36 @@ def train(
             "start a number of processes that divides the rows"
         )
     reset_peak()
-    optimizer = torch.optim.AdamW(_parameter_groups(model, recipe), lr=recipe.rate, betas=(0.9, 0.95))
-    ready, optimizer = accelerator.prepare(model, optimizer)
-    first, spent, losses = _resume(state, model, optimizer, accelerator.device)
+    optimizers = Optimizers(model)
+    ready = accelerator.prepare(model)
+    first, spent, losses = _resume(state, model, optimizers, accelerator.device)
     share = slice(accelerator.process_index, None, accelerator.num_processes)
     tokens_a_step = recipe.rows * recipe.length
     model.train()
     begun = written = time.perf_counter()
-    for step in range(first, recipe.steps):
-        for group in optimizer.param_groups:
-            group["lr"] = recipe.rate_at(step)
-        summed, scored = loss(ready, batches(step), share, accelerator.device)
-        mean = summed * (
-            accelerator.num_processes / scored
-        )  # processes average their gradients: the mean over all tokens
-        value = float(accelerator.reduce(mean.detach(), "mean"))
-        if not math.isfinite(value):
-            raise Diverged(f"the loss at step {step} is {value}")
-        optimizer.zero_grad(set_to_none=True)
-        accelerator.backward(mean)
-        accelerator.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        losses.append(value)
-        now = time.perf_counter()
-        passed = spent + now - begun
-        tell(step + 1, value, (step + 1) * tokens_a_step / passed)
-        due = (step + 1) % recipe.save_every == 0 or step + 1 == recipe.steps or now - written > PATIENCE
-        if state is not None and due and accelerator.is_main_process:
-            _write_state(state, model, optimizer, step + 1, passed, losses)
-            written = time.perf_counter()
+    with rounded_products(model, recipe.bfloat16 and accelerator.device.type == "cpu"):
+        for step in range(first, recipe.steps):
+            summed, scored = loss(ready, batches(step), share, accelerator.device)
+            # processes average their gradients: the mean over all tokens
+            mean = summed * (accelerator.num_processes / scored)
+            value = float(accelerator.reduce(mean.detach(), "mean"))
+            if not math.isfinite(value):
+                raise Diverged(f"the loss at step {step} is {value}")
+            accelerator.backward(mean)
+            accelerator.clip_grad_norm_(model.parameters(), 1.0)
+            optimizers.step(recipe.rate_at(step))
+            losses.append(value)
+            now = time.perf_counter()
+            passed = spent + now - begun
+            tell(step + 1, value, (step + 1) * tokens_a_step / passed)
+            due = (step + 1) % recipe.save_every == 0 or step + 1 == recipe.steps or now - written > PATIENCE
+            if state is not None and due and accelerator.is_main_process:
+                _write_state(state, model, optimizers, step + 1, passed, losses)
+                written = time.perf_counter()
     if first >= recipe.steps:  # it was killed after the last step
         tell(recipe.steps, losses[-1], recipe.steps * tokens_a_step / spent)
-    accelerator.unwrap_model(
-        ready, keep_fp32_wrapper=False
-    ).eval()  # measured in full precision, however it was trained
+    # measured in full precision, however it was trained
+    accelerator.unwrap_model(ready, keep_fp32_wrapper=False).eval()
     tokens, spent = recipe.steps * tokens_a_step, spent + time.perf_counter() - begun
     return {
         "tokens": tokens,
@@ -166,15 +165,6 @@ def is_main_process() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def _parameter_groups(model: nn.Module, recipe: Recipe) -> list[dict[str, Any]]:
-    """Matrices, which decay, and all other parameters, which do not."""
-    groups: list[dict[str, Any]] = [{"params": [], "weight_decay": 0.1}, {"params": [], "weight_decay": 0.0}]
-    for name, parameter in model.named_parameters():
-        decays = parameter.dim() > 1 and (recipe.decay_encoding or ".enc." not in name)
-        groups[0 if decays else 1]["params"].append(parameter)
-    return groups
-
-
 def _accelerator() -> Any:
     """The CPU, or GPUs in bfloat16 where they have it."""
     from accelerate import Accelerator
@@ -183,19 +173,21 @@ def _accelerator() -> Any:
     return Accelerator(cpu=not gpu, mixed_precision="bf16" if gpu and torch.cuda.is_bf16_supported() else "no")
 
 
-def _write_state(state: Path, model: nn.Module, optimizer: Any, step: int, spent: float, losses: list[float]) -> None:
-    weights = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-    with whole_file(state) as temporary:
+def _write_state(
+    state: Path, model: nn.Module, optimizers: Optimizers, step: int, spent: float, losses: list[float]
+) -> None:
+    weights = {"model": model.state_dict(), "optimizers": optimizers.state_dict()}
+    with saving(state.name, state.parent), whole_file(state) as temporary:
         torch.save({**weights, "step": step, "spent": spent, "losses": losses}, temporary)
 
 
 def _resume(
-    state: Path | None, model: nn.Module, optimizer: Any, device: torch.device
+    state: Path | None, model: nn.Module, optimizers: Optimizers, device: torch.device
 ) -> tuple[int, float, list[float]]:
     """The step to resume from, the time spent so far, and the losses."""
     if state is None or not state.exists():
         return 0, 0.0, []
     held = torch.load(state, map_location=device, weights_only=True)
     model.load_state_dict(held["model"])
-    optimizer.load_state_dict(held["optimizer"])
+    optimizers.load_state_dict(held["optimizers"])
     return int(held["step"]), float(held["spent"]), list(held["losses"])

@@ -20,17 +20,31 @@ from milepost.lab.train import Batches, Diverged, Loss, Recipe, is_main_process,
 
 Run = dict[str, Any]
 Tell = Callable[[dict[str, Any]], None]
+AS_LARGE_AS = " as large as "
 CURVE = 100
-"""Points of the training loss that a result holds."""
+"""Points of the training loss that a result holds, each a mean of equally many steps."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One model to train: an encoding, a seed, and what it reads ("text", a task, "image", ...)."""
+    """One model to train: an encoding, a seed, and what it reads ("text", a task, "image", ...).
+
+    ``rope as large as deberta`` is a control: rope in a model that is wider by what deberta's own parameters are.
+    """
 
     encoding: str
     seed: int
     data: str = "text"
+
+    @property
+    def spec(self) -> str:
+        """The encoding to build."""
+        return self.encoding.partition(AS_LARGE_AS)[0]
+
+    @property
+    def as_large_as(self) -> str:
+        """The encoding whose model a control is as large as; "" where this is no control."""
+        return self.encoding.partition(AS_LARGE_AS)[2]
 
     @property
     def key(self) -> str:
@@ -66,7 +80,7 @@ def train_and_measure(
         "data": trial.data,
         **about,
     }
-    base |= {"parameters": model.count(), "folder": trial.key}
+    base |= {"parameters": model.count(), "encoding_parameters": model.count_encoding(), "folder": trial.key}
 
     def tell_step(step: int, value: float, speed: float) -> None:
         left = (recipe.steps - step) * recipe.rows * recipe.length / speed
@@ -84,6 +98,12 @@ def train_and_measure(
         "train_tokens": trained["tokens"],
         "train_tokens_per_s": trained["tokens_per_s"],
         "peak_mb": trained["peak_mb"],
-        "train_loss": [round(value, 5) for value in losses[:: max(1, len(losses) // CURVE)]],
+        "train_loss": [round(sum(part) / len(part), 5) for part in stretches(losses)],
     }
     return {"trial": base, "runs": [{**base, **cost, **empty, **run} for run in measure()]}
+
+
+def stretches(losses: list[float]) -> list[list[float]]:
+    """The losses in `CURVE` stretches or fewer, all but the last equally long."""
+    size = -(-len(losses) // CURVE)
+    return [losses[first : first + size] for first in range(0, len(losses), size)]

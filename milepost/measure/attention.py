@@ -17,7 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from milepost.attention.reference import reference
+from milepost.attention.backends.reference import reference
+from milepost.attention.call import Call
 from milepost.encoding import Encoding
 from milepost.layout import Layout
 
@@ -75,10 +76,8 @@ def statistics(
         e = int(some[-1]) + 1
         chosen = some.to(q.device)
         by = D**-0.5 if scale is None else scale
-        seen = reference(
-            q[:, :, chosen], k[:, :, :e], v[:, :, :e], enc, whole.take(chosen), whole[:e], causal=True, scale=by
-        )
-        p = seen.weights.double().cpu()
+        call = Call(q[:, :, chosen], k[:, :, :e], v[:, :, :e], enc, whole.take(chosen), whole[:e], True, by)
+        p = reference(call).weights.double().cpu()
         distance = some[:, None] - torch.arange(e)[None]
         place = torch.bucketize(distance.clamp(min=0), torch.tensor(edges), right=True) - 1
         mass = p.sum(0)  # H rows keys

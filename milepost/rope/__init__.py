@@ -2,7 +2,7 @@
 
 spec = read("path/to/model")         # what its config means
 export(spec, "vllm").text            # what to paste; refused where the engine can't express it
-as_read_by("vllm", "path/to/model")  # what vLLM makes of the config
+as_read_by("vllm", "path/to/model")  # what vLLM makes of the config; "vllm@0.29" is an older version
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from milepost.rope.engines.written import Written
 from milepost.rope.spec import LayerRope, RopeSpec
 
 __all__ = [
-    "ENGINES", "Config", "ConfigError", "LayerRope", "RopeSpec", "as_read_by", "export", "open_config", "read",
+    "ENGINES", "Config", "ConfigError", "LayerRope", "RopeSpec", "as_read_by", "export", "find_engine",
+    "open_config", "read",
 ]  # fmt: skip
 
 _LLAMA_CPP = LlamaCpp()
@@ -54,9 +55,13 @@ def read(config: Mapping[str, Any] | str | os.PathLike[str] | Config, *, allow_u
 RopeSpec.from_config = staticmethod(read)
 
 
-def export(spec: RopeSpec, engine: str) -> Written:
-    """A spec in an engine's words, with proof; `written.Refused` where it has none."""
-    return _find(engine).write(spec)
+def export(spec: RopeSpec, engine: str, *, version: str | None = None) -> Written:
+    """A spec in an engine's words, with proof; `written.Refused` where it has none.
+
+    ``version`` is the engine's, also as ``engine@version``: that which is installed where it was measured, else the
+    newest that was measured.
+    """
+    return find_engine(engine, version).write(spec)
 
 
 def as_read_by(
@@ -66,24 +71,29 @@ def as_read_by(
     served: int | None = None,
     allow_unknown: bool = False,
     on: RopeSpec | None = None,
+    version: str | None = None,
 ) -> RopeSpec:
     """What an engine makes of a config, in memory or at a path; for llama.cpp also of flags, ``on`` a model.
 
-    ``served`` is the length that vLLM or SGLang is told to serve, or llama.cpp's -c.
+    ``served`` is the length that vLLM or SGLang is told to serve, or llama.cpp's -c. ``version`` is as in `export`.
     """
-    reader = _find(engine)
+    reader = find_engine(engine, version)
     if on is None:
         return reader.read(open_config(config, allow_unknown=allow_unknown), served=served)  # type: ignore[arg-type]
-    if reader is not _LLAMA_CPP or isinstance(config, Mapping | os.PathLike | Config):
+    if reader.name != _LLAMA_CPP.name or isinstance(config, Mapping | os.PathLike | Config):
         raise ValueError(
             f"on= is the model that llama.cpp's flags are for; {engine} got {short(config)}: leave on= out"
         )
     return _LLAMA_CPP.read_flags(config, on, served=served)
 
 
-def _find(engine: str) -> Engine:
-    if engine not in ENGINES:
-        near = difflib.get_close_matches(str(engine).lower().replace("_", "-"), ENGINES, 1, 0.5)
+def find_engine(engine: str, version: str | None = None) -> Engine:
+    """An engine by its name, in a version: ``vllm``, ``vllm@0.29``, or the version apart."""
+    name, _, asked = str(engine).partition("@")
+    if name not in ENGINES:
+        near = difflib.get_close_matches(name.lower().replace("_", "-"), ENGINES, 1, 0.5)
         hint = f"did you mean {near[0]}? " if near else ""
-        raise ValueError(f"there is no engine {short(engine)}; {hint}There are {', '.join(ENGINES)}")
-    return ENGINES[engine]
+        raise ValueError(f"there is no engine {short(name)}; {hint}There are {', '.join(ENGINES)}")
+    if asked and version is not None and asked != version:
+        raise ValueError(f"{engine} names version {asked}, and version={version!r} another: keep one")
+    return ENGINES[name].at(asked or version)

@@ -18,15 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-from milepost.draw.shown import html
-from milepost.scaling import Scaling
-from milepost.scaling.dynamic import Dynamic
-from milepost.scaling.larger_base import LargerBase
-from milepost.scaling.linear import Linear
-from milepost.scaling.llama3 import Llama3
-from milepost.scaling.ntk import NTK
-from milepost.scaling.ntk_by_parts import NTKByParts
-from milepost.scaling.yarn import YaRN
+from milepost.scaling import NTK, Dynamic, LargerBase, Linear, Llama3, NTKByParts, Scaling, YaRN
+from milepost.shown import html
 from milepost.spectrum import Spectrum, geometric
 
 if TYPE_CHECKING:

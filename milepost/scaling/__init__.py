@@ -6,21 +6,35 @@ A scaling is a frozen dataclass; `repr` is its spec string. One that depends on 
 
 from __future__ import annotations
 
+from milepost.scaling.dynamic import Dynamic
+from milepost.scaling.hybrid import Hybrid
+from milepost.scaling.larger_base import LargerBase
+from milepost.scaling.linear import Linear
+from milepost.scaling.llama3 import Llama3
+from milepost.scaling.longrope import LongRoPE
+from milepost.scaling.ntk import NTK
+from milepost.scaling.ntk_by_parts import NTKByParts
+from milepost.scaling.proportional import Proportional
 from milepost.scaling.scaling import Scaling
+from milepost.scaling.staged import Staged
+from milepost.scaling.yarn import YaRN, mscale
 
-NAMES: dict[str, str] = {
-    "larger_base": "LargerBase",
-    "linear": "Linear",
-    "ntk": "NTK",
-    "ntk_by_parts": "NTKByParts",
-    "dynamic": "Dynamic",
-    "staged": "Staged",
-    "yarn": "YaRN",
-    "llama3": "Llama3",
-    "longrope": "LongRoPE",
-    "proportional": "Proportional",
-    "hybrid": "Hybrid",
+SCALINGS: dict[str, type[Scaling]] = {
+    "larger_base": LargerBase,
+    "linear": Linear,
+    "ntk": NTK,
+    "ntk_by_parts": NTKByParts,
+    "dynamic": Dynamic,
+    "staged": Staged,
+    "yarn": YaRN,
+    "llama3": Llama3,
+    "longrope": LongRoPE,
+    "proportional": Proportional,
+    "hybrid": Hybrid,
 }
-"""Every scaling: its name (the file's), and its class."""
+"""Every scaling by its name in specs, which is the file's."""
 
-__all__ = ["NAMES", "Scaling"]
+__all__ = [
+    "NTK", "SCALINGS", "Dynamic", "Hybrid", "LargerBase", "Linear", "Llama3", "LongRoPE", "NTKByParts", "Proportional",
+    "Scaling", "Staged", "YaRN", "mscale",
+]  # fmt: skip

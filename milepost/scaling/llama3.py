@@ -42,8 +42,10 @@ class Llama3(Scaling):
     def __call__(self, plain: Spectrum) -> Spectrum:
         if self.factor == 1:
             return plain
-        kept = over_turns(plain, self.trained, self.high_freq_factor, self.low_freq_factor)
+        shares = over_turns(plain, self.trained, self.high_freq_factor, self.low_freq_factor)
         return replace(
             plain,
-            frequencies=tuple((1 - t) * w / self.factor + t * w for t, w in zip(kept, plain.frequencies, strict=True)),
+            frequencies=tuple(
+                (1 - t) * w / self.factor + t * w for t, w in zip(shares, plain.frequencies, strict=True)
+            ),
         )

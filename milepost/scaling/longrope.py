@@ -58,10 +58,7 @@ class LongRoPE(Scaling):
             raise ValueError(
                 f"longrope wants as many short factors as long ones, got {len(self.short)} and {len(self.long)}"
             )
-        for name in ("attention_factor", "short_m", "long_m"):
-            value = getattr(self, name)
-            if value is not None and not 1 / MOST <= value <= MOST:
-                raise ValueError(f"{name} of longrope must be a number from {1 / MOST:g} to {MOST:g}, got {value}")
+        self.check_range(1 / MOST, "attention_factor", "short_m", "long_m")
         if self.attention_factor is not None and (self.short_m is not None or self.long_m is not None):
             raise ValueError(
                 "longrope: attention_factor is m for both lists; short_m and long_m are for one each: give one or the "

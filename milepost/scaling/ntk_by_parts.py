@@ -40,8 +40,7 @@ class NTKByParts(Scaling):
     def __post_init__(self) -> None:
         self.check_factor("factor", self.factor)
         self.check_length("trained", self.trained)
-        if self.form not in ("paper", "early"):
-            raise ValueError(f'form must be "paper" or "early", got {self.form!r}')
+        self.check_choice("form", self.form, ("paper", "early"))
         if not 0 < self.slow < self.fast < float("inf"):
             raise ValueError(
                 f"ntk_by_parts wants 0 < slow < fast, in turns over the trained length, got slow={self.slow}, "
@@ -54,11 +53,11 @@ class NTKByParts(Scaling):
         if self.factor == 1:
             return plain
         if self.form == "paper":
-            kept = over_turns(plain, self.trained, self.fast, self.slow)
+            shares = over_turns(plain, self.trained, self.fast, self.slow)
             return replace(
                 plain,
                 frequencies=tuple(
-                    (1 - y) * w / self.factor + y * w for y, w in zip(kept, plain.frequencies, strict=True)
+                    (1 - y) * w / self.factor + y * w for y, w in zip(shares, plain.frequencies, strict=True)
                 ),
             )
         first = over_pairs(plain, self.trained, 1.25, 0.75, truncate=True, most=plain.size - 1)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import MISSING, fields
 
-from milepost.draw.shown import html
+from milepost.checks import check_choice
+from milepost.shown import html
 from milepost.spectrum import Spectrum
 
 MOST = 1e6
@@ -15,6 +16,7 @@ class Scaling:
     """Base of all scalings: frozen dataclasses that are called with a `Spectrum` and return one."""
 
     length_dependent = False
+    check_choice = staticmethod(check_choice)
 
     def __call__(self, plain: Spectrum) -> Spectrum:
         """The scaled spectrum."""
@@ -32,6 +34,13 @@ class Scaling:
                 f"{name} of {self._name()} must be a finite number of at least 1, which means a longer context, got "
                 f"{factor}{hint}"
             )
+
+    def check_range(self, least: float, *names: str) -> None:
+        """Refuse fields that are set (not None) and not from ``least`` to `MOST`."""
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and not least <= value <= MOST:
+                raise ValueError(f"{name} of {self._name()} must be a number from {least:g} to {MOST:g}, got {value}")
 
     def check_length(self, name: str, length: int) -> None:
         """Refuse what is no number of tokens."""

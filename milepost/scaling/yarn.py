@@ -52,8 +52,7 @@ class YaRN(Scaling):
     def __post_init__(self) -> None:
         self.check_factor("factor", self.factor)
         self.check_length("trained", self.trained)
-        if self.preset not in ("transformers", "gpt-oss", "paper"):
-            raise ValueError(f'preset must be "transformers", "gpt-oss" or "paper", got {self.preset!r}')
+        self.check_choice("preset", self.preset, ("transformers", "gpt-oss", "paper"))
         if not 0 < self.beta_slow <= self.beta_fast < float("inf"):
             raise ValueError(
                 f"yarn wants 0 < beta_slow <= beta_fast, in turns over the trained length, got {self.beta_slow} and "
@@ -71,14 +70,8 @@ class YaRN(Scaling):
             )
         if self.preset == "paper" and self.truncate is not None:
             raise ValueError('preset="paper" has a ramp over turns, which has no bounds to truncate')
-        for name in ("attention_factor", "attn_factor"):
-            value = getattr(self, name)
-            if value is not None and not 1 / MOST <= value <= MOST:
-                raise ValueError(f"{name} of yarn must be a number from {1 / MOST:g} to {MOST:g}, got {value}")
-        for name in ("mscale", "mscale_all_dim"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value <= MOST:
-                raise ValueError(f"{name} of yarn must be a number from 0 to {MOST:g}, got {value}")
+        self.check_range(1 / MOST, "attention_factor", "attn_factor")
+        self.check_range(0, "mscale", "mscale_all_dim")
 
     @property
     def m(self) -> float:

@@ -86,7 +86,7 @@ def check_encoding(enc: Encoding, laws: Sequence[Callable[[Encoding], None]] | N
     """Every law (or those given) on a copy of ``enc`` in float64 with randomised parameters. Never raises for a broken
     law.
     """
-    found = []
+    verdicts = []
     for law in laws or LAWS:
         passed: bool | None = True
         detail = ""
@@ -98,8 +98,8 @@ def check_encoding(enc: Encoding, laws: Sequence[Callable[[Encoding], None]] | N
             passed, detail = False, f"[{broken}]"
         except Exception as error:  # an encoding that raises where it should not has broken the law, too
             passed, detail = False, f"[{type(error).__name__}: {error}]"
-        found.append(Verdict(law.__name__, (law.__doc__ or "").strip().splitlines()[0], passed, detail))
-    return Verdicts(repr(enc), tuple(found))
+        verdicts.append(Verdict(law.__name__, (law.__doc__ or "").strip().splitlines()[0], passed, detail))
+    return Verdicts(repr(enc), tuple(verdicts))
 
 
 LAWS: tuple[Callable[[Encoding], None], ...] = (

@@ -16,6 +16,7 @@ from milepost.testing.layer import (
     Layer,
     budget,
     dense,
+    fitted,
     places,
     plain_at,
     same,
@@ -98,11 +99,9 @@ def toeplitz(enc: Encoding) -> None:
 
 def order_is_seen(enc: Encoding) -> None:
     """Telling the tokens other positions changes the output: the positions given are the ones used."""
-    n = tokens_of(enc)
-    enc = plain_at(enc, n)
+    enc, layer, n = fitted(enc)
     if not enc.points:
         raise Excused("no position enters: this is NoPE")
-    layer = Layer(enc)
     start = starts(enc, n)[min(1, len(starts(enc, n)) - 1)]
     at, x = dense(enc, n, start), layer.text(n)
     others = at.pos[..., torch.randperm(n, generator=torch.Generator().manual_seed(6))]
@@ -115,8 +114,7 @@ def every_axis_is_seen(enc: Encoding) -> None:
     """Telling the tokens other positions on one axis alone changes the output, whichever axis it is."""
     if enc.axes == 1:
         raise Excused("there is one axis")
-    n = tokens_of(enc)
-    layer = Layer(enc)
+    enc, layer, n = fitted(enc)
     generator = torch.Generator().manual_seed(6)
     sides = [min(4, side) for side in enc.sides or (4,) * enc.axes]
     pos, other = (torch.stack([torch.randint(side, (1, n), generator=generator) for side in sides]) for _ in range(2))

@@ -11,7 +11,7 @@ from torch import Tensor
 from milepost.attention import BACKENDS, KVCache, attend
 from milepost.encoding import Encoding
 from milepost.layout import Layout
-from milepost.testing.layer import Broken, Excused, Layer, dense, placed, plain_at, same, starts, tokens_of
+from milepost.testing.layer import Broken, Excused, Layer, dense, fitted, placed, same, starts, tokens_of
 
 
 def layouts(n: int, start: int = 0) -> Iterator[tuple[str, Layout, Layout, int]]:
@@ -37,9 +37,7 @@ def layouts(n: int, start: int = 0) -> Iterator[tuple[str, Layout, Layout, int]]
 
 def backends_agree(enc: Encoding) -> None:
     """Every backend gives the reference's output and gradients, in every layout that it takes."""
-    n = tokens_of(enc)
-    enc = plain_at(enc, n)
-    layer = Layer(enc)
+    enc, layer, n = fitted(enc)
     taken: set[str] = set()
     for start in starts(enc, n)[:2]:
         for name, queries, keys, batch in layouts(n, start):
@@ -52,13 +50,13 @@ def backends_agree(enc: Encoding) -> None:
                     if backend == "flex" and (name not in ("dense", "padded") or not causal or start):
                         continue  # slow where it is not compiled
                     try:
-                        found = _pass(layer, at, to, batch, causal, backend)
+                        got = _pass(layer, at, to, batch, causal, backend)
                     except ValueError as error:
                         if backend == "auto" or "can't do this for" not in str(error):
                             raise
                         continue
                     taken.add(backend)
-                    for a, b in zip(wanted, found, strict=backend != "flex"):
+                    for a, b in zip(wanted, got, strict=backend != "flex"):
                         same(a, b, start + n, f"{backend}, {name}, {'causal' if causal else 'both ways'}")
     missing = {"chunked", "auto"} - taken
     if missing:
@@ -76,8 +74,8 @@ def _pass(layer: Layer, at: Layout, to: Layout, batch: int, causal: bool, backen
     learn = [t.requires_grad_() for t in (q, k, v)] + list(layer.enc.parameters())
     out = attend(q, k, v, layer.enc, at=at, to=to, causal=causal, backend=backend)
     weight = torch.randn(out.shape, generator=generator, dtype=torch.float64)
-    found = torch.autograd.grad((out * weight).sum(), learn, allow_unused=True)
-    return [out.detach(), *(torch.zeros_like(x) if g is None else g for x, g in zip(learn, found, strict=True))]
+    grads = torch.autograd.grad((out * weight).sum(), learn, allow_unused=True)
+    return [out.detach(), *(torch.zeros_like(x) if g is None else g for x, g in zip(learn, grads, strict=True))]
 
 
 STORAGES: dict[str, Callable[[Tensor], Tensor]] = {
@@ -94,9 +92,8 @@ STORAGES: dict[str, Callable[[Tensor], Tensor]] = {
 @torch.no_grad()
 def any_storage(enc: Encoding) -> None:
     """However q, k and v lie in memory, every backend gives the reference's numbers."""
-    n = tokens_of(enc)
-    enc = plain_at(enc, n)
-    layer, at = Layer(enc), dense(enc, n)
+    enc, layer, n = fitted(enc)
+    at = dense(enc, n)
     generator = torch.Generator().manual_seed(11)
     shape = (2, layer.heads, n, layer.head_dim)
     q, k, v = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(3))

@@ -88,11 +88,11 @@ def places(enc: Encoding, index: Tensor, start: int = 0) -> Tensor:
     if enc.axes == 1:
         return index
     short = max(2, int(TEXT ** (1 / enc.axes)))
-    left, found = index - start, []
+    left, axes = index - start, []
     for side in reversed((enc.sides or (short,) * enc.axes)[1:]):
-        found.append(left % side)
+        axes.append(left % side)
         left = left.div(side, rounding_mode="floor")
-    return start + torch.stack([left, *reversed(found)])
+    return start + torch.stack([left, *reversed(axes)])
 
 
 def placed(enc: Encoding, at: Layout, start: int = 0) -> Layout:
@@ -120,7 +120,15 @@ def same(a: Tensor, b: Tensor, reach: float, what: str) -> None:
 
 
 def plain_at(enc: Encoding, tokens: int) -> Encoding:
+    """The plain encoding for a text of this length."""
     return enc.at(tokens) if enc.length_dependent else enc
+
+
+def fitted(enc: Encoding, most: int = TEXT) -> tuple[Encoding, Layer, int]:
+    """The plain encoding for the laws' text, a layer around it, and the text's length: at most ``most`` tokens."""
+    n = min(most, tokens_of(enc))
+    plain = plain_at(enc, n)
+    return plain, Layer(plain), n
 
 
 def only_fixed_length(enc: Encoding) -> None:
@@ -129,24 +137,23 @@ def only_fixed_length(enc: Encoding) -> None:
 
 
 def outputs(enc: Encoding) -> list[Tensor]:
-    n = tokens_of(enc)
-    layer = Layer(plain_at(enc, n))
+    enc, layer, n = fitted(enc)
     return [layer(layer.text(n), dense(enc, n, start)) for start in starts(enc, n)]
 
 
 def codes(enc: Encoding) -> list[Tensor]:
     """What the hooks of points 1 and 2 do to ones, without any matrix product that autocast might narrow."""
     n = tokens_of(enc)
-    plain, found = plain_at(enc, n), []
+    plain, coded = plain_at(enc, n), []
     for start in starts(enc, n):
         pos = dense(plain, n, start).pos
         ones = torch.ones(1, plain.heads or 2, n, plain.head_dim or 8, dtype=torch.float64)
-        found += [
+        coded += [
             plain.embed(torch.ones(1, n, plain.width or 16, dtype=torch.float64), pos),
             plain.query(ones, pos),
             plain.key(ones, pos),
         ]
-    return found
+    return coded
 
 
 def bit_equal(a: Encoding, b: Encoding, when: str) -> None:

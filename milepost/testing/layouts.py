@@ -13,9 +13,9 @@ from milepost.testing.layer import (
     Broken,
     Layer,
     dense,
+    fitted,
     only_fixed_length,
     placed,
-    plain_at,
     same,
     starts,
     tokens_of,
@@ -52,9 +52,8 @@ def chunked_prefill(enc: Encoding) -> None:
 
 def packed(enc: Encoding) -> None:
     """Texts packed into one row give what each gives alone."""
-    n = tokens_of(enc)
-    enc = plain_at(enc, n)
-    layer, lengths = Layer(enc), [n // 3, n - n // 3]
+    enc, layer, n = fitted(enc)
+    lengths = [n // 3, n - n // 3]
     texts = [layer.text(m, seed=m) for m in lengths]
     together = layer(torch.cat(texts, dim=1), placed(enc, Layout.packed(lengths)))
     offset = 0
@@ -65,10 +64,8 @@ def packed(enc: Encoding) -> None:
 
 def padded(enc: Encoding) -> None:
     """Padding on the left or on the right changes nothing for the text, and gives zeros for itself."""
-    n = tokens_of(enc)
-    enc, pad = plain_at(enc, n), 3
-    layer = Layer(enc)
-    short = n - pad
+    enc, layer, n = fitted(enc)
+    pad, short = 3, n - 3
     x, long = layer.text(short), layer.text(n, seed=5)
     alone, junk = layer(x, dense(enc, short)), layer.text(pad, seed=7) * 10
     for side in ("left", "right"):
@@ -87,9 +84,7 @@ def padded(enc: Encoding) -> None:
 
 def sharded(enc: Encoding) -> None:
     """Tokens given in any order, with their layout, give the same outputs in that order."""
-    n = tokens_of(enc)
-    enc = plain_at(enc, n)
-    layer = Layer(enc)
+    enc, layer, n = fitted(enc)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(3))
     for start in starts(enc, n):
         at, x = dense(enc, n, start), layer.text(n)
@@ -104,9 +99,7 @@ def sharded(enc: Encoding) -> None:
 
 def causal(enc: Encoding) -> None:
     """A later token changes nothing before it; an encoding for the past alone refuses to look ahead."""
-    n = tokens_of(enc)
-    enc = plain_at(enc, n)
-    layer = Layer(enc)
+    enc, layer, n = fitted(enc)
     at, x = dense(enc, n), layer.text(n)
     changed = x.clone()
     changed[:, -1] += 1

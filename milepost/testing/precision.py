@@ -16,6 +16,7 @@ from milepost.testing.layer import (
     Broken,
     Layer,
     dense,
+    fitted,
     plain_at,
     starts,
     tokens_of,
@@ -81,9 +82,8 @@ def refuses_half_positions(enc: Encoding) -> None:
 
 def gradients(enc: Encoding) -> None:
     """Gradients to q, k, v, x and every parameter equal finite differences, and each parameter gets one."""
-    n = min(5, tokens_of(enc))
-    enc = plain_at(enc, n)
-    layer, at = Layer(enc), dense(enc, n)
+    enc, layer, n = fitted(enc, most=5)
+    at = dense(enc, n)
     names = [name for name, _ in enc.named_parameters()]
     held = [p.detach().clone().requires_grad_() for p in enc.parameters()]
 

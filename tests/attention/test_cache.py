@@ -335,3 +335,27 @@ def test_rows_of_different_lengths_each_turn_by_their_own_stage():
         for b, start in ((0, 14), (1, 0)):
             alone = attend(*(x[b : b + 1, :, start : t + 1] for x in (q, k, v)), enc)
             assert (row[b : b + 1] - alone[:, :, -1:]).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("spec", ["rope", "alibi", "rope(scaling=dynamic(factor=4.0, trained=16))"])
+@pytest.mark.parametrize("policy", ["staged", "recompute"])
+def test_a_cache_filled_in_inference_mode_is_used_outside_of_it(spec, policy):
+    """A prefix read once under inference_mode, and a text that goes on without it."""
+    enc = build(spec, heads=4, head_dim=16)
+    torch.manual_seed(0)
+    q, k, v = torch.randn(2, 4, 40, 16), torch.randn(2, 2, 40, 16), torch.randn(2, 2, 40, 16)
+
+    def read(mode):
+        cache, parts = KVCache(enc, capacity=8, policy=policy), []
+        with mode:
+            parts += [cache.decode(q[:, :, a:b], k[:, :, a:b], v[:, :, a:b]) for a, b in ((0, 10), (10, 11), (11, 12))]
+            cache.reorder(torch.tensor([1, 0]))
+        parts += [cache.decode(q[:, :, t : t + 1], k[:, :, t : t + 1], v[:, :, t : t + 1]) for t in range(12, 20)]
+        at = cache.next(4)
+        keys, values, to = cache.append(k[:, :, 20:24], v[:, :, 20:24], at)
+        learned = q[:, :, 20:24].clone().requires_grad_()
+        attend(learned, keys, values, cache.rule, at=at, to=to).sum().backward()
+        return [*parts, learned.grad]
+
+    for one, other in zip(read(torch.inference_mode()), read(torch.no_grad()), strict=True):
+        assert torch.equal(one, other)

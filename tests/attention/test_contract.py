@@ -10,7 +10,7 @@ from torch import Tensor
 from milepost import Attention, Encoding, KVCache, Layout, RoPE, attend, build
 from milepost.attention.shards import attend_shards
 from milepost.encoding import mark_of
-from milepost.scaling.dynamic import Dynamic
+from milepost.scaling import Dynamic
 from milepost.testing import check_encoding
 
 H, L, D = 4, 20, 16

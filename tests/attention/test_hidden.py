@@ -6,6 +6,7 @@ from torch import Tensor
 
 from milepost import Encoding, KVCache, Layout, attend, build
 from milepost.attention.attend import _FAST
+from milepost.attention.call import Call
 from milepost.attention.key_row import key_row
 
 B, H, L, D = 2, 4, 40, 8
@@ -69,7 +70,7 @@ def test_exactly_the_rows_that_see_a_broken_token_are_nan(spec, layout, value):
     backends = [
         "auto",
         "reference",
-        *(name for name in _FAST if _FAST[name].obstacle(*clean, enc, at, at, True) is None),
+        *(name for name in _FAST if _FAST[name].obstacle(Call(*clean, enc, at, at, True, 1.0)) is None),
     ]
     for which, token in (("k", 30), ("v", 30), ("q", 30), ("k", 4), ("v", 1)):
         given = broken_at(which, token, BROKEN[value])

@@ -10,6 +10,7 @@ from torch import Tensor
 import milepost
 from milepost import Encoding, KVCache, Layout, attend, build
 from milepost.attention.attend import _FAST
+from milepost.attention.call import Call
 from milepost.attention.key_row import key_row
 
 B, H, L, D = 2, 4, 40, 16
@@ -147,7 +148,7 @@ def test_every_backend_takes_any_storage(backend, store):
         enc = made(spec)
         for name, (at, to) in CASES.items():
             q, k, v = (store(drawn(B, H, n, D)) for n in (at.length, to.length, to.length))
-            if _FAST[backend].obstacle(q, k, v, enc, at, to, True) is not None:
+            if _FAST[backend].obstacle(Call(q, k, v, enc, at, to, True, 1.0)) is not None:
                 continue
             with torch.no_grad():
                 got = attend(q, k, v, enc, at=at, to=to, backend=backend)

@@ -52,7 +52,7 @@ def test_the_largest_tensor_grows_no_faster_than_the_length(spec):
 
 @pytest.mark.parametrize("spec", ["fire", "shaw", "transformer_xl", "deberta(buckets=32, span=64)", "cope"])
 def test_chunked_memory_is_a_chunk_of_rows_times_the_length(spec, monkeypatch):
-    from milepost.attention import chunked
+    from milepost.attention.backends import chunked
 
     monkeypatch.setattr(chunked, "NUMBERS", 1 << 16)
     n = 1024

@@ -61,7 +61,7 @@ def three_back(count: int, seed: int) -> np.ndarray[Any, Any]:
 def taught(folder: Path, spec: str = "learned") -> Path:
     """A lab model that was trained to look three back, by windows of ``OLD`` tokens."""
     torch.set_num_threads(1)
-    model = Decoder(Shape(VOCABULARY, 2, 32, 2, OLD), spec).start(0).train()
+    model = Decoder(Shape(VOCABULARY, 2, 32, 2, OLD), spec).start(1).train()
     text = torch.from_numpy(three_back(40000, 7))
     optimizer = torch.optim.AdamW(model.parameters(), 1e-2, weight_decay=0.0)
     draw = torch.Generator().manual_seed(0)

@@ -24,7 +24,8 @@ def small(monkeypatch, texts):
     """The plans of the claims, for models so small that they learn nothing."""
 
     def made(profile, **how):
-        plan = planned.make(profile, **{**how, "text": str(texts), "train_length": 16, "lengths": "1x,2x,4x,8x,16x"})
+        lengths = how.get("lengths", "1x,2x,4x,8x,16x")
+        plan = planned.make(profile, **{**how, "text": str(texts), "train_length": 16, "lengths": lengths})
         return replace(plan, steps=4, rows=4, windows=6, shape=replace(plan.shape, layers=2, length=16))
 
     def pictures(profile, **how):

@@ -60,7 +60,7 @@ def test_json_is_a_list_of_rows():
 def test_words_say_the_verdict_and_count():
     done = run("rope-norm")
     assert done.exit_code == 0
-    assert "rope-norm" in done.stdout and "holds" in done.stdout and "Of 1 claims: 1 holds." in done.stdout
+    assert "rope-norm" in done.stdout and "holds" in done.stdout and "Of 1 claim: 1 holds." in done.stdout
 
 
 def test_an_unknown_claim_is_told_the_nearest():

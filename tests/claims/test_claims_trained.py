@@ -38,9 +38,9 @@ def losses(encoding, length, strategy="none"):
 def test_rises_are_those_of_the_table(name, encoding):
     """By the table of losses, which is made apart from the windows that the claim reads."""
     row = judge([name])[0]
-    home = statistics.fmean(losses(encoding, 128))
+    home = statistics.fmean(losses(encoding, 64))
     for times in (2, 8):
-        rise = statistics.fmean(losses(encoding, 128 * times)) / home - 1
+        rise = statistics.fmean(losses(encoding, 64 * times)) / home - 1
         assert row["numbers"][f"{times} times"]["value"] == pytest.approx(rise, abs=1e-5)
     assert "which come with the package and are older than this rule" in row["evidence"]
 
@@ -65,7 +65,7 @@ def test_a_need_that_looks_at_weights_is_never_old():
         Need("text", ("rope",), weights=True), old
     )
     assert is_shipped(Need("text", ('sinusoidal(width={quarter}, how="concat")',)), old)
-    assert not is_shipped(Need("text", ("rope", "kerple")), old) and not is_shipped(
+    assert not is_shipped(Need("text", ("rope", "a stranger")), old) and not is_shipped(
         Need("deep", ("rope",), "previous"), old
     )
 

@@ -8,7 +8,7 @@ import torch
 from milepost import Layout, MRoPE, RoPE, attend, build
 from milepost.lab.model import Decoder, Shape
 from milepost.positions import multimodal
-from milepost.scaling.yarn import YaRN
+from milepost.scaling import YaRN
 
 T, H, W = 0, 1, 2
 
@@ -109,7 +109,7 @@ def test_the_lab_reads_text_with_it_and_refuses_other_encodings_of_space():
         ({"head_dim": 16, "sections": (8,)}, "one for each axis"),
         ({"head_dim": 16, "sections": (4.0, 2, 2)}, "whole numbers of pairs"),
         ({"head_dim": 16, "sections": (1, 3, 4), "order": "interleaved"}, "can't be dealt in turn"),
-        ({"head_dim": 16, "order": "chunks"}, "order is"),
+        ({"head_dim": 16, "order": "chunks"}, "order must be"),
         ({"head_dim": 16, "base": 0.5}, "base must be"),
         ({"head_dim": 16, "scaling": 2.0}, "scaling must be one of"),
     ],

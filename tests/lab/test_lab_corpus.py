@@ -20,7 +20,9 @@ def digest(folder):
 
 def test_the_split_is_decided_by_names_and_the_digest_by_bytes(texts):
     one, two = (corpus.read(texts, longest=64) for _ in range(2))
-    chosen = {f.name for f in texts.iterdir() if int(hashlib.sha256(f.name.encode()).hexdigest(), 16) % 8 == 0}
+    chosen = {
+        f.name for f in texts.iterdir() if int(hashlib.sha256(f.name.encode()).hexdigest(), 16) % corpus.TESTED == 0
+    }
     assert set(one.names) == chosen and 0 < len(chosen) < 20
     assert one.digest == two.digest == digest(texts)
     assert all(np.array_equal(a, b) for a, b in zip((one.train, *one.test), (two.train, *two.test), strict=True))

@@ -42,9 +42,11 @@ def test_two_processes_together_find_what_one_finds(small, tmp_path):
     assert both["failed"] == both["missing"] == []
     for mine, other in zip(alone["runs"], both["runs"], strict=True):
         assert (mine["encoding"], mine["data"]) == (other["encoding"], other["data"])
-        # the same mean over the same rows in another order of adding up: float32 has 7 digits, 8 steps of Adam may make
-        # 4 of them
-        assert mine["train_loss"] == pytest.approx(other["train_loss"], rel=1e-4)
+        # the same mean over the same rows in another order of adding up. The first loss is float32's sum alone; then
+        # gradients meet bfloat16 (Muon's steps are made of it), whose 8 bits make a last digit of 2^-8 in single
+        # numbers, and a tenth of that in the mean over some hundred tokens
+        assert mine["train_loss"][0] == pytest.approx(other["train_loss"][0], rel=1e-4)
+        assert mine["train_loss"] == pytest.approx(other["train_loss"], rel=2**-8 / 4)
 
 
 def test_rows_that_can_not_be_shared_are_said(small, monkeypatch):

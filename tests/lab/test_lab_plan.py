@@ -14,12 +14,11 @@ from milepost.lab.user_modules import import_named
 @pytest.mark.parametrize("profile", PROFILES)
 def test_every_profile_is_a_plan(profile):
     plan = make(profile, tasks=TASKS)
-    assert plan.lengths == tuple(n * plan.shape.length for n in (1, 2, 4, 8)) and plan.targets == plan.shape.length // 2
-    assert (
-        len(plan.trials())
-        == len({trial.key for trial in plan.trials()})
-        == len(plan.seeds) * len(plan.encodings) * (1 + len(TASKS))
-    )
+    assert plan.lengths == tuple(int(n * plan.shape.length) for n in (1, 1.25, 1.5, 2, 4, 8))
+    assert plan.targets == plan.shape.length // 2
+    own = [trial for trial in plan.trials() if not trial.as_large_as]
+    assert len(own) == len(plan.seeds) * len(plan.encodings) * (1 + len(TASKS))
+    assert len(plan.trials()) == len({trial.key for trial in plan.trials()})
     assert TextPlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
     assert plan.trial(plan.trials()[-1].key) == plan.trials()[-1]
 
@@ -29,6 +28,14 @@ def test_the_standard_profile_is_what_was_promised():
     assert plan.shape.length >= 128 and len(plan.seeds) == 3 and len(plan.encodings) == 13
     assert 0.7e6 < Decoder(plan.shape, "rope").count() < 1.5e6
     assert 'sinusoidal(width=36, how="concat")' in plan.encodings
+
+
+@pytest.mark.parametrize(("profile", "least"), [("quick", 8), ("standard", 20), ("full", 20)])
+def test_a_model_reads_so_many_tokens_a_parameter(profile, least):
+    size = PROFILES[profile]
+    tokens = size.steps * size.rows * size.length
+    plain = Decoder(size.shape(), "rope").count()
+    assert tokens / plain >= least and size.tokens_per_parameter() == pytest.approx(tokens / plain, rel=0.05)
 
 
 def test_the_demo_has_at_least_what_was_promised():

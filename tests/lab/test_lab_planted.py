@@ -31,9 +31,7 @@ def repeating(rng, rows, length):
 @pytest.fixture(scope="module")
 def model():
     made = Decoder(SHAPE, "rope").start(0)
-    train(
-        made, lambda step: (repeating(np.random.default_rng((0, step)), 16, 25), None), Recipe(300, 16, 24, rate=1e-2)
-    )
+    train(made, lambda step: (repeating(np.random.default_rng((0, step)), 16, 25), None), Recipe(300, 16, 24))
     return made
 
 

@@ -12,8 +12,8 @@ import torch
 from torch.nn import functional as F
 
 from milepost.lab.model import Decoder, Shape
-from milepost.lab.tasks import TASKS, batches, rows
-from milepost.lab.tasks.scoring import TESTED, score, scores
+from milepost.lab.task_scores import TESTED, score, scores
+from milepost.lab.tasks import GROWING, TASKS, batches, rows
 from milepost.lab.train import Recipe
 from milepost.lab.trial import Trial
 
@@ -58,7 +58,49 @@ def antecedent(said, length):
     return [t for t in said if 65 <= t < 91][-1], range(65, 91)
 
 
+def reverse(said, length):
+    bar = said.index(ord("|"))
+    return said[bar - 1 - (len(said) - bar - 1)], range(97, 123)
+
+
+def sort(said, length):
+    bar = said.index(ord("|"))
+    return sorted(said[:bar])[len(said) - bar - 1], range(97, 123)
+
+
+def summed(said, length):
+    assert said[-1] == ord("|")
+    return 48 + sum(token - 48 for token in said[:-1]) % 10, range(48, 58)
+
+
+def parity(said, length):
+    assert said[-1] == ord("|")
+    return 48 + said.count(ord("1")) % 2, range(48, 50)
+
+
+def addition(said, length):
+    plus, equals = said.index(ord("+")), said.index(ord("="))
+    digits = ("".join(map(chr, said[a:b]))[::-1] for a, b in ((0, plus), (plus + 1, equals)))
+    total = str(sum(map(int, digits))).zfill(plus)[::-1]
+    return ord(total[len(said) - equals - 1]), range(48, 58)
+
+
+def chain(said, length):
+    assert said[-2] == ord("?")
+    value = {ord("1"): 1}
+    for place in range(0, len(said) - 2, 3):
+        name, sign, other = said[place : place + 3]
+        value[name] = value[other] * (1 if sign == ord("+") else -1)
+    return ord("+") if value[said[-1]] > 0 else ord("-"), (ord("+"), ord("-"))
+
+
 RULES = {
+    "reverse": reverse,
+    "sort": sort,
+    "sum": summed,
+    "parity": parity,
+    "addition": addition,
+    "chain": chain,
     "copy": copy,
     "previous": previous,
     "recall": recall,
@@ -178,7 +220,7 @@ def test_a_tiny_model_learns_a_task():
     """previous: one layer, a few seconds, and well below chance."""
     from milepost.lab.train import train
 
-    shape, recipe = Shape(256, 1, 32, 2, 32), Recipe(150, 16, 32, rate=1e-2)
+    shape, recipe = Shape(256, 1, 32, 2, 32), Recipe(150, 16, 32)
     model = Decoder(shape, "rope").start(0)
     train(model, batches("previous", recipe), recipe)
     ids, scored, chance = rows("previous", 32, 64, seed=7)
@@ -189,3 +231,31 @@ def test_every_task_is_a_page_with_a_rule_and_its_chance():
     for task, page in TASKS.items():
         assert page.__name__ == f"milepost.lab.tasks.{task}" and page.__doc__.startswith(f"{task}: ")
         assert page.CHANCE > 0 and re.search(r'^CHANCE = .*\n"""The loss of one who .*\."""$', getsource(page), re.M)
+
+
+# -- growing tasks
+
+
+@pytest.mark.parametrize("task", GROWING)
+def test_a_tested_problem_is_the_largest_that_fits_and_training_has_all_sizes(task):
+    def sizes(length, **how):
+        return (rows(task, length, 300, seed=5, **how)[0] != ord(".")).sum(1)
+
+    whole, drawn = sizes(32, whole=True), sizes(32)
+    assert len(set(whole)) == 1 and 30 <= whole[0] <= 33 and max(drawn) == whole[0] and len(set(drawn)) >= 5
+    assert sizes(64, whole=True)[0] > 1.8 * whole[0]
+
+
+def test_exact_match_asks_for_every_token_of_an_answer(small, monkeypatch):
+    plan = small(("rope",), tasks=("reverse",), lengths="1x")
+    counts = {}
+
+    def made_up(model, ids, scored):
+        counts["all"] = scored.sum(1)
+        right = scored.sum(1).copy()
+        right[: len(right) // 2] -= 1  # one token is wrong in half of the rows
+        return np.ones(len(ids)), right
+
+    monkeypatch.setattr("milepost.lab.task_scores.scores", made_up)
+    (row,) = score(plan, Trial("rope", 0, "reverse"), Decoder(plan.shape, "rope").start(0))
+    assert row["exact"] == 0.5 and row["accuracy"] == pytest.approx(1 - 0.5 / counts["all"][0])

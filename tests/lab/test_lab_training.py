@@ -129,9 +129,9 @@ def test_only_the_tokens_that_count_are_learned():
 
     model = Decoder(SHAPE, "rope").start(0)
     done = train(model, batches, Recipe(80, 2, 16))
-    assert (
-        done["losses"][0] == pytest.approx(math.log(64), abs=0.1) and done["losses"][-1] < 0.5
-    )  # the one token, not the 15 others
+    # a normed token of 16 channels times a head of 0.02 makes logits with a deviation of 0.08
+    assert done["losses"][0] == pytest.approx(math.log(64), abs=3 * 0.08)
+    assert done["losses"][-1] < 0.5  # the one token, not the 15 others
     logits = model(torch.full((1, 8), 7))
     assert logits[0, -1].argmax() == 9
 

@@ -6,7 +6,7 @@ import torch
 from by_hand import EPS, room
 
 from milepost import DualChunk, KVCache, Layout, ReRoPE, RoPE, SelfExtend, Streaming, attend, build
-from milepost.attention import chunked
+from milepost.attention.backends import chunked
 from milepost.testing import LAWS, check_encoding
 
 PLAIN = RoPE(head_dim=8)

@@ -17,9 +17,7 @@ from torch import Tensor
 from milepost import Encoding, KVCache, Layout, RoPE, attend
 from milepost.angles import cos_sin
 from milepost.positions import interpolate
-from milepost.scaling.dynamic import Dynamic
-from milepost.scaling.longrope import LongRoPE
-from milepost.scaling.staged import Staged
+from milepost.scaling import Dynamic, LongRoPE, Staged
 
 transformers = importlib.import_module("transformers")
 llama = importlib.import_module("transformers.models.llama.modeling_llama")

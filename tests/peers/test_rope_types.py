@@ -15,12 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from milepost import RoPE
-from milepost.scaling.dynamic import Dynamic
-from milepost.scaling.linear import Linear
-from milepost.scaling.llama3 import Llama3
-from milepost.scaling.longrope import LongRoPE
-from milepost.scaling.proportional import Proportional
-from milepost.scaling.yarn import YaRN
+from milepost.scaling import Dynamic, Linear, Llama3, LongRoPE, Proportional, YaRN
 from milepost.spectrum import Spectrum, geometric
 
 transformers = importlib.import_module("transformers")

@@ -39,6 +39,7 @@ def test_the_lab_s_report_draws_everything_in_both_schemes_at_any_width(chromium
             "Strategies",
             "How far heads look",
             "Tasks",
+            "Published patterns",
             "Cost",
             "Beside what was published",
             "Failed or missing",
@@ -63,7 +64,7 @@ def test_names_from_results_are_words_and_nothing_else(chromium, report):
         assert seen.page.title() == "Train short, test long · milepost"
         assert seen.count("img[src=x]") == 0
         assert OWNED in seen.ask("document.querySelector('#part-0 .chips').textContent")
-        assert OWNED in seen.ask("document.querySelector('#part-7 table').textContent")
+        assert OWNED in seen.ask("document.querySelector('#part-8 table').textContent")
 
 
 def test_a_click_on_a_name_hides_its_lines_and_another_shows_them(chromium, report):

@@ -70,14 +70,29 @@ def test_two_tables_that_end_are_named_together(made):
 
 
 def test_notes_warn_of_one_seed_and_of_lost_trials(made):
-    assert notes(made()) == []
     results = made(
         seeds=(0,),
         failed=[{"encoding": "t5", "seed": 0, "data": "text", "why": "killed"}],
         missing=[{"encoding": "shaw", "seed": 0}],
     )
     said = notes(results)
-    assert said[0].startswith("Trials without numbers: 1 failed and 1 not run yet.") and said[1].startswith("One seed")
+    assert said[0].startswith(
+        "Not as published: Encodings are equal at the trained length"
+    )  # what is missed comes first
+    others = [note for note in said if not note.startswith("Not as published")]
+    assert others[0].startswith("Trials without numbers: 1 failed and 1 not run yet.") and others[1].startswith(
+        "One seed"
+    )
+    assert not any(note.startswith("One seed") for note in notes(made()))
+
+
+def test_a_text_that_is_read_several_times_is_said(made):
+    results = made()
+    plan, text = results["provenance"]["protocol"]["plan"], results["provenance"]["protocol"]["text"]
+    text["train_tokens"] = plan["steps"] * plan["rows"] * plan["shape"]["length"] // 4
+    assert any("each was read 4.0 times" in note for note in notes(results))
+    text["train_tokens"] *= 4
+    assert not any("each was read" in note for note in notes(results))
 
 
 # -- tables -------------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 
 from milepost.encodings import NAMES, SPACE
 from milepost.maps import NAMES as MAPS
-from milepost.scaling import NAMES as SCALINGS
+from milepost.scaling import SCALINGS
 
 pytestmark = pytest.mark.slow
 

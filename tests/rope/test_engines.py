@@ -13,18 +13,9 @@ from typing import Any
 
 import pytest
 
-from milepost.rope import ENGINES, ConfigError, RopeSpec, as_read_by, export, open_config, read
+from milepost.rope import ENGINES, ConfigError, RopeSpec, as_read_by, export, find_engine, open_config, read
 from milepost.rope.engines.written import Refused
-from milepost.scaling.dynamic import Dynamic
-from milepost.scaling.hybrid import Hybrid
-from milepost.scaling.larger_base import LargerBase
-from milepost.scaling.linear import Linear
-from milepost.scaling.llama3 import Llama3
-from milepost.scaling.longrope import LongRoPE
-from milepost.scaling.ntk import NTK
-from milepost.scaling.proportional import Proportional
-from milepost.scaling.staged import Staged
-from milepost.scaling.yarn import YaRN
+from milepost.scaling import NTK, Dynamic, Hybrid, LargerBase, Linear, Llama3, LongRoPE, Proportional, Staged, YaRN
 
 QWEN: dict[str, Any] = {
     "model_type": "qwen2",
@@ -47,6 +38,15 @@ def yarn(**more: Any) -> dict[str, Any]:
             **more,
         },
     }
+
+
+def spelled_for(engine: str, config: dict[str, Any]) -> dict[str, Any]:
+    """The config in a spelling that reaches the engine's Qwen2: that of mlx-lm does not read rope_parameters."""
+    if engine != "mlx-lm":
+        return config
+    rope = dict(config["rope_parameters"])
+    rest = {key: value for key, value in config.items() if key != "rope_parameters"}
+    return {**rest, "rope_theta": rope.pop("rope_theta"), "rope_scaling": rope}
 
 
 def llama(served: int = 4096, **scaling: Any) -> dict[str, Any]:
@@ -74,19 +74,29 @@ def said(spec: RopeSpec, engine: str) -> str:
 
 
 EFFECTIVE: list[tuple[dict[str, Any], dict[str, float]]] = [
-    ({}, {"transformers": M, "vllm": M, "sglang": M, "llama.cpp": M, "mlx-lm": M}),
-    ({"attention_factor": 1.0}, {"transformers": 1.0, "vllm": M, "sglang": M, "llama.cpp": M, "mlx-lm": M}),
+    ({}, {"transformers": M, "vllm": M, "vllm@0.29": M, "sglang": M, "llama.cpp": M, "mlx-lm": M}),
+    (
+        {"attention_factor": 1.0},
+        {"transformers": 1.0, "vllm": 1.0, "vllm@0.29": M, "sglang": M, "llama.cpp": M, "mlx-lm": M},
+    ),
     (
         {"mscale": 1.0, "mscale_all_dim": 1.0},
-        {"transformers": 1.0, "vllm": M, "sglang": 1.0, "llama.cpp": M, "mlx-lm": 1.0},
+        {"transformers": 1.0, "vllm": 1.0, "vllm@0.29": M, "sglang": 1.0, "llama.cpp": M, "mlx-lm": 1.0},
     ),
-    ({"attn_factor": 0.5}, {"transformers": M, "vllm": M / 2, "sglang": M / 2, "llama.cpp": M, "mlx-lm": M}),
-    ({"mscale": 2.0}, {"transformers": M, "vllm": M, "sglang": M, "llama.cpp": M, "mlx-lm": 2 * M - 1}),
+    (
+        {"attn_factor": 0.5},
+        {"transformers": M, "vllm": M, "vllm@0.29": M / 2, "sglang": M / 2, "llama.cpp": M, "mlx-lm": M},
+    ),
+    (
+        {"mscale": 2.0},
+        {"transformers": M, "vllm": M, "vllm@0.29": M, "sglang": M, "llama.cpp": M, "mlx-lm": 2 * M - 1},
+    ),
     (
         {"mscale": 2, "mscale_all_dim": 1},
         {
             "transformers": (2 * M - 1) / M,
-            "vllm": M,
+            "vllm": (2 * M - 1) / M,
+            "vllm@0.29": M,
             "sglang": (2 * M - 1) / M,
             "llama.cpp": M,
             "mlx-lm": (2 * M - 1) / M,
@@ -94,16 +104,16 @@ EFFECTIVE: list[tuple[dict[str, Any], dict[str, float]]] = [
     ),
     (
         {"mscale": 0.0, "mscale_all_dim": 0.0},
-        {"transformers": M, "vllm": M, "sglang": 1.0, "llama.cpp": M, "mlx-lm": 1.0},
+        {"transformers": M, "vllm": M, "vllm@0.29": M, "sglang": 1.0, "llama.cpp": M, "mlx-lm": 1.0},
     ),
 ]
 
 
-@pytest.mark.parametrize("engine", ["transformers", "vllm", "sglang", "llama.cpp", "mlx-lm"])
+@pytest.mark.parametrize("engine", ["transformers", "vllm", "vllm@0.29", "sglang", "llama.cpp", "mlx-lm"])
 @pytest.mark.parametrize(("keys", "expected"), EFFECTIVE)
 def test_effective_attention_factor(keys: dict[str, Any], expected: dict[str, float], engine: str) -> None:
     """S9: what multiplies logits, once and never squared twice."""
-    rope = as_read_by(engine, yarn(**keys)).main
+    rope = as_read_by(engine, spelled_for(engine, yarn(**keys))).main
     assert rope.temperature() == pytest.approx(expected[engine] ** 2, rel=1e-12)
     assert rope.softmax == 1
 
@@ -114,7 +124,7 @@ def test_effective_attention_factor(keys: dict[str, Any], expected: dict[str, fl
 )
 def test_truncate(engine: str, honoured: bool) -> None:
     """The bounds are 23.5959 and 39.6509 as they come, 23 and 40 truncated."""
-    spec = as_read_by(engine, yarn(truncate=False))
+    spec = as_read_by(engine, spelled_for(engine, yarn(truncate=False)))
     low, high = (
         64 * math.log(32768 / (2 * math.pi * turns)) / math.log(1e6) if honoured else whole
         for turns, whole in ((32, 23), (1, 40))
@@ -125,9 +135,9 @@ def test_truncate(engine: str, honoured: bool) -> None:
     assert any("truncate" in note for note in spec.notes) is not honoured
 
 
-@pytest.mark.parametrize("engine", ["vllm", "sglang", "mlx-lm"])
+@pytest.mark.parametrize("engine", ["vllm@0.29", "sglang", "mlx-lm"])
 def test_d10_is_said_with_the_numbers(engine: str) -> None:
-    notes = as_read_by(engine, yarn(attention_factor=1.0)).notes
+    notes = as_read_by(engine, spelled_for(engine, yarn(attention_factor=1.0))).notes
     assert (
         "attention_factor = 1 is not read: m = 1.1386, logits x 1.2965 (transformers: m = 1.0000, logits x 1.0000)"
         in notes
@@ -137,19 +147,19 @@ def test_d10_is_said_with_the_numbers(engine: str) -> None:
 def test_vllm_says_what_it_does_not_read() -> None:
     assert (
         "mscale = 1 and mscale_all_dim = 1 are not read: m = 1.1386, logits x 1.2965"
-        in as_read_by("vllm", yarn(mscale=1, mscale_all_dim=1)).notes[0]
+        in as_read_by("vllm@0.29", yarn(mscale=1, mscale_all_dim=1)).notes[0]
     )
     assert (
         "attn_factor = 0.5 multiplies the default: m = 0.5693, logits x 0.3241"
-        in as_read_by("vllm", yarn(attn_factor=0.5)).notes[0]
+        in as_read_by("vllm@0.29", yarn(attn_factor=0.5)).notes[0]
     )
-    assert as_read_by("vllm", yarn()).notes == ()
+    assert as_read_by("vllm", yarn()).notes == as_read_by("vllm@0.29", yarn()).notes == ()
 
 
 @pytest.mark.parametrize("engine", ["transformers", "vllm", "sglang", "mlx-lm"])
 def test_yarn_frequencies(engine: str) -> None:
     """First, middle and last pair: kept, blended by (32 - 23) / (40 - 23), divided."""
-    w = as_read_by(engine, yarn()).main.spectrum().frequencies
+    w = as_read_by(engine, spelled_for(engine, yarn())).main.spectrum().frequencies
     kept = 1 - 9 / 17
     assert w[0] == 1.0
     assert w[32] == pytest.approx(1e-3 * (kept + (1 - kept) / 4), rel=1e-12)
@@ -196,12 +206,15 @@ def test_d11_mrope_with_yarn() -> None:
 
 
 def test_d12_dynamic_of_vllm() -> None:
-    """Without max_trained_positions nothing happens; with it, one base, that of the length served (S3's numbers)."""
+    """Without max_trained_positions nothing happens; with it, one base, that of max_position_embeddings (S3's numbers).
+
+    The length that is served changes nothing.
+    """
     silent = as_read_by("vllm", llama(type="dynamic", factor=2.0))
     assert silent.main.scaling is None
     assert any("the base stays 10000" in note and "30527.73" in note for note in silent.notes)
-    for served, base in ((4097, 10004.960), (8192, 30527.737), (16384, 72195.860)):
-        spec = as_read_by("vllm", llama(type="dynamic", factor=2.0, max_trained_positions=4096), served=served)
+    for longest, base in ((4097, 10004.960), (8192, 30527.737), (16384, 72195.860)):
+        spec = as_read_by("vllm", llama(longest, type="dynamic", factor=2.0, max_trained_positions=4096), served=4096)
         assert not spec.main.scaling.length_dependent  # type: ignore[union-attr]
         assert spec.main.spectrum().base == pytest.approx(base, abs=1e-3)
         assert spec.main.spectrum().frequencies[63] == pytest.approx(base ** (-126 / 128), rel=1e-6)
@@ -275,7 +288,8 @@ def test_s12_longrope() -> None:
         rope = as_read_by("vllm", PHI, served=served).main
         assert rope.spectrum().frequencies[47] == pytest.approx(10000 ** (-94 / 96) / factors[47], rel=1e-12)
         assert rope.temperature() == pytest.approx(m * m, rel=1e-12)
-    assert as_read_by("vllm", PHI).main.spectrum().frequencies[1] == pytest.approx(10000 ** (-2 / 96) / 2, rel=1e-12)
+    alone = as_read_by("vllm", PHI)  # without --max-model-len, vLLM serves the original length: the short factors
+    assert alone.served == 4096 and alone.main.spectrum().frequencies[1] == pytest.approx(10000 ** (-2 / 96), rel=1e-12)
     gone = as_read_by("llama.cpp", PHI, served=4096)
     assert gone.main.spectrum().frequencies[47] == pytest.approx(10000 ** (-94 / 96), rel=1e-12)
     assert as_read_by("llama.cpp", PHI, served=4097).main.spectrum().frequencies[47] == pytest.approx(
@@ -294,8 +308,8 @@ def test_s12_longrope() -> None:
 def test_longrope_scales_of_vllm() -> None:
     """short_mscale and long_mscale are read by vLLM and SGLang; attention_factor is not."""
     config = {**PHI, "rope_scaling": {**PHI["rope_scaling"], "short_mscale": 1.1, "long_mscale": 1.3}}
-    assert as_read_by("vllm", config).main.temperature() == pytest.approx(1.69, rel=1e-12)
-    assert as_read_by("vllm", config, served=4096).main.temperature() == pytest.approx(1.21, rel=1e-12)
+    assert as_read_by("vllm", config, served=8192).main.temperature() == pytest.approx(1.69, rel=1e-12)
+    assert as_read_by("vllm", config).main.temperature() == pytest.approx(1.21, rel=1e-12)
     assert as_read_by("sglang", config).main.temperature(131072) == pytest.approx(1.69, rel=1e-12)
     one = as_read_by("vllm", {**PHI, "rope_scaling": {**PHI["rope_scaling"], "attention_factor": 1.0}})
     assert one.main.temperature() == pytest.approx(1 + math.log(32) / math.log(4096), rel=1e-12)
@@ -312,7 +326,7 @@ def test_factor_of_proportional_is_not_read(engine: str) -> None:
 @pytest.mark.parametrize(("engine", "sentence"), [("vllm", "vLLM stops"), ("mlx-lm", "mlx-lm stops")])
 def test_yarn_without_factor(engine: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=f"{sentence} at rope type yarn without factor.*write factor = 4"):
-        as_read_by(engine, yarn(factor=None))
+        as_read_by(engine, spelled_for(engine, yarn(factor=None)))
     assert as_read_by("sglang", yarn(factor=None)).main.scaling == YaRN(1.0, 32768)
 
 
@@ -341,10 +355,14 @@ def test_mlx_keys_for_m() -> None:
 
 
 def test_vllm_key_for_m() -> None:
-    """attn_factor = m / (0.1 ln s + 1)."""
-    keys = export(spec_of(YaRN(4.0, 32768, attention_factor=1.0)), "vllm").config["rope_parameters"]
-    assert keys["attn_factor"] == pytest.approx(1 / M, rel=1e-12) and "attention_factor" not in keys
-    assert "attn_factor" not in export(spec_of(YaRN(4.0, 32768)), "vllm").config["rope_parameters"]
+    """To 0.29 attn_factor = m / (0.1 ln s + 1), from 0.30 attention_factor = m; and the keys that a model may have."""
+    for m in (1.0, M):
+        spec = spec_of(YaRN(4.0, 32768, attention_factor=m))
+        keys = export(spec, "vllm").config["rope_parameters"]
+        assert keys["attention_factor"] == pytest.approx(m, rel=1e-12) and "attn_factor" not in keys
+        older = export(spec, "vllm@0.29").config["rope_parameters"]
+        assert older["attn_factor"] == pytest.approx(m / M, rel=1e-12) and "attention_factor" not in older
+        assert (keys["beta_fast"], keys["beta_slow"], keys["truncate"]) == (32.0, 1.0, True)
 
 
 SERVERS = {
@@ -361,7 +379,7 @@ def test_commands_are_quoted_for_a_shell(engine: str, start: str) -> None:
         "rope_parameters": written.config["rope_parameters"],
         "max_position_embeddings": 131072,
     }
-    assert any("model's dtype" in note for note in written.notes)
+    assert any(("model's dtype" if engine == "vllm" else "float32 on GPUs") in note for note in written.notes)
 
 
 FLAGS: list[tuple[str, Any, float]] = [
@@ -599,7 +617,7 @@ def test_megatron_layers_that_do_not_turn() -> None:
 def test_torchtitan() -> None:
     written = export(spec_of(YaRN(4.0, 32768, truncate=False)), "torchtitan")
     assert written.text == (
-        "CosSinRoPE.Config(dim=128, max_context_length=131072, theta=1000000.0, scaling='yarn', "
+        "CosSinRoPE.Config(dim=128, max_seq_len=131072, theta=1000000.0, scaling='yarn', "
         "rope_factor=4.0, beta_fast=32.0, beta_slow=1.0, "
         "original_seq_len=32768, truncate=False)"
     )
@@ -607,7 +625,7 @@ def test_torchtitan() -> None:
     assert export(spec_of(YaRN(4.0, 32768, attention_factor=1.0)), "torchtitan").notes == ()
     turned = export(spec_of(Llama3(8.0, 8192), pairing="interleaved"), "torchtitan").text
     assert turned.startswith(
-        "ComplexRoPE.Config(dim=128, max_context_length=131072, theta=1000000.0, scaling='llama', scaling_factor=8.0"
+        "ComplexRoPE.Config(dim=128, max_seq_len=131072, theta=1000000.0, scaling='llama', scaling_factor=8.0"
     )
     assert f"theta={1e6 * 4 ** (128 / 126)!r}" in export(spec_of(NTK(4.0)), "torchtitan").text
     assert "64 of 128 channels" in said(spec_of(None, rotary=64), "torchtitan")
@@ -674,7 +692,7 @@ def test_what_is_no_config(config: dict[str, Any], engine: str) -> None:
 
 def test_as_read_by_a_path(tmp_path: Any) -> None:
     (tmp_path / "config.json").write_text(json.dumps(yarn(attention_factor=1.0)), encoding="utf-8")
-    for engine, m in (("transformers", 1.0), ("vllm", M), ("llama.cpp", M), ("mlx-lm", M)):
+    for engine, m in (("transformers", 1.0), ("vllm", 1.0), ("vllm@0.29", M), ("llama.cpp", M)):
         assert as_read_by(engine, tmp_path).main.temperature() == pytest.approx(m * m, rel=1e-12)
         assert as_read_by(engine, str(tmp_path / "config.json")).main.temperature() == pytest.approx(m * m, rel=1e-12)
     with pytest.raises(ConfigError, match="a mapping, or a path"):
@@ -700,8 +718,22 @@ def test_a_config_is_opened_once_and_passed_on(tmp_path: Any) -> None:
     relaxed = open_config(config, allow_unknown=True)
     assert open_config(relaxed) is relaxed and relaxed.parsed is relaxed.parsed
     assert RopeSpec.from_config(relaxed).main.temperature() == 1.0
-    assert as_read_by("vllm", relaxed).main.temperature() == pytest.approx(M * M, rel=1e-12)
+    assert as_read_by("vllm@0.29", relaxed).main.temperature() == pytest.approx(M * M, rel=1e-12)
     assert as_read_by("vllm", config, allow_unknown=True) == as_read_by("vllm", relaxed)
+
+
+def test_versions() -> None:
+    """A version is exact, or the beginning of one; another is refused with those that are known, nearest first."""
+    assert find_engine("vllm@0.29").version == find_engine("vllm", "0.29.0").version == "0.29.0"
+    assert find_engine("vllm").version == max(find_engine("vllm").versions, key=lambda v: [*map(int, v.split("."))])
+    assert export(spec_of(None), "vllm@0.30").version == "0.30.0"
+    with pytest.raises(
+        ValueError, match=r"vLLM 0.31.0 was not measured; the nearest that were are 0.32.0, 0.30.0, 0.29.0"
+    ):
+        as_read_by("vllm", yarn(), version="0.31.0")
+    with pytest.raises(ValueError, match=r"vllm@0.29 names version 0.29, and version='0.30' another"):
+        as_read_by("vllm@0.29", yarn(), version="0.30")
+    assert find_engine("vllm").evidence.startswith("measured with vLLM 0.")
 
 
 def test_engines_that_read_config_json_refuse_other_formats() -> None:

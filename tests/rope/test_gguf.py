@@ -13,10 +13,7 @@ from milepost.rope.config import gguf
 from milepost.rope.config.gguf_header import DEEP, STEPS, Tensor
 from milepost.rope.config.keys import ConfigError
 from milepost.rope.engines.parity import differences
-from milepost.scaling.linear import Linear
-from milepost.scaling.llama3 import Llama3
-from milepost.scaling.longrope import LongRoPE
-from milepost.scaling.yarn import YaRN
+from milepost.scaling import Linear, Llama3, LongRoPE, YaRN
 
 U8, I8, U16, I16, U32, I32, F32, BOOL, TEXT, ARRAY, U64, I64, F64 = range(13)
 LETTERS = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "?", U64: "Q", I64: "q", F64: "d"}
@@ -263,7 +260,7 @@ BAD = {
     + text("a")
     + struct.pack("<IIQQQ", ARRAY, TEXT, 2, (1 << 64) - 1, 0),
     "more bytes": b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("a") + struct.pack("<IIQ", ARRAY, F64, 1 << 60),
-    "more than 16777216": b"GGUF"
+    "more than 4194304": b"GGUF"
     + struct.pack("<IQQ", 3, 0, 1)
     + text("a")
     + struct.pack("<IIQ", ARRAY, ARRAY, STEPS + 1),

@@ -11,8 +11,7 @@ from milepost.rope import read
 from milepost.rope.config import params_json
 from milepost.rope.config.keys import ConfigError
 from milepost.rope.engines.parity import differences
-from milepost.scaling.llama3 import Llama3
-from milepost.scaling.yarn import YaRN
+from milepost.scaling import Llama3, YaRN
 
 NEMO = {
     "dim": 5120,

@@ -10,10 +10,7 @@ import torch
 from milepost import RopeSpec
 from milepost.rope import LayerRope
 from milepost.rope.engines.parity import differences
-from milepost.scaling.linear import Linear
-from milepost.scaling.ntk import NTK
-from milepost.scaling.staged import Staged
-from milepost.scaling.yarn import YaRN
+from milepost.scaling import NTK, Linear, Staged, YaRN
 
 QWEN = {
     "model_type": "qwen2",
@@ -181,7 +178,7 @@ def test_pairing_sizes_temperature_and_layers_are_compared():
 
 
 def test_lengths_at_which_a_scaling_changes_are_looked_at():
-    from milepost.scaling.dynamic import Dynamic
+    from milepost.scaling import Dynamic
 
     found = differences(made(Dynamic(4096, 2.0)), made())
     assert {d.length for d in found} == {4097, 8192, 16384}

@@ -19,11 +19,7 @@ import torch
 from milepost.rope import ConfigError, RopeSpec, export, open_config
 from milepost.rope.engines.parity import differences
 from milepost.rope.engines.written import Refused
-from milepost.scaling.dynamic import Dynamic
-from milepost.scaling.linear import Linear
-from milepost.scaling.longrope import LongRoPE
-from milepost.scaling.ntk import NTK
-from milepost.scaling.yarn import YaRN
+from milepost.scaling import NTK, Dynamic, Linear, LongRoPE, YaRN
 
 real: Any = importlib.import_module("real_configs")
 REAL: dict[str, dict[str, Any]] = real.REAL

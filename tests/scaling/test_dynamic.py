@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from milepost import KVCache, Layout, RoPE, attend, build
-from milepost.scaling.dynamic import Dynamic
-from milepost.scaling.staged import Staged
+from milepost.scaling import Dynamic, Staged
 from milepost.spectrum import geometric
 
 

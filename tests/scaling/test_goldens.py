@@ -11,17 +11,20 @@ import pytest
 import torch
 
 from milepost import RoPE, Spectrum, build
-from milepost.scaling.dynamic import Dynamic
-from milepost.scaling.hybrid import Hybrid
-from milepost.scaling.linear import Linear
-from milepost.scaling.llama3 import Llama3
-from milepost.scaling.longrope import LongRoPE
-from milepost.scaling.ntk import NTK
-from milepost.scaling.ntk_by_parts import NTKByParts
-from milepost.scaling.proportional import Proportional
+from milepost.scaling import (
+    NTK,
+    Dynamic,
+    Hybrid,
+    Linear,
+    Llama3,
+    LongRoPE,
+    NTKByParts,
+    Proportional,
+    Staged,
+    YaRN,
+    mscale,
+)
 from milepost.scaling.ramp import bounds, pair_with
-from milepost.scaling.staged import Staged
-from milepost.scaling.yarn import YaRN, mscale
 from milepost.spectrum import geometric
 
 L = 4096

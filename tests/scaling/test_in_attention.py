@@ -7,11 +7,7 @@ import torch
 from torch import Tensor
 
 from milepost import KVCache, Layout, RoPE, attend
-from milepost.scaling.dynamic import Dynamic
-from milepost.scaling.hybrid import Hybrid
-from milepost.scaling.linear import Linear
-from milepost.scaling.longrope import LongRoPE
-from milepost.scaling.yarn import YaRN
+from milepost.scaling import Dynamic, Hybrid, Linear, LongRoPE, YaRN
 
 EPS = 2.0**-52
 SAME = 1e-12  # outputs of order 1 from logits of order 10: a few thousand roundings of float64 at most

@@ -12,18 +12,20 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from mpmath import mpf
 
-from milepost.scaling import NAMES
-from milepost.scaling.dynamic import Dynamic
-from milepost.scaling.hybrid import Hybrid
-from milepost.scaling.larger_base import LargerBase
-from milepost.scaling.linear import Linear
-from milepost.scaling.llama3 import Llama3
-from milepost.scaling.longrope import LongRoPE
-from milepost.scaling.ntk import NTK
-from milepost.scaling.ntk_by_parts import NTKByParts
-from milepost.scaling.proportional import Proportional
-from milepost.scaling.staged import Staged
-from milepost.scaling.yarn import YaRN
+from milepost.scaling import (
+    NTK,
+    SCALINGS,
+    Dynamic,
+    Hybrid,
+    LargerBase,
+    Linear,
+    Llama3,
+    LongRoPE,
+    NTKByParts,
+    Proportional,
+    Staged,
+    YaRN,
+)
 from milepost.spectrum import geometric
 
 EPS = 2.0**-52
@@ -328,4 +330,4 @@ def test_a_hybrid_asks_for_each_pair_whose_band_it_is_in(size, base, factor, dat
 
 
 def test_every_scaling_has_an_oracle_here():
-    assert set(NAMES.values()) <= set(globals())
+    assert {cls.__name__ for cls in SCALINGS.values()} <= set(globals())

@@ -3,7 +3,6 @@ the factor.
 """
 
 import dataclasses
-import importlib
 import itertools
 import math
 import re
@@ -13,18 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from milepost import RoPE, build
-from milepost.scaling import NAMES
-from milepost.scaling.dynamic import Dynamic
-from milepost.scaling.hybrid import Hybrid
-from milepost.scaling.larger_base import LargerBase
-from milepost.scaling.linear import Linear
-from milepost.scaling.llama3 import Llama3
-from milepost.scaling.longrope import LongRoPE
-from milepost.scaling.ntk import NTK
-from milepost.scaling.ntk_by_parts import NTKByParts
-from milepost.scaling.proportional import Proportional
-from milepost.scaling.staged import Staged
-from milepost.scaling.yarn import YaRN
+from milepost.scaling import (
+    NTK,
+    SCALINGS,
+    Dynamic,
+    Hybrid,
+    LargerBase,
+    Linear,
+    Llama3,
+    LongRoPE,
+    NTKByParts,
+    Proportional,
+    Staged,
+    YaRN,
+)
 from milepost.spec import LONGEST
 from milepost.spectrum import geometric
 
@@ -50,14 +51,14 @@ OPTIONAL = {
 WRONG = [float("nan"), float("inf"), -float("inf"), 0, 0.0, -1, -4.0]
 NUMBERS = [
     (name, word)
-    for name in NAMES
+    for name in SCALINGS
     for word, value in (WHOLE[name] | OPTIONAL.get(name, {})).items()
     if isinstance(value, int | float)
 ]  # every number that a scaling takes
 
 
 def cls(name: str) -> type:
-    return getattr(importlib.import_module(f"milepost.scaling.{name}"), NAMES[name])
+    return SCALINGS[name]
 
 
 def sample(name: str):
@@ -65,7 +66,7 @@ def sample(name: str):
 
 
 def test_the_table_above_names_every_number_of_every_scaling():
-    for name in NAMES:
+    for name in SCALINGS:
         numbers = {
             f.name for f in dataclasses.fields(cls(name)) if {"int", "float"} & set(f.type.replace(" ", "").split("|"))
         }
@@ -155,7 +156,7 @@ def test_what_makes_no_sense_is_refused_with_a_sentence(make, said):
 # ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCALINGS)
 def test_a_scaling_is_frozen_hashable_and_equal_to_its_like(name):
     one, two = sample(name), sample(name)
     assert one is not two and one == two and hash(one) == hash(two) and len({one, two}) == 1
@@ -167,7 +168,7 @@ def test_a_scaling_is_frozen_hashable_and_equal_to_its_like(name):
     assert cls(name)(**other) != one
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCALINGS)
 def test_the_same_spectrum_comes_out_each_time_and_the_plain_one_is_left_alone(name):
     plain, kept = geometric(64, 10000.0), geometric(64, 10000.0)
     scaling = sample(name).at(9000)
@@ -175,7 +176,7 @@ def test_the_same_spectrum_comes_out_each_time_and_the_plain_one_is_left_alone(n
     assert scaling(plain) != plain
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCALINGS)
 def test_pairs_that_stand_still_stay_still(name):
     plain = geometric(64, pairs=24)
     scaled = sample(name).at(9000)(plain).frequencies
@@ -253,7 +254,7 @@ def test_every_scaling_is_its_spec(scaling):
     assert again.spectrum == made.spectrum
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCALINGS)
 def test_a_scaling_says_only_what_differs_from_its_defaults(name):
     assert repr(sample(name)).startswith(f"{name}(")
     assert build(f"rope(head_dim=64, scaling={sample(name)!r})").scaling == sample(name)
@@ -282,7 +283,7 @@ def test_longrope_depends_on_the_length_where_its_lists_differ():
     assert RoPE(head_dim=64, scaling=LongRoPE(two, two, 4096)).spectrum.frequencies == fixed(geometric(64)).frequencies
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCALINGS)
 def test_at_is_the_scaling_for_one_length_and_changes_no_fixed_one(name):
     scaling = sample(name)
     plain = scaling.at(9000)

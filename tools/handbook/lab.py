@@ -1,4 +1,4 @@
-"""Figures from the standard run of the lab, which comes with the package (milepost/measured/lab.json)."""
+"""Figures from the reference run of the lab, which comes with the package (milepost/measured/lab.json)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STRETCHES = ("none", "linear", "ntk", "base", "yarn", "rerope", "self-extend")
 
 @cache
 def results() -> dict[str, Any]:
-    """The standard run."""
+    """The reference run."""
     return check(shipped("lab"), "the lab results of the package")
 
 
@@ -65,20 +65,20 @@ def _against_length(title: str, lines: dict[str, list[Any]]) -> Figure:
 def by_length() -> list[Figure]:
     return [
         _against_length(
-            "Loss of the same last 64 tokens, trained at 128", {e: [loss(e, n) for n in lengths()] for e in SHOWN}
+            "Loss of the same last 32 tokens, trained at 64", {e: [loss(e, n) for n in lengths()] for e in SHOWN}
         )
     ]
 
 
 def first_codes() -> list[Figure]:
-    shown = ("nope", "integer", "binary", "sinusoidal", 'sinusoidal(width=36, how="concat")', "learned")
+    shown = ("nope", "integer", "binary", "sinusoidal", 'sinusoidal(width=24, how="concat")', "learned")
     return [
         _against_length("Codes that are added to the embedding", {e: [loss(e, n) for n in lengths()] for e in shown})
     ]
 
 
 def content() -> list[Figure]:
-    shown = ("shaw", "transformer_xl", "deberta", "rope", "alibi")
+    shown = ("shaw", "transformer_xl", "rope", "alibi")
     return [
         _against_length("Logits by content, beside rope and alibi", {e: [loss(e, n) for n in lengths()] for e in shown})
     ]
@@ -123,13 +123,13 @@ def by_position() -> list[Figure]:
     return [
         Figure(
             "lines",
-            "Loss by position in one long text, trained at 128",
+            "Loss by position in one long text, trained at 64",
             "position",
             "nats a token",
             places,
             lines=lines,
             log_x=True,
-            marks=(_mark(128.0),),
+            marks=(_mark(64.0),),
         )
     ]
 
@@ -150,7 +150,7 @@ def heads() -> list[Figure]:
             edges,
             lines=lines,
             log_x=True,
-            marks=(_mark(128.0),),
+            marks=(_mark(64.0),),
         )
     ]
 

@@ -17,7 +17,7 @@ import milepost
 from milepost.encodings import NAMES, SPACE
 from milepost.encodings.catalogue import DECLARED, measured, page
 from milepost.maps import NAMES as MAPS
-from milepost.scaling import NAMES as SCALINGS
+from milepost.scaling import SCALINGS
 
 HOME = Path(milepost.__file__).parent
 GROUPS = {

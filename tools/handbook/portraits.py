@@ -14,8 +14,7 @@ from milepost.encodings import NAMES, SPACE
 from milepost.maps import NAMES as MAPS
 from milepost.portrait import portrait
 from milepost.rope import RopeSpec
-from milepost.scaling import NAMES as SCALINGS
-from milepost.scaling import Scaling
+from milepost.scaling import SCALINGS, Scaling
 from milepost.spectrum import geometric
 
 LENGTH, TRAINED, FACTOR = 128, 4096, 8.0

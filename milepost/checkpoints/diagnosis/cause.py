@@ -128,13 +128,13 @@ def _unseen_angles(subject: Loaded, failure: Onset) -> Cause | None:
         subject.trained is None and any(rope.trained is None for rope in subject.spec.ropes().values())
     ):
         return None
-    for found in analyse(subject.spec, failure.end):
-        if found.unseen_pairs:
-            kind = "" if found.kind == "all" else f" of {found.kind}"
+    for analysis in analyse(subject.spec, failure.end):
+        if analysis.unseen_pairs:
+            kind = "" if analysis.kind == "all" else f" of {analysis.kind}"
             return Cause(
                 "unseen angles",
-                f"distances that training never had: at {failure.end} tokens {len(found.unseen_pairs)} of "
-                f"{len(found.pairs)} rotary pairs{kind} meet angles that they have not seen in {found.trained}",
+                f"distances that training never had: at {failure.end} tokens {len(analysis.unseen_pairs)} of "
+                f"{len(analysis.pairs)} rotary pairs{kind} meet angles that they have not seen in {analysis.trained}",
                 "pairs with less than a full turn over the trained length turn farther at the onset; a passage alone "
                 "does not suffer from being moved",
             )

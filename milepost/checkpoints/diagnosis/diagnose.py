@@ -16,16 +16,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from milepost.checkpoints.diagnosis import measure
+from milepost.checkpoints.diagnosis import measure, report
 from milepost.checkpoints.diagnosis.cause import Cause, find_cause, read_tensors, really_trained
 from milepost.checkpoints.diagnosis.plan import QUERIES, STEPPED, WATCHED, DiagnosisPlan, Reader, Tell, make_plan
 from milepost.checkpoints.diagnosis.verdict import verdict
 from milepost.checkpoints.model.load import load
 from milepost.checkpoints.model.loaded import Loaded
 from milepost.checkpoints.model.text import Text, read_text
+from milepost.checkpoints.result import CommandResult
 from milepost.measure.intervals import DRAWS
 from milepost.measure.losses import TOLERATED_RISE
-from milepost.measure.results import plain_fields, provenance
+from milepost.measure.results import provenance
 from milepost.rope.analysis import analyse
 
 Row = dict[str, Any]
@@ -37,7 +38,7 @@ Of 3 windows, all lie on one side by chance once in four.
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(CommandResult):
     """What was measured, as plain data. ``onset`` is the first position that fails.
 
     Where none fails it is None, and ``effective_length`` is the longest length tested. ``failure`` holds the numbers
@@ -64,14 +65,7 @@ class Diagnosis:
     protocol: Row
     provenance: Row
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return plain_fields(self)
-
-    def _repr_html_(self) -> str:
-        from milepost.checkpoints.diagnosis.report import document
-
-        return document(self.to_json()).fragment()
+    document = staticmethod(report.document)
 
 
 def diagnose(

@@ -5,9 +5,8 @@ Each is a page of `milepost.measure`, applied to one loaded checkpoint and one t
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +15,7 @@ import torch
 
 from milepost.checkpoints.diagnosis.needle import make_needles
 from milepost.checkpoints.diagnosis.plan import QUERIES, STEPPED, WATCHED, DiagnosisPlan, Reader
-from milepost.checkpoints.model.loaded import Loaded
-from milepost.checkpoints.model.probe import WHOLE, cast
+from milepost.checkpoints.model.probe import WHOLE, finite, other_precision
 from milepost.checkpoints.model.quiet import first_line
 from milepost.checkpoints.model.text import Text
 from milepost.measure.attention import average, statistics, to_rows
@@ -119,9 +117,9 @@ def shifted_losses(reader: Reader, plan: DiagnosisPlan, windows: Windows) -> lis
     passage = windows.tokens[:, : plan.passage + 1]
     return [
         {
-            "first": shift.first, "loss": _finite(shift.loss.value), "difference": _finite(shift.difference.value),
-            "low": _finite(shift.difference.low), "high": _finite(shift.difference.high),
-            "largest": _finite(shift.largest), "tokens": shift.loss.tokens, "passage": plan.passage,
+            "first": shift.first, "loss": finite(shift.loss.value), "difference": finite(shift.difference.value),
+            "low": finite(shift.difference.low), "high": finite(shift.difference.high),
+            "largest": finite(shift.largest), "tokens": shift.loss.tokens, "passage": plan.passage,
         }
         for shift in shifted(reader.losses, passage, plan.firsts, windows.groups, reader.device)
     ]  # fmt: skip
@@ -136,18 +134,18 @@ def retrieval_by_depth(reader: Reader, plan: DiagnosisPlan, windows: Windows, te
     notes = [f"retrieval is not asked at {short} tokens: needle and question leave no room for text"] if short else []
     reader.begin("retrieval")
     cells = retrieval(reader.last, hays, needles.build, fits, plan.depths, reader.device)
-    found = {
+    result = {
         "kind": needles.kind, "candidates": list(needles.candidates), "chance": 1 / len(needles.tokens),
         "trials": len(hays), "cells": [{"length": c.length, "depth": c.depth, **_share(c)} for c in cells],
         "lengths": [{"length": n, **_share(pool_depths(cells, n))} for n in fits],
     }  # fmt: skip
-    return found, notes
+    return result, notes
 
 
 def _share(cell: Cell) -> Row:
     right = cell.right
     interval = {"share": right.value, "low": right.low, "high": right.high, "trials": right.tokens}
-    return {**interval, "margin": _finite(cell.margin)}
+    return {**interval, "margin": finite(cell.margin)}
 
 
 def attention_by_head(reader: Reader, plan: DiagnosisPlan, windows: Windows) -> tuple[list[Row], list[str]]:
@@ -166,10 +164,9 @@ def attention_by_head(reader: Reader, plan: DiagnosisPlan, windows: Windows) -> 
 
 
 def _heads(reader: Reader, window: Numbers) -> list[Any]:
-    looks = reader.looks(_tokens(reader, window))
     return [
         head
-        for look in looks
+        for look in reader.looks(_tokens(reader, window))
         for head in statistics(*look[1:4], look.layer, scale=look.scale, window=look.window, queries=QUERIES)
     ]
 
@@ -186,41 +183,18 @@ def drift_by_length(reader: Reader, plan: DiagnosisPlan, windows: Windows) -> tu
     rows: list[Row] = []
 
     def exact(ids: torch.Tensor) -> torch.Tensor:
-        with _other_precision(reader.subject):
+        with other_precision(reader.subject.model):
             return reader.last(ids)
 
     for length in plan.lengths:
         ids = _tokens(reader, windows.tokens[:1, :length])
         try:
-            found = drift(reader.last, reader.continued, ids, STEPPED, exact if small else None)
+            measured = drift(reader.last, reader.continued, ids, STEPPED, exact if small else None)
         except (ValueError, RuntimeError, TypeError, NotImplementedError) as error:
             reason = f"the model can't go on from a cache ({first_line(error)})"
             return rows, [*notes, f"drift is not known at {length} tokens: {reason}"]
         rows.append({
-            "length": length, "said": found.stepped, "largest": _finite(found.largest),
-            "divergence": _finite(found.divergence), "allowed": found.allowed, "beyond": found.beyond,
+            "length": length, "said": measured.stepped, "largest": finite(measured.largest),
+            "divergence": finite(measured.divergence), "allowed": measured.allowed, "beyond": measured.beyond,
         })  # fmt: skip
     return rows, notes
-
-
-@contextlib.contextmanager
-def _other_precision(subject: Loaded) -> Iterator[None]:
-    """The model in float64; a float64 model in float32, in which some of its steps are anyway."""
-    model = subject.model
-    dtype = next(p.dtype for p in model.parameters() if p.is_floating_point())
-    other = torch.float32 if dtype == torch.float64 else torch.float64
-    if hasattr(model, "config"):
-        with cast(model, other):
-            yield
-        return
-    held = {name: value.clone() for name, value in model.state_dict().items()}
-    try:
-        model.to(other)
-        yield
-    finally:
-        model.to(dtype)
-        model.load_state_dict(held)
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

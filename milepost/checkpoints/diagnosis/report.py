@@ -7,9 +7,7 @@ from typing import Any
 
 from milepost.checkpoints.diagnosis import report_figures as figures
 from milepost.checkpoints.diagnosis import report_tables as tables
-from milepost.draw.document import Document, Section
-from milepost.draw.folder import save_folder
-from milepost.draw.table import Cells, Table
+from milepost.draw import Cells, Document, Section, Table, fill
 
 Row = dict[str, Any]
 QUESTION = (
@@ -55,11 +53,12 @@ def notes(data: Row) -> list[str]:
 
 def sections(data: Row) -> list[Section]:
     """The parts of a report, each where there is something to show."""
-    said = data["protocol"]
+    protocol = data["protocol"]
     words = (
-        f"The loss of the tokens at each place of a long text: {said['loss_by_position']}. Failing is {said['onset']}."
+        f"The loss of the tokens at each place of a long text: {protocol['loss_by_position']}. "
+        f"Failing is {protocol['onset']}."
     )
-    found = [
+    made = [
         Section(
             "Loss by position",
             words,
@@ -68,36 +67,39 @@ def sections(data: Row) -> list[Section]:
         )
     ]
     words = (
-        f"Two protocols. The same tokens: {said['loss_by_length']}, so that only the context differs. Without overlap: "
-        f"{said['disjoint']}."
+        f"Two protocols. The same tokens: {protocol['loss_by_length']}, so that only the context differs. "
+        f"Without overlap: {protocol['disjoint']}."
     )  # fmt: skip
-    found.append(Section("Loss by length", words, [figures.by_length(data)], [Table(*tables.length_table(data))]))
+    made.append(Section("Loss by length", words, [figures.by_length(data)], [Table(*tables.length_table(data))]))
     if data["shifted"]:
         words = (
-            f"{_capital(said['shifted'])}. What rises here comes from the positions themselves, not from more context."
+            f"{_capital(protocol['shifted'])}. What rises here comes from the positions themselves, "
+            "not from more context."
         )
-        found.append(
+        made.append(
             Section("The same passage elsewhere", words, [figures.shifted(data)], [Table(*tables.shifted_table(data))])
         )
     if data["retrieval"]["cells"]:
         how, chance = KINDS[data["retrieval"]["kind"]], data["retrieval"]["chance"]
-        words = f"{_capital(how)} at its end; {said['retrieval']}. Chance is {chance:.0%}."
-        found.append(Section("Retrieval", words, figures.retrieval(data), [Table(*tables.retrieval_table(data))]))
-    found += _heads(data) if data["attention"] else []
+        words = f"{_capital(how)} at its end; {protocol['retrieval']}. Chance is {chance:.0%}."
+        made.append(Section("Retrieval", words, figures.retrieval(data), [Table(*tables.retrieval_table(data))]))
+    made += _heads(data) if data["attention"] else []
     if data["pairs"]:
         words = (
             "How often each pair of channels turns. A pair that made less than a full turn in training, and goes "
             "farther, meets "
             "angles that it never saw."
         )  # fmt: skip
-        found.append(
+        made.append(
             Section("Rotary pairs", words, [figures.pairs(data)], [_folded("Every pair", tables.pair_table(data))])
         )
     if data["drift"]:
-        found.append(
-            Section("Cached against uncached", f"{_capital(said['drift'])}.", tables=[Table(*tables.drift_table(data))])
+        made.append(
+            Section(
+                "Cached against uncached", f"{_capital(protocol['drift'])}.", tables=[Table(*tables.drift_table(data))]
+            )
         )
-    return [*found, Section("Protocol and provenance", AGAIN, tables=[Table(*tables.protocol_table(data))])]
+    return [*made, Section("Protocol and provenance", AGAIN, tables=[Table(*tables.protocol_table(data))])]
 
 
 def _heads(data: Row) -> list[Section]:
@@ -119,4 +121,4 @@ def _capital(words: str) -> str:
 
 def save(data: Row, out: Path) -> Path:
     """Write report.html, report.md and diagnosis.json into ``out``: all three, or nothing."""
-    return save_folder(out, "diagnosis", data, document(data))
+    return fill(out, "diagnosis", data, document(data))

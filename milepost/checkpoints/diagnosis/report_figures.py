@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from milepost.draw.figure import GREY, Alternative, Figure, Mark, Numbers, Style
+from milepost.draw import GREY, Alternative, Figure, Mark, Numbers, Style
 from milepost.measure.report import heads_by_distance
 
 Row = dict[str, Any]
@@ -60,10 +60,10 @@ def shifted(data: Row) -> Figure:
 
 def retrieval(data: Row) -> list[Figure]:
     """Depth by length: the share of right answers, or the margin; one of them at a time."""
-    found = data["retrieval"]
-    cells = {(cell["depth"], cell["length"]): cell for cell in found["cells"]}
-    depths, lengths = (sorted({cell[key] for cell in found["cells"]}) for key in ("depth", "length"))
-    limit = max((abs(cell["margin"]) for cell in found["cells"] if cell["margin"] is not None), default=1.0) or 1.0
+    retrieved = data["retrieval"]
+    cells = {(cell["depth"], cell["length"]): cell for cell in retrieved["cells"]}
+    depths, lengths = (sorted({cell[key] for cell in retrieved["cells"]}) for key in ("depth", "length"))
+    limit = max((abs(cell["margin"]) for cell in retrieved["cells"] if cell["margin"] is not None), default=1.0) or 1.0
     notes = [[_cell(cells[depth, length]) for length in lengths] for depth in depths]
     views: tuple[tuple[str, str, dict[str, Any]], ...] = (
         ("share of right answers", "share", {"low": 0.0, "high": 1.0, "percent": True}),
@@ -72,7 +72,7 @@ def retrieval(data: Row) -> list[Figure]:
     figures = []
     for label, key, about in views:
         z = [[cells[depth, length][key] for length in lengths] for depth in depths]
-        title = f"One sentence, retrieved: {label} (chance {found['chance']:.0%})"
+        title = f"One sentence, retrieved: {label} (chance {retrieved['chance']:.0%})"
         names: dict[str, Any] = {
             "x_names": tuple(map(str, lengths)),
             "y_names": tuple(f"{depth:.0%}" for depth in depths),
@@ -107,15 +107,15 @@ def attention(data: Row) -> list[Figure]:
 def heads(data: Row) -> list[Figure]:
     """Entropy, first token's share and mean distance by layer and head; one of these and one length at a time."""
     figures = []
-    for one in data["attention"][::-1]:
-        held = {(head["layer"], head["head"]): head for head in one["heads"]}
+    for row in data["attention"][::-1]:
+        held = {(head["layer"], head["head"]): head for head in row["heads"]}
         layers, across = (sorted({place[n] for place in held}) for n in (0, 1))
         for key, words in (
             ("entropy", "entropy, nats"),
             ("sink", "share of the first token"),
             ("mean", "mean distance, tokens"),
         ):
-            label = f"{words}, {one['length']} tokens"
+            label = f"{words}, {row['length']} tokens"
             z = [[held[layer, head][key] if (layer, head) in held else None for head in across] for layer in layers]
             about: dict[str, Any] = {"low": 0.0, "high": 1.0 if key == "sink" else None, "percent": key == "sink"}
             about["alternatives"] = (Alternative(label, z),)
@@ -128,18 +128,18 @@ def pairs(data: Row) -> Figure:
     lines: dict[str, Numbers] = {}
     xs: dict[str, Numbers] = {}
     styles, red = {}, []
-    for number, one in enumerate(data["pairs"]):
-        kind = "" if one["kind"] == "all" else f", {one['kind']}"
-        unseen = f"at {one['target']} tokens, angles never seen{kind}"
+    for number, kind_row in enumerate(data["pairs"]):
+        kind = "" if kind_row["kind"] == "all" else f", {kind_row['kind']}"
+        unseen = f"at {kind_row['target']} tokens, angles never seen{kind}"
         groups = (
-            (f"trained, {one['trained']} tokens{kind}", "turns", one["pairs"], Style(colour=GREY)),
+            (f"trained, {kind_row['trained']} tokens{kind}", "turns", kind_row["pairs"], Style(colour=GREY)),
             (
-                f"at {one['target']} tokens{kind}",
+                f"at {kind_row['target']} tokens{kind}",
                 "target_turns",
-                [p for p in one["pairs"] if not p["unseen"]],
+                [p for p in kind_row["pairs"] if not p["unseen"]],
                 Style(colour=number),
             ),
-            (unseen, "target_turns", [p for p in one["pairs"] if p["unseen"]], Style()),
+            (unseen, "target_turns", [p for p in kind_row["pairs"] if p["unseen"]], Style()),
         )
         for label, key, some, style in groups:
             rows = [row for row in some if row[key] > 0]

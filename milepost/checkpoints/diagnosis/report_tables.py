@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from milepost.draw.table import Cells
+from milepost.draw import Cells
 
 Row = dict[str, Any]
 
@@ -20,11 +20,10 @@ def _between(row: Row, digits: int = 3, low: str = "low", high: str = "high") ->
 
 def position_table(data: Row) -> Cells:
     """Loss of each bucket."""
-    rows = [
+    return ["tokens", "loss", "95% interval", "scored"], [
         [f"{r['start']}-{r['end'] - 1}", _number(r["loss"]), _between(r), str(r["tokens"])]
         for r in data["loss_by_position"]
     ]
-    return ["tokens", "loss", "95% interval", "scored"], rows
 
 
 def length_table(data: Row) -> Cells:
@@ -44,21 +43,16 @@ def length_table(data: Row) -> Cells:
 
 def shifted_table(data: Row) -> Cells:
     """The same passage at other positions."""
-    rows = [
+    return ["from position", "loss", "difference", "95% interval", "largest of any token"], [
         [
             str(r["first"]),
             _number(r["loss"]),
             "no number" if r["difference"] is None else f"{r['difference']:+.2e}",
-            _tiny(r),
+            "" if r["low"] is None else f"[{r['low']:+.1e}, {r['high']:+.1e}]",
             _power(r["largest"]),
         ]
         for r in data["shifted"]
     ]
-    return ["from position", "loss", "difference", "95% interval", "largest of any token"], rows
-
-
-def _tiny(row: Row) -> str:
-    return "" if row["low"] is None else f"[{row['low']:+.1e}, {row['high']:+.1e}]"
 
 
 def _power(value: float | None) -> str:
@@ -67,10 +61,10 @@ def _power(value: float | None) -> str:
 
 def retrieval_table(data: Row) -> Cells:
     """The share of right answers by depth (rows) and length (columns)."""
-    found = data["retrieval"]
-    lengths = [row["length"] for row in found["lengths"]]
-    cells = {(cell["depth"], cell["length"]): cell for cell in found["cells"]}
-    depths = sorted({cell["depth"] for cell in found["cells"]})
+    retrieved = data["retrieval"]
+    lengths = [row["length"] for row in retrieved["lengths"]]
+    cells = {(cell["depth"], cell["length"]): cell for cell in retrieved["cells"]}
+    depths = sorted({cell["depth"] for cell in retrieved["cells"]})
     rows = [
         [
             f"{d:.0%}",
@@ -78,38 +72,37 @@ def retrieval_table(data: Row) -> Cells:
         ]
         for d in depths
     ]
-    rows.append(["all", *[f"{r['share']:.0%} [{r['low']:.0%}, {r['high']:.0%}]" for r in found["lengths"]]])
+    rows.append(["all", *[f"{r['share']:.0%} [{r['low']:.0%}, {r['high']:.0%}]" for r in retrieved["lengths"]]])
     rows.append(
-        ["margin, nats", *["no number" if r["margin"] is None else f"{r['margin']:+.2f}" for r in found["lengths"]]]
+        ["margin, nats", *["no number" if r["margin"] is None else f"{r['margin']:+.2f}" for r in retrieved["lengths"]]]
     )
     return ["depth", *[f"{n} tokens" for n in lengths]], rows
 
 
 def attention_table(data: Row) -> Cells:
     """Every head at every length."""
-    rows = [
+    return ["tokens", "layer, head", "mean distance", "entropy", "first token"], [
         [
-            str(one["length"]),
+            str(row["length"]),
             f"{h['layer']}, {h['head']}",
             f"{h['mean']:.1f}",
             f"{h['entropy']:.2f}",
             f"{h['sink']:.1%}",
         ]
-        for one in data["attention"]
-        for h in one["heads"]
+        for row in data["attention"]
+        for h in row["heads"]
     ]
-    return ["tokens", "layer, head", "mean distance", "entropy", "first token"], rows
 
 
 def layer_table(data: Row) -> Cells:
     """The mean over each layer's heads, at every length."""
-    lengths = [one["length"] for one in data["attention"]]
-    layers = sorted({h["layer"] for one in data["attention"] for h in one["heads"]})
+    lengths = [row["length"] for row in data["attention"]]
+    layers = sorted({h["layer"] for row in data["attention"] for h in row["heads"]})
     rows = []
     for layer in layers:
         cells = [str(layer)]
-        for one in data["attention"]:
-            mine = [h for h in one["heads"] if h["layer"] == layer]
+        for row in data["attention"]:
+            mine = [h for h in row["heads"] if h["layer"] == layer]
             cells += [_mean(mine, "mean", 1), _mean(mine, "entropy", 2), _mean(mine, "sink", 3)]
         rows.append(cells)
     return ["layer", *[f"{word}, {n}" for n in lengths for word in ("mean distance", "entropy", "first token")]], rows
@@ -140,12 +133,11 @@ def drift_table(data: Row) -> Cells:
     """Cached against uncached."""
     rows = []
     for r in data["drift"]:
-        allowed = "not known" if r["allowed"] is None else _power(r["allowed"])
         rows.append(
             [
                 str(r["length"]),
                 _power(r["largest"]),
-                allowed,
+                "not known" if r["allowed"] is None else _power(r["allowed"]),
                 _power(r["divergence"]),
                 "more than rounding" if r["beyond"] else "rounding",
             ]

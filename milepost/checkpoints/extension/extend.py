@@ -5,7 +5,7 @@
     done.ok, done.losses, done.changed
 
 A page for each idea: what can be extended (`files.source`), what config.json will say (`plan`, `config`), the folder
-(`files.folder`), tuning (`model.tune`), loss before and after (`losses`). The source is only read. The new folder
+(`measure.folder`), tuning (`model.tune`), loss before and after (`losses`). The source is only read. The new folder
 appears when it is finished: written, tuned, verified and measured; where a check of `verify` fails it is kept, and
 `ok` is False.
 """
@@ -17,27 +17,30 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from milepost.checkpoints.extension import report
 from milepost.checkpoints.extension.losses import ExtensionLosses
 from milepost.checkpoints.extension.plan import ExtensionPlan, plan_extension
 from milepost.checkpoints.extension.request import check_request, choose_method
 from milepost.checkpoints.extension.source import open_source
-from milepost.checkpoints.files.copy import write_files, write_sidecar, write_weights
-from milepost.checkpoints.files.folder import check_out, check_room, new_folder
-from milepost.checkpoints.files.source import SourceFiles
-from milepost.checkpoints.model.hf_load import DTYPES, check_device
+from milepost.checkpoints.files import (
+    SourceFiles,
+    write_files,
+    write_sidecar,
+    write_weights,
+)
+from milepost.checkpoints.model.hf_load import check_device, check_dtype
 from milepost.checkpoints.model.load import load
-from milepost.checkpoints.model.tune import Tuning, has_peft, processes
+from milepost.checkpoints.model.tune import Tuning, has_peft, processes, room_to_tune
 from milepost.checkpoints.model.tune import tune as tune_weights
+from milepost.checkpoints.result import CommandResult
 from milepost.checkpoints.verification.verify import verify
-from milepost.measure.results import plain_fields, provenance
-from milepost.rope.config.keys import ConfigError
+from milepost.measure.folder import check_out, check_room, new_folder
+from milepost.measure.results import provenance
 from milepost.rope.spec import RopeSpec
-
-SCHEMA = 1
 
 
 @dataclass(frozen=True)
-class Extension:
+class Extension(CommandResult):
     """What was done: plain data. ``served`` is what the model served before, ``target`` what it serves now;
     ``factor`` is from ``trained``.
 
@@ -70,14 +73,8 @@ class Extension:
         """Whether every check of the written folder passed."""
         return bool(self.verification["ok"])
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {"schema": SCHEMA, "ok": self.ok, **plain_fields(self)}
-
-    def _repr_html_(self) -> str:
-        from milepost.checkpoints.extension.report import document
-
-        return document(self.to_json()).fragment()
+    leading = ("schema", "ok")
+    document = staticmethod(report.document)
 
 
 def extend(
@@ -96,8 +93,7 @@ def extend(
     behind. Under `accelerate launch` all processes tune, and those but the first end there.
     """
     tuning = check_request(target_length, method, factor, text, tune, tune_length, rate, seed, link, resume)
-    if dtype not in DTYPES:
-        raise ConfigError(f"dtype is one of {', '.join(DTYPES)}, got {dtype!r}")
+    check_dtype(dtype)
     check_device(device)
     start = open_source(model, target_length)
     source = start.source
@@ -115,7 +111,8 @@ def extend(
             method, factor, recommendation = choose_method(source, subject, target_length, text, resumed, tell)
         plan = plan_extension(start, method, factor)
         names = source.others if link else (*source.weights, *source.others)
-        check_room(place, sum((source.folder / name).stat().st_size for name in names))
+        room = 0 if tuning is None else room_to_tune(source, draft.training, has_peft())
+        check_room(place, room + sum((source.folder / name).stat().st_size for name in names))
         if subject is not None:
             measured = ExtensionLosses(subject, plan, text, tuning, recommendation is not None)
         about = _about(source, plan, tuning, measured, dtype, 1 if state is None else state.num_processes)
@@ -182,14 +179,12 @@ def _about(
 
 def _write_report(done: Extension, source: SourceFiles, plan: ExtensionPlan, work: Path) -> None:
     """The sidecar and the report."""
-    from milepost.checkpoints.extension.report import save
-
     sidecar = {
-        "schema": SCHEMA, "what": "milepost extend", "method": plan.method, "factor": plan.factor,
+        "schema": done.schema, "what": "milepost extend", "method": plan.method, "factor": plan.factor,
         "trained": plan.trained, "from": plan.served, "to": plan.target,
         "source": {"name": source.name, "config_sha256": source.digest}, "original": plan.original,
         "weights": done.weights, "tuned": done.tuned, "losses": list(done.losses), "verified": done.ok,
         "provenance": done.provenance,
     }  # fmt: skip
     write_sidecar(work, sidecar)
-    save(done.to_json(), work / "milepost")
+    report.save(done.to_json(), work / "milepost")

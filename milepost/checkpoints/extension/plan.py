@@ -23,10 +23,7 @@ from milepost.rope.analysis import analyse
 from milepost.rope.config.keys import ConfigError
 from milepost.rope.engines.written import Refused
 from milepost.rope.spec import METHODS, LayerRope, RopeSpec
-from milepost.scaling.larger_base import LargerBase
-from milepost.scaling.linear import Linear
-from milepost.scaling.longrope import LongRoPE
-from milepost.scaling.ntk import NTK
+from milepost.scaling import NTK, LargerBase, Linear, LongRoPE
 
 LONGROPE_ONLY = ("phi3", "phi4_multimodal")
 """Model types whose config class in transformers takes no rope type but longrope (and calls yarn that, without its
@@ -56,10 +53,9 @@ class ExtensionPlan:
 
     def unseen(self) -> dict[str, dict[str, list[int]]]:
         """The pairs that meet angles at the target that training never showed, by kind of layer, before and after."""
-        specs = {"before": self.before, "after": self.after}
         return {
             when: {found.kind: list(found.unseen_pairs) for found in analyse(spec, self.target)}
-            for when, spec in specs.items()
+            for when, spec in {"before": self.before, "after": self.after}.items()
         }
 
 

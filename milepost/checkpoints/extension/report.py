@@ -7,13 +7,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from milepost.checkpoints import report as told
+from milepost.checkpoints import report as common
 from milepost.checkpoints.report import interval
 from milepost.checkpoints.verification.report import summary as verified
-from milepost.draw.document import Document
-from milepost.draw.figure import Figure
-from milepost.draw.folder import fill
-from milepost.draw.table import Table
+from milepost.draw import Document, Figure, Table, fill
 
 LONGEST = 160
 """Characters of a value that are shown."""
@@ -22,16 +19,17 @@ LOSSES = "loss of the same last tokens, nats a token, with 95% intervals"
 
 def document(data: dict[str, Any]) -> Document:
     """Losses, positions, the config, the checks and the tuning."""
+    changed = [[key, _short(old), _short(new)] for key, (old, new) in data["changed"].items()]
     tables = [
         _losses(data),
         _lengths(data),
-        _changed(data),
-        told.checks("verify", data["verification"]["checks"]),
-        told.tuned(data["tuned"]),
+        Table(["key", "before", "after"], changed, "changes of config.json"),
+        common.checks("verify", data["verification"]["checks"]),
+        common.tuned(data["tuned"]),
     ]
     figures = {LOSSES: [by_length(data)] if data["losses"] else []}
     brief = [tables[0], tables[1], tables[-1]]
-    return told.document("extend", data, summary(data), sentences(data), tables, figures, brief)
+    return common.document("extend", data, summary(data), sentences(data), tables, figures, brief)
 
 
 def summary(data: dict[str, Any]) -> str:
@@ -43,15 +41,15 @@ def summary(data: dict[str, Any]) -> str:
 
 def sentences(data: dict[str, Any]) -> list[str]:
     """What the losses say, and whether it is more than chance; then the verdict of verify."""
-    said = []
+    gaps = []
     for row in data["losses"]:
         gap, context = row["difference"], f"With {row['length']} tokens of context"
         if gap["value"] is None:
-            said.append(f"{context} the loss is no number: the model overflows there.")
+            gaps.append(f"{context} the loss is no number: the model overflows there.")
             continue
         word = "more" if gap["value"] > 0 else "less"
-        said.append(f"{context} it loses {abs(gap['value']):.4f} nats a token {word} than before, {told.sure(gap)}.")
-    return [*said, verified(data["verification"]) + "."]
+        gaps.append(f"{context} it loses {abs(gap['value']):.4f} nats a token {word} than before, {common.sure(gap)}.")
+    return [*gaps, verified(data["verification"]) + "."]
 
 
 def _losses(data: dict[str, Any]) -> Table:
@@ -72,11 +70,6 @@ def _lengths(data: dict[str, Any]) -> Table:
         name = "" if kind == "all" else f", {kind}"
         rows.append([f"pairs that meet unseen angles at {data['target']}{name}", *counts])
     return Table(["", "before", "after"], rows, "positions")
-
-
-def _changed(data: dict[str, Any]) -> Table:
-    rows = [[key, _short(old), _short(new)] for key, (old, new) in data["changed"].items()]
-    return Table(["key", "before", "after"], rows, "changes of config.json")
 
 
 def _short(value: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from milepost.checkpoints.files.source import SourceFiles
+from milepost.checkpoints.files import SourceFiles
 from milepost.checkpoints.model.loaded import Loaded
 from milepost.checkpoints.model.tune import Tuning
 from milepost.checkpoints.recommendation.recommend import recommend
@@ -64,10 +64,10 @@ def choose_method(
             last = words
             tell(f"measuring {words}")
 
-    found = recommend(subject, target_length=target, text=text, tell=tell_once)
-    if found.best is None:
+    recommendation = recommend(subject, target_length=target, text=text, tell=tell_once)
+    if recommendation.best is None:
         raise Refused(
             f"no method was found to help at {target} tokens on this text, so nothing is written; `milepost recommend` "
             "shows what was measured"
         )
-    return found.best, found.factor, found.to_json()
+    return recommendation.best, recommendation.factor, recommendation.to_json()

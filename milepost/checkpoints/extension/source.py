@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from milepost.checkpoints.extension.config import undone
-from milepost.checkpoints.files.config import check_not_quantised
-from milepost.checkpoints.files.source import SIDECAR, SourceFiles, from_hub, read_source
+from milepost.checkpoints.files import SIDECAR, SourceFiles, check_not_quantised, from_hub, read_source
 from milepost.checkpoints.inspection.inspect import Inspection, inspect
 from milepost.checkpoints.model.hf_load import check_installed, check_tensors, model_class
 from milepost.rope.config.files import load
@@ -114,20 +113,20 @@ def _folder(model: str) -> Path:
     )
 
 
-def _check_turns(found: Inspection, target: int, config: Mapping[str, Any]) -> None:
+def _check_turns(inspection: Inspection, target: int, config: Mapping[str, Any]) -> None:
     """Refuse, with the reason, what has no rotation to be stretched."""
-    schemes = {word for layer in found.layers for word in layer.scheme.split(" + ")}
-    if found.family in FIXED:
+    schemes = {word for layer in inspection.layers for word in layer.scheme.split(" + ")}
+    if inspection.family in FIXED:
         raise Refused(
-            f"transformers computes one table for every {found.family} model, and reads no scaling from its config: "
-            "it can't be extended by one"
+            f"transformers computes one table for every {inspection.family} model, and reads no scaling from its "
+            "config: it can't be extended by one"
         )
     if "rope" in schemes:
         return
-    if found.tables:
-        rows = min(table.usable for table in found.tables)
+    if inspection.tables:
+        rows = min(table.usable for table in inspection.tables)
         raise Refused(
-            f"{found.family} has a learned table of {rows} positions, and position {rows} has no row: "
+            f"{inspection.family} has a learned table of {rows} positions, and position {rows} has no row: "
             f"{target} tokens need new rows and training (`milepost migrate`), not a scaling"
         )
     if "alibi" in schemes:
@@ -140,18 +139,18 @@ def _check_turns(found: Inspection, target: int, config: Mapping[str, Any]) -> N
             "",
         )
         raise Refused(
-            f"{found.family} has ALiBi, which goes on in a straight line: there is no scaling, and nothing to set but "
-            f"the served length{key}"
+            f"{inspection.family} has ALiBi, which goes on in a straight line: there is no scaling, and nothing to set "
+            f"but the served length{key}"
         )
     for scheme, reach in (("t5", "bucket"), ("deberta", "row")):
         if scheme in schemes:
-            far = next((layer.max_distance for layer in found.layers if layer.max_distance), None)
+            far = next((layer.max_distance for layer in inspection.layers if layer.max_distance), None)
             raise Refused(
-                f"{found.family} reads texts of any length: distances of about {far} and more share the last {reach}, "
-                "and there is no scaling to be written"
+                f"{inspection.family} reads texts of any length: distances of about {far} and more share the last "
+                f"{reach}, and there is no scaling to be written"
             )
-    why = found.warnings[0] if found.warnings else "its layers have no position of their own"
-    raise Refused(f"{found.family} has no rotary positions that milepost could stretch: {why}")
+    why = inspection.warnings[0] if inspection.warnings else "its layers have no position of their own"
+    raise Refused(f"{inspection.family} has no rotary positions that milepost could stretch: {why}")
 
 
 def _sidecar(folder: Path, digest: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:

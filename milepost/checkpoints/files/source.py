@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from milepost.checkpoints.files.tensors import INDEX, ONE, OTHER_WEIGHTS
-from milepost.rope.config.files import find, load
+from milepost.rope.config.files import find, is_offline, load
 from milepost.rope.config.keys import ConfigError
 
 NEEDED = (".json", ".txt", ".model", ".jinja", ".tiktoken", ".md")
@@ -60,7 +60,7 @@ def from_hub(name: str) -> Path:
 
     patterns = ["*.safetensors", *(f"*{end}" for end in NEEDED), *(f"{word}*" for word in TERMS)]
     try:
-        return Path(snapshot_download(name, allow_patterns=patterns))
+        return Path(snapshot_download(name, allow_patterns=patterns, local_files_only=is_offline(name)))
     except Exception as error:  # the Hub's errors are many, and none is ours
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ConfigError(f"the Hub did not give the files of {name}: {reason[:200]}") from None

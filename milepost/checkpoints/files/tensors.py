@@ -36,6 +36,8 @@ NO_WEIGHTS = ("training_args", "optimizer", "scheduler", "rng_state", "scaler")
 PLAIN = ("F64", "F32", "F16", "BF16")
 """What is read as numbers. All else is packed, or of a quantiser's making."""
 GGUF_PLAIN = {0: "F32", 1: "F16", 28: "F64", 30: "BF16"}
+AXES = 16
+"""The most axes that a tensor may have: models have 5, torch knows 64."""
 
 
 @dataclass(frozen=True)
@@ -131,14 +133,20 @@ def in_safetensors(file: Path) -> dict[str, StoredTensor]:
     except OSError as error:
         raise ConfigError(f"can't read {file}: {error.strerror or error}") from None
     except SafetensorError as error:
-        reason = str(error).removeprefix("Error while deserializing header: ")
+        reason = " ".join(str(error).removeprefix("Error while deserializing header: ").split())[:200]
         raise ConfigError(f"{file} is not a whole safetensors file ({size} bytes): {reason}") from None
+    many = next((tensor for tensor in stored if len(tensor.shape) > AXES), None)
+    if many is not None:
+        raise ConfigError(
+            f"{file}: tensor {short(many.name)} has {len(many.shape)} axes, and no model has more than {AXES}: "
+            "the file is damaged"
+        )
     start = size - sum(tensor.size for tensor in stored)  # the numbers lie together, up to the file's end
-    found = {}
+    placed = {}
     for tensor in stored:
-        found[tensor.name] = replace(tensor, start=start)
+        placed[tensor.name] = replace(tensor, start=start)
         start += tensor.size
-    return found
+    return placed
 
 
 def in_gguf(file: Path) -> dict[str, StoredTensor]:
@@ -169,16 +177,16 @@ def values(tensor: StoredTensor) -> Tensor:
     import torch
 
     assert tensor.plain
+    if not tensor.count:
+        raise ConfigError(f"{tensor.file}: tensor {short(tensor.name)} is empty, of shape {list(tensor.shape)}")
+    there = max(0, tensor.file.stat().st_size - tensor.start)
+    if there < tensor.size:
+        raise ConfigError(
+            f"{tensor.file} is cut short: tensor {short(tensor.name)} needs {tensor.size} bytes, and {there} are there"
+        )
     with tensor.file.open("rb") as opened:
         opened.seek(tensor.start)
         raw = opened.read(tensor.size)
-    if len(raw) < tensor.size:
-        raise ConfigError(
-            f"{tensor.file} is cut short: tensor {short(tensor.name)} needs {tensor.size} bytes, "
-            f"and {len(raw)} are there"
-        )
-    if not tensor.count:
-        raise ConfigError(f"{tensor.file}: tensor {short(tensor.name)} is empty, of shape {list(tensor.shape)}")
     numbers = torch.frombuffer(bytearray(raw), dtype=torch_dtypes()[tensor.dtype]).reshape(tensor.shape).double()
     if not bool(torch.isfinite(numbers).all()):
         raise ConfigError(

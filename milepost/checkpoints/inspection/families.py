@@ -20,7 +20,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from milepost.checkpoints.files.tensors import StoredTensor, ending
+from milepost.checkpoints.files import StoredTensor, ending
 from milepost.checkpoints.inspection.parts import CONTENT, EMBEDDING, LOGITS, InspectedLayer, Length, Positions, Table
 from milepost.rope.config.keys import ConfigError, ConfigKeys, Entry, short
 
@@ -90,16 +90,14 @@ def _learned(
         table.usable,
         f"{limit.key}{f', less {offset} rows' if pad is not None else ''} (the table ends there)",
     )
-    return Positions(
-        (EMBEDDING,),
-        _plain(_layers(keys)),
-        (table,),
-        length,
-        replace(length, source=NO_SCALING),
-        length,
-        tuple(notes),
-        _init(keys),
-    )
+    return _added_table(keys, table, length, notes)
+
+
+def _added_table(keys: ConfigKeys, table: Table, length: Length, notes: list[str]) -> Positions:
+    """A model that adds one table to its embedding, and reads ``length`` tokens, no more."""
+    scaled = replace(length, source=NO_SCALING)
+    layers = _plain(_layers(keys))
+    return Positions((EMBEDDING,), layers, (table,), length, scaled, length, tuple(notes), _init(keys))
 
 
 def _other_bert(keys: ConfigKeys, kind: Entry[str]) -> Positions:
@@ -370,16 +368,7 @@ def _vit(keys: ConfigKeys, tensors: Mapping[str, StoredTensor], *, patch: int = 
     table = Table(rows, rows, 0, _width(keys), grid=grid, prefix=1, source="image_size, patch_size")
     table, notes = _seen(table, ending(tensors, "embeddings.position_embeddings"))
     length = Length(table.rows, f"{grid[0]} x {grid[1]} patches and a class token ({table.source})")
-    return Positions(
-        (EMBEDDING,),
-        _plain(_layers(keys)),
-        (table,),
-        length,
-        replace(length, source=NO_SCALING),
-        length,
-        (*notes, note),
-        _init(keys),
-    )
+    return _added_table(keys, table, length, [*notes, note])
 
 
 def _swin(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions:

@@ -16,12 +16,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from milepost.checkpoints.files.tensors import ONE, StoredTensor, in_folder, in_gguf, in_safetensors
-from milepost.checkpoints.inspection import lab, rope
+from milepost.checkpoints.files import ONE, StoredTensor, in_folder, in_gguf, in_safetensors
+from milepost.checkpoints.inspection import lab, report, rope
 from milepost.checkpoints.inspection.families import LAYERS, MOST_LAYERS, READERS, no_layer_turns
 from milepost.checkpoints.inspection.gguf import as_config
 from milepost.checkpoints.inspection.parts import InspectedLayer, Length, Positions, Table
 from milepost.checkpoints.inspection.weights import WeightFindings, read_weights
+from milepost.checkpoints.result import CommandResult
 from milepost.rope import RopeSpec
 from milepost.rope.analysis import Analysis, analyse
 from milepost.rope.config import files, gguf, gguf_archs, gguf_header, params_json
@@ -39,7 +40,7 @@ HOLD_POSITIONS = ("position", "wpe.", "pos_emb", "relative_att", "rel_emb", "rot
 
 
 @dataclass(frozen=True)
-class Inspection:
+class Inspection(CommandResult):
     """What a checkpoint does about positions.
 
     ``known`` is whether milepost knows the family; if not, ``found`` is what could be read. ``where`` are the points at
@@ -70,11 +71,9 @@ class Inspection:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        plain = {name: getattr(self, name) for name in ("model", "family", "known", "form", "target")}
-        lengths = {name: asdict(getattr(self, name)) for name in ("trained", "scaled", "served")}
         return {
-            **plain,
-            **lengths,
+            **{name: getattr(self, name) for name in ("model", "family", "known", "form", "target")},
+            **{name: asdict(getattr(self, name)) for name in ("trained", "scaled", "served")},
             "where": list(self.where),
             "layers": [asdict(layer) for layer in self.layers],
             "tables": [asdict(table) for table in self.tables],
@@ -86,10 +85,7 @@ class Inspection:
             "warnings": list(self.warnings),
         }
 
-    def _repr_html_(self) -> str:
-        from milepost.checkpoints.inspection.report import document
-
-        return document(self.to_json()).fragment()
+    document = staticmethod(report.document)
 
 
 def inspect(

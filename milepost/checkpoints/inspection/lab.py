@@ -8,13 +8,11 @@ Read without torch, so specs are taken apart here.
 from __future__ import annotations
 
 import ast
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from milepost import scaling
-from milepost.checkpoints.files.tensors import StoredTensor, ending
+from milepost.checkpoints.files import StoredTensor, ending
 from milepost.checkpoints.inspection.families import NO_SCALING, published_slopes
 from milepost.checkpoints.inspection.parts import (
     CONTENT,
@@ -32,8 +30,12 @@ from milepost.encodings import NAMES, SPACE
 from milepost.encodings.catalogue import page
 from milepost.rope import LayerRope, RopeSpec
 from milepost.rope.config.keys import ConfigError, ConfigKeys, short
+from milepost.rope.config.read_rope import LARGEST_HEAD
+from milepost.scaling import SCALINGS
 
 PLACES = {"embed": EMBEDDING, "query": ROTATED, "key": ROTATED, "bias": LOGITS, "rescore": CONTENT, "output": CONTENT}
+LARGEST = {"layers": 1 << 12, "width": 1 << 20, "heads": 1 << 10, "length": 1 << 40}
+"""Sizes that a lab model may have: far above any, and small enough to be listed."""
 INIT = 0.02
 """The standard deviation of every table of milepost's own."""
 
@@ -53,7 +55,7 @@ def positions(
     """What model.json says; and a RopeSpec, where layers turn."""
     keys = ConfigKeys(about)
     shape, listed = keys.inner("shape"), keys.items("encodings")
-    sizes = {} if shape is None else {name: shape.whole(name) for name in ("layers", "width", "heads", "length")}
+    sizes = {} if shape is None else {name: shape.whole(name, most=most) for name, most in LARGEST.items()}
     if (
         shape is None
         or listed is None
@@ -132,12 +134,11 @@ def _layer(number: int, calls: list[Call], rope: LayerRope | None, heads: int, l
         if call.name == "alibi":
             made = replace(made, slopes=tuple(call.given.get("slopes") or published_slopes(heads)))
         elif call.name == "t5":
-            both = call.given.get("mode") == "bidirectional"
             made = replace(
                 made,
                 buckets=call.given.get("buckets", 32),
                 max_distance=call.given.get("max_distance", 128),
-                both_sides=both,
+                both_sides=call.given.get("mode") == "bidirectional",
             )
     return made
 
@@ -169,9 +170,13 @@ def _rope(call: Call, head_dim: int) -> LayerRope:
             "read here"
         )
     stretch = given.get("scaling")
-    size = int(given.get("head_dim", head_dim))
     rotary = given.get("rotary")
     try:
+        size = int(given.get("head_dim", head_dim))
+        if size > LARGEST_HEAD:
+            raise ValueError(f"a head has at most {LARGEST_HEAD} channels, got {size}")
+        if not isinstance(stretch, Call | None):
+            raise ValueError(f"a scaling is a call such as yarn(factor=4.0, trained=64), got {stretch!r}")
         made = None if stretch is None else _scaling(stretch)
         return LayerRope(
             size,
@@ -189,10 +194,9 @@ def _scaling(call: Any) -> Any:
         return tuple(map(_scaling, call))
     if not isinstance(call, Call):
         return call
-    if call.name not in scaling.NAMES:
+    if call.name not in SCALINGS:
         raise ValueError(f"{call.name} is no scaling of milepost's own, and is not read here")
-    cls = getattr(importlib.import_module(f"milepost.scaling.{call.name}"), scaling.NAMES[call.name])
-    return cls(**{word: _scaling(value) for word, value in call.given.items()})
+    return SCALINGS[call.name](**{word: _scaling(value) for word, value in call.given.items()})
 
 
 # -- specs taken apart -----------------------------------------------------------------------------------------------
@@ -202,11 +206,11 @@ def _terms(text: str) -> list[Call]:
     """``learned + rope(base=500.0)`` as two calls."""
     try:
         node: ast.expr = ast.parse(text.strip().replace(":", ".__class__."), mode="eval").body
-        found = []
+        later = []
         while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-            found.append(_value(node.right))
+            later.append(_value(node.right))
             node = node.left
-        calls = [_value(node), *reversed(found)]
+        calls = [_value(node), *reversed(later)]
     except (SyntaxError, ValueError, RecursionError):
         calls = [None]
     if not all(isinstance(call, Call) for call in calls):

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from milepost.draw.document import Document, Section
-from milepost.draw.folder import save_folder
-from milepost.draw.table import Table
+from milepost.draw import Document, Section, Table, fill
 from milepost.rope import report as rope
 
 SLOPES = 4
@@ -18,15 +16,17 @@ def document(data: dict[str, Any]) -> Document:
     """What is known, as tables, those that have nothing to say left out; and the turns of each pair where layers
     turn.
     """
+    lengths = ("trained", "scaled", "served")
+    sources = [[name, source] for name, source in data["sources"].items() if name not in lengths]
     made = [
         _model(data),
         _lengths(data),
         _layers(data),
         _tables(data),
-        _sources(data),
+        Table(["", ""], sources, "where values come from"),
         _at_target(data),
         _weights(data),
-        _found(data),
+        Table(["", ""], [[key, value] for key, value in data["found"].items()], "what could be read"),
     ]
     tables = [table for table in made if table.rows]
     sections = [Section(table.title, tables=[Table(table.head, table.rows)]) for table in tables]
@@ -61,8 +61,7 @@ def _layers(data: dict[str, Any]) -> Table:
     """Neighbouring columns that no layer fills are left out."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for layer in data["layers"]:
-        shown = _cells(layer)
-        groups.setdefault((layer["stack"], *shown.values()), []).append(layer)
+        groups.setdefault((layer["stack"], *_cells(layer).values()), []).append(layer)
     names = list(_cells(data["layers"][0])) if data["layers"] else []
     rows = [[_numbers([layer["layer"] for layer in some]), *map(str, key)] for key, some in groups.items()]
     head = ["layers", "stack", *names]
@@ -134,12 +133,12 @@ def _tables(data: dict[str, Any]) -> Table:
 def _at_target(data: dict[str, Any]) -> Table:
     title = "at the length that is served" if data["target"] is None else f"at {data['target']} tokens"
     rows = [[sentence, ""] for sentence in data["at_target"]]
-    for one in data["analysis"]:
-        if one["unseen_pairs"]:
+    for kind in data["analysis"]:
+        if kind["unseen_pairs"]:
             rows.append(
                 [
-                    f"pairs that meet angles never seen{'' if one['kind'] == 'all' else ' in ' + one['kind']}",
-                    _numbers(list(one["unseen_pairs"])),
+                    f"pairs that meet angles never seen{'' if kind['kind'] == 'all' else ' in ' + kind['kind']}",
+                    _numbers(list(kind["unseen_pairs"])),
                 ]
             )
     return Table(["", ""], rows, title)
@@ -156,15 +155,6 @@ def _weights(data: dict[str, Any]) -> Table:
     return Table([""], rows, "what the tensors say")
 
 
-def _sources(data: dict[str, Any]) -> Table:
-    rows = [[name, source] for name, source in data["sources"].items() if name not in ("trained", "scaled", "served")]
-    return Table(["", ""], rows, "where values come from")
-
-
-def _found(data: dict[str, Any]) -> Table:
-    return Table(["", ""], [[key, value] for key, value in data["found"].items()], "what could be read")
-
-
 def left(data: dict[str, Any]) -> list[str]:
     """The warnings that no table shows."""
     shown = {cell for table in (_at_target(data), _weights(data)) for row in table.rows for cell in row}
@@ -173,4 +163,4 @@ def left(data: dict[str, Any]) -> list[str]:
 
 def save(data: dict[str, Any], out: Path) -> Path:
     """Write report.html, report.md and inspection.json into ``out``: all three, or nothing."""
-    return save_folder(out, "inspection", data, document(data))
+    return fill(out, "inspection", data, document(data))

@@ -87,16 +87,12 @@ def _windows(spec: RopeSpec, keys: ConfigKeys, kinds: list[str], notes: list[str
         ]
     if spec.model in ALL_SLIDE:
         return [size] * len(kinds)
-    if size is not None and listed is None and not _two_kinds(spec):
+    if size is not None and listed is None and len(spec.kinds) == 1:
         notes.append(
             f"the config has a window of {size} tokens, and which layers of a {spec.model or 'model like this'} have "
             "it is not known here"
         )
     return [None] * len(kinds)
-
-
-def _two_kinds(spec: RopeSpec) -> bool:
-    return len(spec.kinds) > 1
 
 
 def _size(keys: ConfigKeys, model: str, notes: list[str]) -> int | None:

@@ -113,7 +113,6 @@ def _change(norms: Tensor, cosines: Tensor, width: int) -> int:
     total, squares = (t.flip(0).cumsum(0).flip(0) for t in (logs - logs[-1], (logs - logs[-1]) ** 2))
     spread = squares - total**2 / back  # around their own mean
     by_norm = back * (0.5 * math.log(width / math.pi) + math.log(SPAN)) - width * spread
-    first = torch.arange(rows)
-    gain = by_norm + by_pair[(first - 1).clamp_min(0)]
+    gain = by_norm + by_pair[(torch.arange(rows) - 1).clamp_min(0)]
     best = int(gain.argmax())
     return best if float(gain[best]) > SURE + math.log(rows) else rows

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from milepost.checkpoints.files.tensors import StoredTensor, ending, values
+from milepost.checkpoints.files import StoredTensor, ending, values
 from milepost.checkpoints.inspection.buckets import Outlier, outliers
 from milepost.checkpoints.inspection.families import BIASES
 from milepost.checkpoints.inspection.parts import Length, Positions

@@ -21,16 +21,23 @@ from typing import Any, get_args
 
 import torch
 
-from milepost.checkpoints.files.config import check_not_quantised, parts_of, write_config
-from milepost.checkpoints.files.copy import copy_files
-from milepost.checkpoints.files.folder import check_out, check_room, new_folder
-from milepost.checkpoints.files.source import check_links
-from milepost.checkpoints.files.tensors import INDEX, ONE, OTHER_WEIGHTS, StoredTensor, in_folder
+from milepost.checkpoints.files import (
+    INDEX,
+    ONE,
+    OTHER_WEIGHTS,
+    StoredTensor,
+    check_links,
+    check_not_quantised,
+    copy_files,
+    in_folder,
+    parts_of,
+    write_config,
+)
 from milepost.checkpoints.layout_conversion.heads import MODELS, HeadRows, find_head_rows, layers
 from milepost.checkpoints.layout_conversion.proof import TOKENS, Proof, prove, read_config
 from milepost.checkpoints.model.hf_load import check_installed
-from milepost.draw.document import Document, Section
-from milepost.draw.table import Table
+from milepost.draw import Document, Section, Table
+from milepost.measure.folder import check_out, check_room, new_folder
 from milepost.measure.results import provenance
 from milepost.rope.config.families import FAMILIES
 from milepost.rope.config.files import load

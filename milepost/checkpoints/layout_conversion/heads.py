@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from milepost.checkpoints.files.tensors import PLAIN, StoredTensor
+from milepost.checkpoints.files import PLAIN, StoredTensor
 from milepost.rope.config.keys import ConfigError, short
 from milepost.rope.spec import LayerRope, RopeSpec
 from milepost.rotation import Pairing, permutation

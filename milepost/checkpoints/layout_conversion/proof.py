@@ -127,8 +127,7 @@ def _load(folder: Path, spec: RopeSpec, parameters: int) -> tuple[Any, int]:
         _cut(text, spec)
     config._experts_implementation = "eager"  # the others have no float64
     made = model_class({"model_type": config.model_type, "architectures": config.architectures})
-    model = from_pretrained(made, folder, config=config, attn_implementation="eager", dtype=torch.float32)
-    return model.eval(), count
+    return from_pretrained(made, folder, config=config, attn_implementation="eager", dtype=torch.float32).eval(), count
 
 
 def _cut(text: Any, spec: RopeSpec) -> None:

@@ -150,10 +150,10 @@ def of_lab(model: Decoder) -> Body:
         old = enc.code(torch.arange(shape.length, device=model.device), torch.float32)
     else:
         old = enc.table[enc.offset :]
-    special = dict.fromkeys(SPECIAL)
+    old = old / model.code_spread
     return Body(
         shape.vocabulary, shape.width, shape.layers, shape.heads, 4 * shape.width, "gelu", model.norm.eps, False, 0.0,
-        0.0, special, _own(weights), old.detach().clone(),
+        0.0, dict.fromkeys(SPECIAL), _own(weights), old.detach().clone(),
     )  # fmt: skip
 
 

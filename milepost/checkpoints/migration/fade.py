@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from milepost.checkpoints.migration.body import table_of
+from milepost.checkpoints.model.patch import hooked, patched
 
 Step = Callable[[int], None]
 
@@ -45,27 +46,9 @@ def fading(model: Any, to: str, steps: int, old: Tensor | None = None) -> Iterat
     """
     share = Share(steps)
 
-    def turn(rotary: Any, times: Callable[[], float]) -> None:
-        stack.callback(rotary.register_forward_pre_hook(_slower(times), with_kwargs=True).remove)
-
-    with contextlib.ExitStack() as stack:
-        if old is not None:
-            stack.callback(model.get_input_embeddings().register_forward_hook(_added(old, share)).remove)
-        if to == "rope":
-            turn(model.gpt_neox.rotary_emb, lambda: 1 - share.value)
-        elif to == "alibi":
-            stack.enter_context(_weaker(sys.modules[type(model).__module__], share))
-        elif old is None:
-            for layer in model.model.layers:
-                layer.self_attn.use_rope = 1
-                stack.callback(setattr, layer.self_attn, "use_rope", 0)
-            turn(model.model.rotary_emb, lambda: share.value)
-        yield share.at
-
-
-def _added(old: Tensor, share: Share) -> Any:
-    def hook(_: Any, __: Any, out: Tensor) -> Tensor:
+    def add(_: Any, __: Any, out: Tensor) -> Tensor:
         """out: B L C, of a text that begins at position 0."""
+        assert old is not None
         if out.shape[1] > len(old):
             raise ValueError(
                 f"the old positions end at {len(old)}, and can't be faded in texts of {out.shape[1]} tokens: tune at "
@@ -73,28 +56,31 @@ def _added(old: Tensor, share: Share) -> Any:
             )
         return out + share.value * old[: out.shape[1]].to(out)
 
-    return hook
+    with contextlib.ExitStack() as stack:
+        if old is not None:
+            stack.enter_context(hooked(model.get_input_embeddings().register_forward_hook(add)))
+        if to == "rope":
+            stack.enter_context(hooked(scale_positions(model.gpt_neox.rotary_emb, lambda: 1 - share.value)))
+        elif to == "alibi":
+            module: Any = sys.modules[type(model).__module__]  # its function that makes the bias gives less of it
+            build = module.build_alibi_tensor
+            weaker = lambda *args, **kwargs: build(*args, **kwargs) * (1 - share.value)  # noqa: E731
+            stack.enter_context(patched((module, "build_alibi_tensor", weaker)))
+        elif old is None:
+            stack.enter_context(patched(*((layer.self_attn, "use_rope", 1) for layer in model.model.layers)))
+            stack.enter_context(hooked(scale_positions(model.model.rotary_emb, lambda: share.value)))
+        yield share.at
 
 
-def _slower(times: Callable[[], float]) -> Any:
-    def hook(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The rotary module's positions, given by place or by name."""
+def scale_positions(rotary: Any, times: Callable[[], float]) -> Any:
+    """Multiply the positions that a rotary module is given, by place or by name; the hook that does it."""
+
+    def scale(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if "position_ids" in kwargs:
             return args, kwargs | {"position_ids": kwargs["position_ids"] * times()}
         return (args[0], args[1] * times(), *args[2:]), kwargs
 
-    return hook
-
-
-@contextlib.contextmanager
-def _weaker(module: Any, share: Share) -> Iterator[None]:
-    """Falcon's function that makes the bias gives less of it."""
-    function = module.build_alibi_tensor
-    module.build_alibi_tensor = lambda *args, **kwargs: function(*args, **kwargs) * (1 - share.value)
-    try:
-        yield
-    finally:
-        module.build_alibi_tensor = function
+    return rotary.register_forward_pre_hook(scale, with_kwargs=True)
 
 
 @contextlib.contextmanager
@@ -107,13 +93,13 @@ def freeze_rows(model: Any, rows: int | None) -> Iterator[Step]:
     with contextlib.ExitStack() as stack:
         stack.callback(weight.requires_grad_, True)
         if rows is not None:
-            hook = weight.register_hook(lambda grad: torch.cat([torch.zeros_like(grad[:rows]), grad[rows:]]))
-            stack.callback(hook.remove)
+            freeze = weight.register_hook(lambda grad: torch.cat([torch.zeros_like(grad[:rows]), grad[rows:]]))
+            stack.enter_context(hooked(freeze))
         yield lambda step: None
 
 
 def changes_while_tuned(
-    table: tuple[Tensor, int] | None, to: str, kept: int | None, fade: int
+    table: tuple[Tensor, int] | None, to: str, rows_kept: int | None, fade: int
 ) -> Callable[[Any], contextlib.AbstractContextManager[Step]]:
     """What is done to a model while it is tuned: rows stay, and the old ``table`` (with its offset) fades.
 
@@ -125,8 +111,8 @@ def changes_while_tuned(
     def changed(model: Any) -> Iterator[Step]:
         with contextlib.ExitStack() as stack:
             step: Step = lambda number: None  # noqa: E731
-            if kept is not None:
-                stack.enter_context(freeze_rows(model, None if to == "nope" else kept))
+            if rows_kept is not None:
+                stack.enter_context(freeze_rows(model, None if to == "nope" else rows_kept))
             if fade:
                 step = stack.enter_context(fading(model, to, fade, None if table is None else table[0][table[1] :]))
             yield step

@@ -1,4 +1,4 @@
-"""The folder of a migrated model: what `files.folder` writes, with weights of another architecture.
+"""The folder of a migrated model: what `measure.folder` writes, with weights of another architecture.
 
     config.json, *.safetensors    of the new architecture, in the precision of the source
     tokenizer and other files     the source's; a lab model of 256 tokens reads bytes, and gets a tokenizer that says so
@@ -17,12 +17,10 @@ from typing import Any
 
 import torch
 
-from milepost.checkpoints.files.config import write_config
-from milepost.checkpoints.files.copy import write_files
-from milepost.checkpoints.files.source import SourceFiles
-from milepost.checkpoints.files.tensors import INDEX
+from milepost.checkpoints.files import INDEX, SourceFiles, write_config, write_files
 from milepost.checkpoints.migration.source import Origin
 from milepost.checkpoints.model.quiet import quiet
+from milepost.measure.folder import saving
 from milepost.measure.results import write
 from milepost.rope.config.files import load
 
@@ -32,14 +30,13 @@ BYTES = 256
 def save(model: Any, dtype: torch.dtype, folder: Path) -> SourceFiles:
     """Write a model of transformers as a checkpoint; what `model.tune` begins with."""
     held = {name: value.to(dtype) if value.is_floating_point() else value for name, value in model.state_dict().items()}
-    with quiet():
+    with quiet(), saving("the swapped model", folder):
         model.save_pretrained(folder, state_dict=held)
     raw = dict(load(folder / "config.json")) | {"dtype": str(dtype).removeprefix("torch.")}
     if model.config.model_type == "gpt_neox":  # engines that read older configs
         raw |= {"rotary_pct": 1.0, "rotary_emb_base": int(model.config.rope_parameters["rope_theta"])}
     write_config(folder / "config.json", raw)
-    names = sorted(path.name for path in folder.glob("*.safetensors"))
-    return SourceFiles(str(folder), folder, raw, "", tuple(names))
+    return SourceFiles(str(folder), folder, raw, "", tuple(sorted(path.name for path in folder.glob("*.safetensors"))))
 
 
 def write_rest(origin: Origin, start: SourceFiles, served: int, work: Path, tell: Callable[[str], None]) -> None:

@@ -20,30 +20,29 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from milepost.checkpoints.files.copy import write_sidecar, write_weights
-from milepost.checkpoints.files.folder import check_out, check_room, new_folder
-from milepost.checkpoints.files.tensors import INDEX
+from milepost.checkpoints.files import INDEX, write_sidecar, write_weights
+from milepost.checkpoints.migration import report
 from milepost.checkpoints.migration.fade import changes_while_tuned
 from milepost.checkpoints.migration.folder import save, write_rest
 from milepost.checkpoints.migration.losses import ENOUGH, MigrationLosses
-from milepost.checkpoints.migration.request import check_length
-from milepost.checkpoints.migration.source import Origin, open_origin
+from milepost.checkpoints.migration.source import Origin, check_length, open_origin
 from milepost.checkpoints.migration.swap import choose_table, notes, prove_swap, swap
 from milepost.checkpoints.model.hf_load import check_device
 from milepost.checkpoints.model.load import load
-from milepost.checkpoints.model.tune import Tuning, processes, tune
+from milepost.checkpoints.model.tune import Tuning, processes, room_to_tune, tune
+from milepost.checkpoints.result import CommandResult
 from milepost.checkpoints.verification.verify import verify
-from milepost.measure.results import plain_fields, provenance, write_json
+from milepost.measure.folder import check_out, check_room, new_folder
+from milepost.measure.results import provenance, write_json
 from milepost.rope.config.files import load as read_json
 from milepost.rope.config.keys import ConfigError
 
-SCHEMA = 1
 FINE = 5
 """The last one in so many steps is of fine-tuning."""
 
 
 @dataclass(frozen=True)
-class Migration:
+class Migration(CommandResult):
     """What was done: plain data. ``old`` is the length that the source reads, or was trained for; ``length`` what the
     new model was tuned for.
 
@@ -88,14 +87,8 @@ class Migration:
             return None
         return bool(self.share["low"] >= ENOUGH)
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {"schema": SCHEMA, "ok": self.ok, "recovered": self.recovered, **plain_fields(self)}
-
-    def _repr_html_(self) -> str:
-        from milepost.checkpoints.migration.report import document
-
-        return document(self.to_json()).fragment()
+    leading = ("schema", "ok", "recovered")
+    document = staticmethod(report.document)
 
 
 def migrate(
@@ -123,8 +116,6 @@ def migrate(
     place = check_out(out, origin.files.folder)
     state = None if tuning is None else processes(device)
     main = state is None or state.is_main_process
-    names = (*origin.files.weights, *origin.files.others)
-    check_room(place, sum((origin.files.folder / name).stat().st_size for name in names))
     tell(f"reading {text}")
     ends = to == "longer-table" or (to == "nope" and origin.added)
     measured = MigrationLosses(
@@ -132,8 +123,12 @@ def migrate(
     )
     about = _about(origin, to, length, anneal, tuning, measured, 1 if state is None else state.num_processes)
     with new_folder(place, resume=resume, main=main) as draft:
-        work, start, kept = draft.files, draft.hidden / "start", draft.hidden / "swap.json"
+        work, start, swap_file = draft.files, draft.hidden / "start", draft.hidden / "swap.json"
         if main:
+            held = sum((origin.files.folder / name).stat().st_size for name in origin.files.others)
+            weights = 2 * sum(origin.files.sizes.values())  # the swapped model is kept beside the tuned one
+            room = 0 if tuning is None else room_to_tune(origin.files, draft.training, lora=False)
+            check_room(place, held + weights + room)
             draft.check_plan(about, resume, tell)
             tell("replacing the positions")
             if to == "longer-table":
@@ -144,7 +139,7 @@ def migrate(
             shutil.rmtree(start, ignore_errors=True)
             swapped = save(made.model, origin.dtype, start)
             write_rest(origin, swapped, length, work, tell)
-            write_json(kept, {"kept": None if made.table is None else made.kept})  # for the other processes
+            write_json(swap_file, {"kept": None if made.table is None else made.kept})  # for the other processes
             tell("measuring the loss before, and right after the swap")
             stages = {"before": measured.losses(origin.loaded), "swapped": measured.losses(load(start, device=device))}
         tuned = None
@@ -155,7 +150,9 @@ def migrate(
         else:
             assert state is not None
             state.wait_for_everyone()
-            changes = changes_while_tuned(origin.table() if origin.added else None, to, read_json(kept)["kept"], fade)
+            changes = changes_while_tuned(
+                origin.table() if origin.added else None, to, read_json(swap_file)["kept"], fade
+            )
             tuned = tune(
                 replace(origin.files, folder=start), work, measured.training, tuning, device=device,
                 state=draft.training, tell=tell, lora=False, around=changes,
@@ -198,13 +195,12 @@ def _about(
 
 def _write_report(done: Migration, work: Path) -> None:
     """The sidecar and the report."""
-    from milepost.checkpoints.migration.report import save as save_report
-
     sidecar = {
-        "schema": SCHEMA, "what": "milepost migrate", "to": done.to, "source": done.provenance["protocol"]["source"],
-        "old": done.old, "length": done.length, "architecture": done.architecture, "tuned": done.tuned,
+        "schema": done.schema, "what": "milepost migrate", "to": done.to,
+        "source": done.provenance["protocol"]["source"], "old": done.old, "length": done.length,
+        "architecture": done.architecture, "tuned": done.tuned,
         "share": done.share, "recovered": done.recovered, "verified": done.ok, "notes": list(done.notes),
         "provenance": done.provenance,
     }  # fmt: skip
     write_sidecar(work, sidecar)
-    save_report(done.to_json(), work / "milepost")
+    report.save(done.to_json(), work / "milepost")

@@ -25,10 +25,12 @@ import torch
 from torch import Tensor
 
 from milepost.checkpoints.migration.body import Body, table_of
+from milepost.checkpoints.migration.fade import scale_positions
 from milepost.checkpoints.migration.reference import FalconALiBi, logits
 from milepost.checkpoints.migration.source import Origin
 from milepost.checkpoints.migration.targets import BASE
-from milepost.checkpoints.model.probe import Case, Check, apart, judged, without_bias
+from milepost.checkpoints.model.patch import hooked, patched
+from milepost.checkpoints.model.probe import Case, Check, apart, judged, without_bias, zero_output
 from milepost.checkpoints.model.quiet import quiet
 from milepost.checkpoints.model.turned_attention import Nudged, turned
 from milepost.encoding import Encoding
@@ -81,27 +83,13 @@ def _run(model: Any, ids: Tensor, **more: Any) -> Tensor:
         return model(input_ids=ids, use_cache=False, **more).logits.double()  # type: ignore[no-any-return]
 
 
-@contextlib.contextmanager
-def without_positions(model: Any) -> Iterator[None]:
+def without_positions(model: Any) -> contextlib.AbstractContextManager[None]:
     """A source whose positions do nothing: the table is zero, the lab's encoding none, or every token at position 0."""
     if isinstance(model, Decoder):
-        had = model.blocks[0].enc
-        model.blocks[0].enc = Encoding()
-        undo: Callable[[], Any] = lambda: setattr(model.blocks[0], "enc", had)  # noqa: E731
-    elif (found := table_of(model)) is not None:
-        undo = found[0].register_forward_hook(lambda _, __, out: torch.zeros_like(out)).remove
-    else:
-        undo = model.model.rotary_emb.register_forward_pre_hook(_at_0, with_kwargs=True).remove
-    try:
-        yield
-    finally:
-        undo()
-
-
-def _at_0(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    return tuple(args[:1]) + tuple(torch.zeros_like(one) for one in args[1:]), {
-        k: torch.zeros_like(v) if k == "position_ids" else v for k, v in kwargs.items()
-    }
+        return patched((model.blocks[0], "enc", Encoding()))
+    if (table := table_of(model)) is not None:
+        return hooked(table[0].register_forward_hook(zero_output))
+    return hooked(scale_positions(model.model.rotary_emb, lambda: 0))
 
 
 def target_off(case: Case, ids: Tensor, to: str) -> Tensor:
@@ -111,10 +99,8 @@ def target_off(case: Case, ids: Tensor, to: str) -> Tensor:
     if to == "alibi":
         with without_bias(case.model):
             return _run(case.model, ids)
-    if table_of(case.model) is not None:
-        with without_positions(case.model):
-            return _run(case.model, ids)
-    return _run(case.model, ids)
+    with without_positions(case.model) if table_of(case.model) is not None else contextlib.nullcontext():
+        return _run(case.model, ids)
 
 
 # -- on ----------------------------------------------------------------------------------------------

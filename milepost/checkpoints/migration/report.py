@@ -9,13 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from milepost.checkpoints import report as told
+from milepost.checkpoints import report as common
 from milepost.checkpoints.report import interval
 from milepost.checkpoints.verification.report import summary as verified
-from milepost.draw.document import Document
-from milepost.draw.figure import Figure, Mark, Style
-from milepost.draw.folder import fill
-from milepost.draw.table import Table
+from milepost.draw import Document, Figure, Mark, Style, Table, fill
 
 Row = dict[str, Any]
 STAGES = {"before": "before", "swapped": "after the swap", "recovered": "after recovery"}
@@ -28,11 +25,11 @@ def document(data: Row) -> Document:
     """Losses by position and past the old end, longer tables, steps, proofs, checks and tuning."""
     brief = [_positions(data), _past(data), _methods(data), _steps(data)]
     proofs = [
-        told.checks("proofs", data["proofs"]),
-        told.checks("verify", data["verification"]["checks"]),
-        told.tuned(data["tuned"]),
+        common.checks("proofs", data["proofs"]),
+        common.checks("verify", data["verification"]["checks"]),
+        common.tuned(data["tuned"]),
     ]
-    return told.document(
+    return common.document(
         "migrate", data, summary(data), sentences(data), [*brief, *proofs], {POSITIONS: [by_position(data)]}, brief
     )
 
@@ -94,25 +91,23 @@ def _past_words(data: Row) -> list[str]:
     if not data["past"]:
         return [f"Past {data['old']} tokens nothing can be read: the table ends there."] if far <= data["old"] else []
     ended = f" (the old model ends at {data['old']})" if data["ended"] else ""
-    said = []
+    sentences = []
     for row in data["past"]:
         name = "" if row["served"] == "as it is" else f" with {row['served']} x{row['factor']:g}"
         gap = row["difference"]
         if gap["value"] is None:
-            said.append(f"At {far} tokens{name} the loss is no number: the model overflows there.")
+            sentences.append(f"At {far} tokens{name} the loss is no number: the model overflows there.")
             continue
         works = "works" if row["works"] else "does not work well"
         word = "more" if gap["value"] > 0 else "less"
-        cost = (
-            f"the same tokens lose {abs(gap['value']):.4f} nats {word} than at {data['old']} as it is, {told.sure(gap)}"
-        )
-        said.append(f"At {far} tokens{ended} it {works}{name}: {cost}.")
-    return said
+        cost = f"the same tokens lose {abs(gap['value']):.4f} nats {word} than at {data['old']} as it is"
+        sentences.append(f"At {far} tokens{ended} it {works}{name}: {cost}, {common.sure(gap)}.")
+    return sentences
 
 
 def _proved(data: Row) -> str:
-    failed = [one["name"] for one in data["proofs"] if one["verdict"] == "FAIL"]
-    blind = [one["name"] for one in data["proofs"] if one["verdict"] == "BLIND"]
+    failed = [proof["name"] for proof in data["proofs"] if proof["verdict"] == "FAIL"]
+    blind = [proof["name"] for proof in data["proofs"] if proof["verdict"] == "BLIND"]
     if failed:
         return f"FAIL: {', '.join(failed)}."
     if blind:
@@ -120,7 +115,11 @@ def _proved(data: Row) -> str:
             f"Nothing was proved of {', '.join(blind)}: positions change the logits of this model no more than "
             "rounding does."
         )
-    return "Proved by logits: " + "; ".join(one["sentence"] for one in data["proofs"] if one["verdict"] == "PASS") + "."
+    return (
+        "Proved by logits: "
+        + "; ".join(proof["sentence"] for proof in data["proofs"] if proof["verdict"] == "PASS")
+        + "."
+    )
 
 
 def _stages(data: Row) -> list[str]:
@@ -204,7 +203,7 @@ def _best(data: Row) -> str:
 def by_position(data: Row) -> Figure:
     """Loss at each stretch of positions, at every stage, with the old end."""
     rows = data["by_position"]
-    found = {
+    by_stage = {
         STAGES[stage]: [row.get(stage) or {"value": None, "low": None, "high": None} for row in rows]
         for stage in _stages(data)
     }
@@ -214,8 +213,8 @@ def by_position(data: Row) -> Figure:
         "place in the text, tokens",
         "loss, nats a token",
         [(row["start"] + row["end"]) / 2 for row in rows],
-        lines={name: [mean["value"] for mean in means] for name, means in found.items()},
-        sides={name: [(mean["low"], mean["high"]) for mean in means] for name, means in found.items()},
+        lines={name: [mean["value"] for mean in means] for name, means in by_stage.items()},
+        sides={name: [(mean["low"], mean["high"]) for mean in means] for name, means in by_stage.items()},
         styles={STAGES[stage]: Style(colour=COLOURS[stage], mark="circle") for stage in _stages(data)},
         marks=(Mark("x", data["old"], "old end" if data["ended"] else "trained length"),),
     )

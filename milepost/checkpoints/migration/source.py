@@ -18,8 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from milepost.checkpoints.files.source import SourceFiles, from_hub, is_lab, read_source
-from milepost.checkpoints.files.tensors import ONE, in_folder, main_dtype
+from milepost.checkpoints.files import ONE, SourceFiles, from_hub, in_folder, is_lab, main_dtype, read_source
 from milepost.checkpoints.migration.body import Body, of_gpt2, of_lab, of_opt, table_of
 from milepost.checkpoints.model.load import load
 from milepost.checkpoints.model.loaded import Loaded
@@ -166,3 +165,28 @@ def _lab(folder: Path, name: str, to: str, device: str) -> Origin:
     files = SourceFiles(name, folder.resolve(), read_json(folder / "model.json"), digest, (ONE,))
     length = first.length if isinstance(first, Learned) else model.shape.length
     return Origin(loaded, files, "lab", length, isinstance(first, Learned), torch.float32)
+
+
+def check_length(origin: Origin, to: str, length: int | None, anneal: bool) -> int:
+    """What the new model is tuned for; an error where its new positions, or the old that fade, do not reach as far."""
+    old = origin.length
+    asked = length if length is not None else 2 * old if to == "longer-table" else old
+    if asked < 2:
+        raise ConfigError(f"the length is a number of tokens, at least 2, got {asked}")
+    if to == "longer-table" and asked <= old:
+        raise ConfigError(f"the table has {old} rows already: a longer one wants more (--length), got {asked}")
+    if to == "nope" and origin.added and asked > old:
+        raise ConfigError(
+            f"nope is a table of zeros here, which ends at {old} tokens: give at most that (got {asked}), or move to "
+            "rope or alibi"
+        )
+    if anneal and to == "longer-table":
+        raise ConfigError(
+            "--anneal fades old positions while others come in, and a longer table keeps the old: leave it out"
+        )
+    if anneal and asked > old:
+        raise ConfigError(
+            f"--anneal fades positions that end at {old} tokens, and can't be tuned with {asked}: give --length "
+            f"{old}, or leave --anneal out"
+        )
+    return asked

@@ -48,13 +48,13 @@ def swap(origin: Origin, to: str, length: int, method: str | None = None) -> Swa
     if not origin.added:
         return Swap(to_smollm3(origin.model))
     old, offset = origin.table()
-    table, kept = torch.zeros_like(old), 0
+    table, rows_kept = torch.zeros_like(old), 0
     if to != "nope":
         assert method is not None
         table = longer_table.longer(old, length, method, offset=offset)
-        kept = offset + longer_table.rows_kept(len(old) - offset, method)
+        rows_kept = offset + longer_table.rows_kept(len(old) - offset, method)
     model = to_gpt2(origin.body(), table) if origin.family == "lab" else with_table(origin.model, table)
-    return Swap(model, table, method, kept)
+    return Swap(model, table, method, rows_kept)
 
 
 def choose_table(

@@ -7,7 +7,6 @@ its own, and B x L x V logits are never held.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import inspect
 from collections.abc import Iterator, Mapping
@@ -20,9 +19,9 @@ from torch import Tensor
 
 from milepost.checkpoints.inspection.inspect import Inspection
 from milepost.checkpoints.model import turned_attention, watched_attention
-from milepost.checkpoints.model.gguf import as_in_the_file
-from milepost.checkpoints.model.hf_load import load_checkpoint
+from milepost.checkpoints.model.hf_load import as_in_the_file, load_checkpoint
 from milepost.checkpoints.model.loaded import CHUNK, Loaded, Look, token_losses
+from milepost.checkpoints.model.patch import hooked, patched
 from milepost.checkpoints.model.probe import depends_on_length, read_spec, unchanged
 from milepost.checkpoints.model.quiet import quiet
 from milepost.checkpoints.model.tokenizers import find_tokenizer, has_tokenizer
@@ -102,13 +101,18 @@ class HuggingFace(Loaded):
         """Nats of each next token but the first ``skipped``."""
         length = ids.shape[1] - 1
         with quiet(), unchanged(self.model):
-            with self._hidden() as seen:
+            decoder, outputs = self.model.get_decoder(), []  # what gives hidden states; its base where it has none
+            inner = self.model.base_model if decoder is self.model else decoder
+            with hooked(inner.register_forward_hook(lambda _, __, out: outputs.append(out))):
                 self.model(input_ids=ids[:, :-1], use_cache=False, logits_to_keep=1, **self._more(length, first))
-            done = []
-            for a in range(skipped, length, CHUNK):
-                logits, targets = self._head(seen, slice(a, a + CHUNK)), ids[:, 1 + a : 1 + a + CHUNK]
-                done.append(token_losses(logits, targets))
-        return torch.cat(done, 1)
+            if not outputs:
+                raise ConfigError(
+                    f"{type(self.model).__name__} does not call its {type(inner).__name__}: "
+                    "its logits can't be computed a few at a time"
+                )
+            chunks = [slice(a, a + CHUNK) for a in range(skipped, length, CHUNK)]
+            losses = [token_losses(self._head(inner, outputs[-1], part), ids[:, 1:][:, part]) for part in chunks]
+        return torch.cat(losses, 1)
 
     @torch.no_grad()
     def last(self, ids: Tensor) -> Tensor:
@@ -116,37 +120,13 @@ class HuggingFace(Loaded):
             out: Tensor = self.model(input_ids=ids, use_cache=False, logits_to_keep=1).logits
         return out[:, -1]
 
-    @contextlib.contextmanager
-    def _hidden(self) -> Iterator[dict[str, Any]]:
-        """What the layers give to the head, while a text is read."""
-        seen: dict[str, Any] = {"inner": self._inner()}
-        hook = seen["inner"].register_forward_hook(lambda _, __, out: seen.update(out=out))
-        try:
-            yield seen
-        finally:
-            hook.remove()
-
-    def _inner(self) -> Any:
-        """The part that gives hidden states: called by the model's forward, and by nothing else."""
-        inner = self.model.get_decoder()
-        return self.model.base_model if inner is self.model else inner
-
-    def _head(self, seen: dict[str, Any], part: slice) -> Tensor:
-        """The model's own logits of some of the hidden states."""
-        if "out" not in seen:
-            raise ConfigError(
-                f"{type(self.model).__name__} does not call its {type(seen['inner']).__name__}: "
-                "its logits can't be computed a few at a time"
-            )
-        some = copy.copy(seen["out"])
-        some.last_hidden_state = seen["out"].last_hidden_state[:, part]
-        inner, had = seen["inner"], seen["inner"].__dict__.get("forward")
-        inner.__dict__["forward"] = lambda *args, **kwargs: some
-        try:
-            ids = torch.zeros(some.last_hidden_state.shape[:2], dtype=torch.long, device=self.device)
+    def _head(self, inner: Any, output: Any, part: slice) -> Tensor:
+        """The model's own logits of some of the hidden states in the ``output`` of its ``inner`` part."""
+        some = copy.copy(output)
+        some.last_hidden_state = output.last_hidden_state[:, part]
+        ids = torch.zeros(some.last_hidden_state.shape[:2], dtype=torch.long, device=self.device)
+        with patched((inner, "forward", lambda *args, **kwargs: some)):
             out: Tensor = self.model(input_ids=ids, use_cache=False).logits
-        finally:
-            inner.__dict__.pop("forward") if had is None else inner.__dict__.update(forward=had)
         return out
 
     @torch.no_grad()

@@ -5,19 +5,25 @@ What can't be loaded is refused in one sentence.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.modules.module import register_module_module_registration_hook
 
-from milepost.checkpoints.files.config import check_not_quantised
-from milepost.checkpoints.files.tensors import in_folder
+from milepost.checkpoints.files import check_not_quantised, in_folder
+from milepost.checkpoints.model.probe import Check, read_spec
 from milepost.checkpoints.model.quiet import first_line, quiet
-from milepost.rope.config.files import find
+from milepost.rope.config import gguf_header
+from milepost.rope.config.files import find, is_offline
 from milepost.rope.config.files import load as load_config
 from milepost.rope.config.keys import ConfigError, short
+from milepost.rope.engines.parity import differences
+from milepost.rope.spec import RopeSpec
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 PACKED = (
@@ -25,6 +31,10 @@ PACKED = (
     *(".absmax", ".quant_map", ".SCB", ".quant_state.bitsandbytes__nf4", ".quant_state.bitsandbytes__fp4"),
 )
 """How names of quantised tensors end: GPTQ and AWQ, then bitsandbytes."""
+ROOM, TIMES = 1 << 24, 4
+"""Numbers that a model may have beyond those in its files: so many, and so many times as many (tied ones, buffers)."""
+MANY_LAYERS, MODULES = 256, 64
+"""Layers that a model may have however few its tensors are (some share them), and modules for each of them."""
 
 
 def load_checkpoint(
@@ -51,13 +61,14 @@ def load_checkpoint(
     made = model_class(config)
     if path.is_dir():
         check_tensors(path)
-    model = from_pretrained(made, path if path.is_dir() else name, dtype=DTYPES[dtype])
-    return model.to(device).eval(), dict(config)
+    return from_pretrained(made, path if path.is_dir() else name, dtype=DTYPES[dtype]).to(device).eval(), dict(config)
 
 
 def from_pretrained(made: Any, name: str | Path, **how: Any) -> Any:
     """The model that a class of transformers loads from a folder or a name on the Hub, with all of its weights."""
-    local = Path(name).is_dir()
+    local = Path(name).is_dir() or is_offline(str(name))
+    if Path(name).is_dir():
+        check_size(made, Path(name))
     fixed = {"use_safetensors": True, "trust_remote_code": False, "output_loading_info": True}
     try:
         with quiet():
@@ -73,10 +84,72 @@ def from_pretrained(made: Any, name: str | Path, **how: Any) -> Any:
     return model
 
 
+def check_size(made: Any, folder: Path) -> None:
+    """Refuse a config whose model is far larger than the weights beside it, before a number of it is allocated.
+
+    The model is made on the "meta" device, whose tensors have shapes and no numbers. Weights that are not in the files
+    are refused in any case: this is about the memory that is asked for until then.
+    """
+    from transformers import AutoConfig
+
+    tensors = in_folder(folder)[0]
+    stored = sum(tensor.count for tensor in tensors.values())
+    layers = max((size for size in _layers(load_config(folder / "config.json"))), default=0)
+    if layers > max(MANY_LAYERS, len(tensors)):
+        raise ConfigError(
+            f"config.json has {layers} layers, and {folder} has {len(tensors)} tensors: is it the whole model?"
+        )
+    try:
+        with quiet(), torch.device("meta"), _few_modules(MODULES * (len(tensors) + MANY_LAYERS)):
+            config = AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
+            model = made.from_config(config) if hasattr(made, "from_config") else made(config)
+    except Exception as error:  # transformers' own errors are of many kinds
+        raise ConfigError(f"transformers can't make the model of {folder}: {first_line(error)}") from None
+    held = dict([*model.named_parameters(), *model.named_buffers()])
+    asked = sum(tensor.numel() for tensor in held.values())
+    if asked > TIMES * stored + ROOM:
+        name, largest = max(held.items(), key=lambda item: item[1].numel())
+        raise ConfigError(
+            f"config.json asks for {asked} numbers, and {folder} has {stored}: its {name} has the shape "
+            f"{list(largest.shape)}; is it the config of these weights?"
+        )
+
+
+def _layers(config: Any) -> Iterator[int]:
+    """Every whole number of a config, at any depth, whose name says that it counts layers."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _layers(value)
+        elif isinstance(value, int) and "layer" in name and name.startswith(("n", "encoder", "decoder")):
+            yield value
+
+
+@contextlib.contextmanager
+def _few_modules(most: int) -> Iterator[None]:
+    """Refuse to make a model of more than so many modules: each takes time, even on the "meta" device."""
+    left = [most]
+
+    def count(*_: Any) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise ConfigError(f"it has more than {most} modules, many more than it has weights")
+
+    handle = register_module_module_registration_hook(count)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
 def _load_gguf(path: Path, device: str, dtype: torch.dtype) -> tuple[Any, dict[str, Any]]:
     """The model of a GGUF file, its weights unpacked, and the config that transformers makes of it."""
     check_installed("loading a GGUF file", "gguf")
+    from gguf import GGML_QUANT_SIZES
     from transformers import AutoModelForCausalLM
+
+    gguf_header.check_sizes(
+        path, gguf_header.tensors(path), {int(kind): size for kind, size in GGML_QUANT_SIZES.items()}
+    )
 
     try:
         with quiet():
@@ -139,3 +212,24 @@ def check_tensors(folder: Path) -> None:
             f"{folder} holds quantised tensors ({short(packed[0])} and {len(packed) - 1} more): "
             "give the unquantised model"
         )
+
+
+def as_in_the_file(path: Path, config: Mapping[str, Any]) -> Check:
+    """Whether a GGUF file, in its own words, and the config that transformers makes of it mean the same angles.
+
+    Often not: transformers 5.22 passes over the scaling of a file, and says nothing. (The order of channels differs on
+    purpose: pairs are neighbours for llama.cpp in some families, and transformers puts them back.)
+    """
+    made, why = read_spec(dict(config))
+    if made is None:
+        count, sentence = 1, f"the file has rotary positions, and what transformers made of it has none: {why}"
+    else:
+        in_file, in_config = (
+            replace(spec, model="", kinds=tuple((n, r and replace(r, pairing="half")) for n, r in spec.kinds))
+            for spec in (RopeSpec.from_config(path), made)
+        )
+        apart = differences(in_file, in_config)
+        count, sentence = len(apart), "what transformers makes of the file means the same angles in every layer"
+        if apart:
+            sentence = f"transformers does not do what the file says: {apart[0].sentence('the file', 'transformers')}"
+    return Check("file", "FAIL" if count else "PASS", sentence, float(count), 0.0, unit="differences")

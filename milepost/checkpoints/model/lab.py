@@ -5,8 +5,8 @@ It reads bytes, unless it was trained with a tokenizer of its own, which is then
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 from milepost.checkpoints.inspection.inspect import Inspection
 from milepost.checkpoints.model.hf_load import DTYPES, check_device, check_dtype
 from milepost.checkpoints.model.loaded import Loaded, Look, token_losses
+from milepost.checkpoints.model.patch import patched
 from milepost.checkpoints.model.tokenizers import find_tokenizer
 from milepost.encoding import Encoding
 from milepost.lab.checkpoint import load
@@ -66,16 +67,8 @@ class LabModel(Loaded):
         self.model(ids[:, :first], caches=caches)
         return torch.cat([self.model(ids[:, t : t + 1], caches=caches) for t in range(first, ids.shape[1])], 1)
 
-    @contextlib.contextmanager
-    def turned(self, encodings: Mapping[int, Encoding]) -> Iterator[None]:
-        before = {n: self.model.blocks[n].enc for n in encodings}
-        try:
-            for n, enc in encodings.items():
-                self.model.blocks[n].enc = enc
-            yield
-        finally:
-            for n, was in before.items():
-                self.model.blocks[n].enc = was
+    def turned(self, encodings: Mapping[int, Encoding]) -> AbstractContextManager[None]:
+        return patched(*((self.model.blocks[n], "enc", enc) for n, enc in encodings.items()))
 
     def prove(self, own: Mapping[int, Encoding]) -> None:
         """A lab model is turned by milepost anyway."""

@@ -22,6 +22,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from milepost.checkpoints.model.patch import hooked, patched
 from milepost.rope.config.families import NOT_HELD, NOT_ROTARY
 from milepost.rope.config.keys import ConfigError
 from milepost.rope.spec import RopeSpec
@@ -52,11 +53,12 @@ class Check:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; a number that is not finite is null, and the sentence says so."""
-        numbers = {name: _finite(getattr(self, name)) for name in ("measured", "allowed", "control")}
+        numbers = {name: finite(getattr(self, name)) for name in ("measured", "allowed", "control")}
         return {"name": self.name, "verdict": self.verdict, "sentence": self.sentence, **numbers, "unit": self.unit}
 
 
-def _finite(value: float | None) -> float | None:
+def finite(value: float | None) -> float | None:
+    """A number as JSON has it: None where it is not finite."""
     return value if value is not None and math.isfinite(value) else None
 
 
@@ -217,8 +219,7 @@ class Case:
 
         class Force(LogitsProcessor):
             def __call__(self, said: Tensor, scores: Tensor) -> Tensor:
-                only = torch.full_like(scores, -1e9)
-                return only.scatter(1, forced[:, said.shape[1] - before, None], 0.0)
+                return torch.full_like(scores, -1e9).scatter(1, forced[:, said.shape[1] - before, None], 0.0)
 
         how = GenerationConfig(  # type: ignore[no-untyped-call]
             max_new_tokens=forced.shape[1],
@@ -257,13 +258,15 @@ class Case:
         """
         own = self.logits(self.text)
         if sum(p.numel() for p in self.model.parameters()) <= WHOLE:
-            with (
-                unchanged(self.model),
-                cast(self.model, torch.float32 if self.dtype == torch.float64 else torch.float64),
-            ):
+            with unchanged(self.model), other_precision(self.model):
                 exact = logits_of(self.run(self.text))
         else:
-            with _noise(self.model.get_input_embeddings(), self.eps * self.layers**0.5):
+            draw, size = torch.Generator().manual_seed(0), float(self.eps * self.layers**0.5)
+
+            def shake(_: Any, __: Any, out: Tensor) -> Tensor:
+                return out * (1 + size * torch.randn(out.shape, generator=draw).to(out))
+
+            with hooked(self.model.get_input_embeddings().register_forward_hook(shake)):
                 exact = self.logits(self.text)
         return max(apart(own, exact), self.eps * float(own.abs().max()))
 
@@ -277,8 +280,7 @@ class Case:
 
     def judge_logits(self, name: str, measured: float, right: str, wrong: str) -> Check:
         """A check by logits that may differ by rounding alone; its control is what other positions do to them."""
-        check = Check(name, "PASS", right, measured, self.tolerance, self.shuffled, "logits")
-        return judged(check, wrong, BLIND)
+        return judged(Check(name, "PASS", right, measured, self.tolerance, self.shuffled, "logits"), wrong, BLIND)
 
     @cached_property
     def shuffled(self) -> float:
@@ -344,67 +346,38 @@ def unchanged(model: nn.Module) -> Iterator[None]:
             module.__dict__.update(plain)
 
 
-@contextlib.contextmanager
-def cast(model: Any, dtype: torch.dtype) -> Iterator[None]:
-    """The same weights in another precision; put back as they were."""
+def other_precision(model: Any) -> contextlib.AbstractContextManager[None]:
+    """The same weights in float64; those of a float64 model in float32, in which some of its steps are anyway."""
     tensors = [t for t in (*model.parameters(), *model.buffers()) if t.is_floating_point()]
-    had = [t.data for t in tensors]
-    config = model.config.get_text_config()
-    experts = getattr(config, "_experts_implementation", None)
-    try:
-        if experts is not None:
-            config._experts_implementation = "eager"  # the others have no float64
-        for t in tensors:
-            t.data = t.data.to(dtype)
-        yield
-    finally:
-        if experts is not None:
-            config._experts_implementation = experts
-        for t, data in zip(tensors, had, strict=True):
-            t.data = data
-
-
-@contextlib.contextmanager
-def _noise(module: nn.Module, size: float) -> Iterator[None]:
-    """Outputs of a module off by a share ``size`` at random."""
-    draw = torch.Generator().manual_seed(0)
-
-    def shake(_: Any, __: Any, out: Tensor) -> Tensor:
-        return out * (1 + size * torch.randn(out.shape, generator=draw).to(out))
-
-    hook = module.register_forward_hook(shake)
-    try:
-        yield
-    finally:
-        hook.remove()
+    dtype = torch.float32 if tensors[0].dtype == torch.float64 else torch.float64
+    changes: list[tuple[Any, str, Any]] = [(t, "data", t.data.to(dtype)) for t in tensors]
+    config = model.config.get_text_config() if hasattr(model, "config") else None
+    if getattr(config, "_experts_implementation", None) is not None:
+        changes.append((config, "_experts_implementation", "eager"))  # the others have no float64
+    return patched(*changes)
 
 
 @contextlib.contextmanager
 def without_bias(model: Any) -> Iterator[None]:
     """The model with no bias at all: what a check by logits must be able to see."""
-    undo: list[Callable[[], Any]] = []
-    for part in model.modules():
-        table = getattr(part, "relative_attention_bias", None)
-        if isinstance(table, nn.Embedding):
-            undo.append(table.register_forward_hook(lambda _, __, out: torch.zeros_like(out)).remove)
-        if hasattr(part, "build_mpt_alibi_tensor") or hasattr(part, "build_alibi_tensor"):
-            name = "build_mpt_alibi_tensor" if hasattr(part, "build_mpt_alibi_tensor") else "build_alibi_tensor"
-            undo.append(_replaced(part, name))
-    module = sys.modules.get(type(model).__module__)
-    undo += [
-        _replaced(module, name)
-        for name in ("build_alibi_tensor", "_get_alibi_slopes")
-        if module is not None and hasattr(module, name)
+    tables = [getattr(part, "relative_attention_bias", None) for part in model.modules()]
+    builders = ("build_mpt_alibi_tensor", "build_alibi_tensor", "_get_alibi_slopes")
+    owners = [*model.modules(), sys.modules.get(type(model).__module__)]
+    silent = [
+        (owner, name, _zeros(getattr(owner, name))) for owner in owners for name in builders if hasattr(owner, name)
     ]
-    try:
+    with (
+        patched(*silent),
+        hooked(*(table.register_forward_hook(zero_output) for table in tables if isinstance(table, nn.Embedding))),
+    ):
         yield
-    finally:
-        for back in undo:
-            back()
 
 
-def _replaced(owner: Any, name: str) -> Callable[[], Any]:
-    """Make a function give zeros; the answer puts it back."""
-    function, had = getattr(owner, name), name in vars(owner)
-    vars(owner)[name] = lambda *args, **kwargs: torch.zeros_like(function(*args, **kwargs))
-    return lambda: vars(owner).update({name: function}) if had else vars(owner).pop(name)
+def _zeros(function: Any) -> Callable[..., Tensor]:
+    """A function that gives zeros in the shape of another's result."""
+    return lambda *args, **kwargs: torch.zeros_like(function(*args, **kwargs))
+
+
+def zero_output(module: Any, given: Any, out: Tensor) -> Tensor:
+    """A forward hook after which a module gives zeros."""
+    return torch.zeros_like(out)

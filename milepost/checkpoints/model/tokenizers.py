@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from milepost.rope.config.files import is_offline
 from milepost.rope.config.keys import ConfigError
 
 
@@ -59,12 +60,15 @@ def find_tokenizer(name: str | Path, **how: Any) -> Tokenizer:
         if path.is_file():
             fast: Any = PreTrainedTokenizerFast
             return HuggingFaceTokenizer(fast(tokenizer_file=str(path)), path.name)
+        local = path.is_dir() or is_offline(str(name))
         made = AutoTokenizer.from_pretrained(
-            str(path) if path.is_dir() else str(name), trust_remote_code=False, local_files_only=path.is_dir(), **how
+            str(path) if path.is_dir() else str(name), trust_remote_code=False, local_files_only=local, **how
         )
     except ImportError as error:
         raise ConfigError(f"a tokenizer needs the {error.name} package: pip install 'milepost[hf]'") from None
-    except Exception as error:  # transformers' own errors are of many kinds
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # transformers' own errors are of many kinds; a panic of tokenizers is no Exception
         said = (str(error) or type(error).__name__).strip().splitlines()[0][:160]
         raise ConfigError(
             f"no tokenizer can be loaded from {name}: {said}; give one (tokenizer.json, or bytes), or a .npy file of "

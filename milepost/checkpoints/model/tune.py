@@ -24,11 +24,11 @@ from typing import Any
 
 import torch
 
-from milepost.checkpoints.files.source import SourceFiles
-from milepost.checkpoints.files.tensors import INDEX, in_folder, main_dtype
+from milepost.checkpoints.files import INDEX, SourceFiles, in_folder, main_dtype
 from milepost.checkpoints.model.hf_load import model_class
 from milepost.checkpoints.model.quiet import quiet
 from milepost.checkpoints.model.text import Text
+from milepost.measure.folder import check_room, saving
 from milepost.rope.config.files import load
 from milepost.rope.config.keys import ConfigError
 
@@ -37,6 +37,8 @@ KEPT = 2
 """Checkpoints that are kept: the last may be half-written."""
 WHOLE = "whole"
 """A file that says that the checkpoint beside it was written to its end."""
+STATE = 12
+"""Bytes of a checkpoint for each number that is trained: the number itself, and AdamW's two, in float32."""
 LORA: dict[str, Any] = {
     "r": 16,
     "lora_alpha": 32,
@@ -92,6 +94,20 @@ def windows_for(text: Text, tuning: Tuning) -> list[dict[str, torch.Tensor]]:
     """Every window of the text that there is, as the Trainer wants it: tokens (length,), which are their own labels."""
     cut, _ = text.windows(tuning.length - 1, text.tokens, least=1)
     return [{"input_ids": row, "labels": row} for row in torch.from_numpy(cut)]
+
+
+def checkpoint_size(source: SourceFiles, lora: bool) -> int:
+    """About the bytes of one checkpoint. (LoRA trains a small share of the numbers.)"""
+    return STATE * sum(tensor.count for tensor in in_folder(source.folder)[0].values()) // (10 if lora else 1)
+
+
+def room_to_tune(source: SourceFiles, state: Path, lora: bool) -> int:
+    """The bytes that training needs besides the files of the new folder, less those that its state takes already.
+
+    A checkpoint is written before the oldest is removed, so there may be one more than are kept.
+    """
+    held = sum(file.stat().st_size for file in state.rglob("*") if file.is_file())
+    return max(0, (KEPT + 1) * checkpoint_size(source, lora) - held)
 
 
 @contextlib.contextmanager
@@ -158,7 +174,8 @@ def tune(
             save_total_limit=KEPT,
             **half,
         )
-        trainer = transformers.Trainer(model=model, args=args, train_dataset=windows)
+        each = checkpoint_size(source, lora)
+        trainer = _trainer(transformers.Trainer, state, each)(model=model, args=args, train_dataset=windows)
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.add_callback(_progress(transformers.TrainerCallback, tuning, tell, step)())
         if done is not None:
@@ -204,7 +221,8 @@ def _model(weights: Path, folder: Path) -> Any:
 def _save(model: Any, source: SourceFiles, folder: Path) -> None:
     """The weights alone, in the source's precision: config.json is written already."""
     saved = folder / "tuned"
-    model.to(main_dtype(in_folder(source.folder)[0])).save_pretrained(saved)
+    with saving("the tuned model", folder):
+        model.to(main_dtype(in_folder(source.folder)[0])).save_pretrained(saved)
     (folder / INDEX).unlink(missing_ok=True)  # the source's, which may have had other files
     for path in (*saved.glob("*.safetensors"), *saved.glob(INDEX)):
         path.replace(folder / path.name)
@@ -219,6 +237,23 @@ def _last(state: Path, steps: int) -> Path | None:
 
 def _step(checkpoint: Path) -> int:
     return int(checkpoint.name.removeprefix("checkpoint-"))
+
+
+def _trainer(base: Any, state: Path, each: int) -> Any:
+    """A Trainer that leaves no partial checkpoint behind where the disk is full: the last whole one is kept."""
+
+    class Saving(base):  # type: ignore[misc]
+        def _save_checkpoint(self, *args: Any, **more: Any) -> None:
+            name = f"checkpoint-{self.state.global_step}"
+            try:
+                with saving(name, state):
+                    check_room(state / name, each)
+                    super()._save_checkpoint(*args, **more)
+            except OSError:
+                shutil.rmtree(state / name, ignore_errors=True)
+                raise
+
+    return Saving
 
 
 def _progress(base: Any, tuning: Tuning, tell: Callable[[str], None], before: Callable[[int], None]) -> Any:

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from milepost.attention import attend
 from milepost.attention.turning import turns_by_length
+from milepost.checkpoints.model.patch import patched
 from milepost.checkpoints.model.probe import Case, apart
 from milepost.checkpoints.model.watched_attention import extras, implementation, own_attention
 from milepost.encoding import Encoding
@@ -48,29 +49,17 @@ def turned(model: Any, encodings: Mapping[int, Encoding]) -> Iterator[None]:
     if not any(own_attention(part) for part in model.modules()):
         raise ConfigError(f"{type(model).__name__} does not attend by transformers' interface: {FIXED}")
     AttentionInterface.register(NAME, _attention(encodings))
-    with rotary_replaced(model, lambda function: _as_they_came), implementation(model, NAME):
+    with rotary_replaced(model, lambda function: lambda q, k, *_, **__: (q, k)), implementation(model, NAME):
         yield
 
 
-@contextlib.contextmanager
-def rotary_replaced(model: Any, replacement: Callable[[Any], Any]) -> Iterator[None]:
+def rotary_replaced(model: Any, replacement: Callable[[Any], Any]) -> contextlib.AbstractContextManager[None]:
     """Within it, the rotary function of the model's own code is what ``replacement`` makes of it."""
     names = sorted({type(part).__module__ for part in model.modules()})
     modules = [sys.modules[name] for name in names if hasattr(sys.modules.get(name), ROTARY)]
     if not modules:
         raise ConfigError(f"{type(model).__name__} has no function {ROTARY}: {FIXED}")
-    before = [getattr(module, ROTARY) for module in modules]
-    try:
-        for module, function in zip(modules, before, strict=True):
-            setattr(module, ROTARY, replacement(function))
-        yield
-    finally:
-        for module, function in zip(modules, before, strict=True):
-            setattr(module, ROTARY, function)
-
-
-def _as_they_came(q: Tensor, k: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-    return q, k
+    return patched(*((module, ROTARY, replacement(getattr(module, ROTARY))) for module in modules))
 
 
 def _attention(encodings: Mapping[int, Encoding]) -> Any:

@@ -7,9 +7,9 @@ MPT and Falcon have no interface: `use_engine` runs and shows them.
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from milepost.checkpoints.model.engine_attention import FAMILIES, use_engine, watched
 from milepost.checkpoints.model.loaded import Look
+from milepost.checkpoints.model.patch import patched
 from milepost.encoding import Encoding
 from milepost.rope.config.keys import ConfigError
 
@@ -52,22 +53,12 @@ class KeyRow(Encoding):
         return found + torch.zeros_like(i, dtype=found.dtype)
 
 
-@contextlib.contextmanager
-def implementation(model: Any, name: str) -> Iterator[None]:
+def implementation(model: Any, name: str) -> AbstractContextManager[None]:
     """The same model with another attention."""
     from transformers import PreTrainedModel
 
-    configs = list(
-        {id(part.config): part.config for part in model.modules() if isinstance(part, PreTrainedModel)}.values()
-    )
-    before = [config._attn_implementation for config in configs]
-    try:
-        for config in configs:
-            config._attn_implementation = name
-        yield
-    finally:
-        for config, was in zip(configs, before, strict=True):
-            config._attn_implementation = was
+    configs = {id(part.config): part.config for part in model.modules() if isinstance(part, PreTrainedModel)}
+    return patched(*((config, "_attn_implementation", name) for config in configs.values()))
 
 
 def looks(model: Any, run: Callable[[], Any]) -> list[Look]:
@@ -89,16 +80,9 @@ def looks(model: Any, run: Callable[[], Any]) -> list[Look]:
         module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scaling: float | None = None, **more: Any
     ) -> Any:
         scale = q.shape[-1] ** -0.5 if scaling is None else float(scaling)
-        seen.append(
-            Look(
-                _number(module, len(seen)),
-                q.detach(),
-                k.detach(),
-                extras(module, scale, more),
-                scale,
-                more.get("sliding_window"),
-            )
-        )
+        number = getattr(module, "layer_idx", None)
+        layer = number if isinstance(number, int) else len(seen)
+        seen.append(Look(layer, q.detach(), k.detach(), extras(module, scale, more), scale, more.get("sliding_window")))
         own = own_attention(module) if eager else interface[was]
         return own(module, q, k, v, mask, scaling=scaling, **more)
 
@@ -124,11 +108,6 @@ def extras(module: Any, scale: float, more: dict[str, Any]) -> Encoding:
 def own_attention(module: Any) -> Any:
     """The eager attention of the file that a module is from."""
     return getattr(sys.modules.get(type(module).__module__), "eager_attention_forward", None)
-
-
-def _number(module: Any, order: int) -> int:
-    found = getattr(module, "layer_idx", None)
-    return found if isinstance(found, int) else order
 
 
 def _rows(model: Any, run: Callable[[], Any]) -> list[Look]:

@@ -23,7 +23,7 @@ from milepost.maps.dual_chunk import DualChunk
 from milepost.maps.rerope import ReRoPE
 from milepost.maps.streaming import Streaming
 from milepost.rope.spec import METHODS, RopeSpec
-from milepost.scaling.dynamic import Dynamic
+from milepost.scaling import Dynamic
 
 STARTS, LARGEST = (1.0, 1.5, 2.0), 32.0
 """The first factors that are tried, and the largest, in units of the smallest."""

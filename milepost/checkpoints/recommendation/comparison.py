@@ -97,22 +97,26 @@ class Comparison:
     def report(self, candidates: Sequence[Candidate]) -> list[Row]:
         """Each method with its chosen setting, at every length, against the model as it is; the largest gain first."""
         groups = self.report_groups
-        losses = {one.method: {n: self.losses(one, self.report_on, n) for n in self.lengths} for one in candidates}
+        losses = {
+            candidate.method: {n: self.losses(candidate, self.report_on, n) for n in self.lengths}
+            for candidate in candidates
+        }
         plain = losses[UNCHANGED.method]
         base = float(plain[self.trained].mean())
         rows: list[Row] = []
-        for one in candidates:
-            short, long = losses[one.method][self.trained], losses[one.method][self.longest]
+        for candidate in candidates:
+            short, long = losses[candidate.method][self.trained], losses[candidate.method][self.longest]
             gap = _paired(plain[self.trained], long, groups)
             close = _not_above_0(gap) or (gap.low is not None and gap.value <= TOLERATED_RISE * base)
             rows.append({
-                "method": one.method, "setting": one.setting, "factor": one.factor,
-                "config": one.spec is not None or one is UNCHANGED, "whole": one.whole, "limit": one.limit,
-                "reaches": self.longest == self.target and close and one.whole,
+                "method": candidate.method, "setting": candidate.setting, "factor": candidate.factor,
+                "config": candidate.spec is not None or candidate is UNCHANGED, "whole": candidate.whole,
+                "limit": candidate.limit,
+                "reaches": self.longest == self.target and close and candidate.whole,
                 "gain": _paired(long, plain[self.longest], groups).to_json(),
                 "cost": _paired(plain[self.trained], short, groups).to_json(), "gap": gap.to_json(),
-                "loss_by_length": [{"length": n, **loss_row(at, groups)} for n, at in losses[one.method].items()],
-                "spec": one.spec, "windows": long,
+                "loss_by_length": [{"length": n, **loss_row(at, groups)} for n, at in losses[candidate.method].items()],
+                "spec": candidate.spec, "windows": long,
             })  # fmt: skip
         rows.sort(key=lambda row: -np.inf if row["gain"]["value"] is None else row["gain"]["value"], reverse=True)
         first = next(row for row in rows if row["whole"])

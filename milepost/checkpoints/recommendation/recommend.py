@@ -29,9 +29,11 @@ from typing import Any
 from milepost.checkpoints.model.load import load
 from milepost.checkpoints.model.loaded import Loaded
 from milepost.checkpoints.model.text import read_text
+from milepost.checkpoints.recommendation import report
 from milepost.checkpoints.recommendation.candidates import UNCHANGED, Method, encodings_by_layer, methods
 from milepost.checkpoints.recommendation.comparison import Comparison
 from milepost.checkpoints.recommendation.words import advice, exports, limits, verdict
+from milepost.checkpoints.result import CommandResult
 from milepost.measure.results import plain_fields, provenance
 from milepost.rope.config.keys import ConfigError
 
@@ -39,7 +41,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Recommendation:
+class Recommendation(CommandResult):
     """``rows`` are the methods, the largest gain first. ``top`` is the answer ("none": leave it as it is).
 
     ``best`` is the best that a config of transformers can say, with its ``factor``, or None where none helps;
@@ -69,10 +71,7 @@ class Recommendation:
         """Plain data."""
         return {**plain_fields(self), "works": self.works}
 
-    def _repr_html_(self) -> str:
-        from milepost.checkpoints.recommendation.report import document
-
-        return document(self.to_json()).fragment()
+    document = staticmethod(report.document)
 
 
 def recommend(

@@ -7,11 +7,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from milepost.draw.document import Document, Section, facts
-from milepost.draw.figure import Figure, Mark, Style
-from milepost.draw.folder import save_folder
+from milepost.draw import Document, Figure, Mark, Section, Style, Table, facts, fill
 from milepost.draw.svg.colours import COLOURS
-from milepost.draw.table import Table
 
 Row = dict[str, Any]
 HEAD = [
@@ -33,6 +30,10 @@ def document(data: Row) -> Document:
         f"{data['trained_length']}."
     )
     brief = Section("", figures=[by_length(data)], tables=[Table(HEAD, rows(data))])
+    exports = [
+        Table([""], [[export["text"] if "text" in export else f"refused: {export['refused']}"]], engine)
+        for engine, export in data["exports"].items()
+    ]
     return Document(
         f"recommend {data['model']}",
         " ".join(data["verdict"]),
@@ -40,7 +41,7 @@ def document(data: Row) -> Document:
         sections=_sections(data),
         notes=data["notes"],
         ok=data["works"],
-        terminal_tables=[_short(data), *_exports(data)],
+        terminal_tables=[_short(data), *exports],
         inline=[brief],
     )
 
@@ -51,7 +52,7 @@ def _sections(data: Row) -> list[Section]:
         "and low. * is the "
         "answer."
     )  # fmt: skip
-    found = [
+    sections = [
         Section("Gain and cost", words, [gains(data)], [Table(HEAD, rows(data))]),
         Section(
             "Loss by length",
@@ -66,14 +67,14 @@ def _sections(data: Row) -> list[Section]:
             "that is not "
             "reported on."
         )  # fmt: skip
-        found.append(Section("Settings that were tried", words, tables=[tried(data)]))
+        sections.append(Section("Settings that were tried", words, tables=[tried(data)]))
     words = "In the words of each engine, read back as that engine reads them."
     for engine, export in data["exports"].items():
         said = (
             {"code": export["text"], "words": words} if "text" in export else {"words": f"Refused: {export['refused']}"}
         )
-        found.append(Section(f"To paste: {engine}", **said))
-    return [*found, facts(data["provenance"])]
+        sections.append(Section(f"To paste: {engine}", **said))
+    return [*sections, facts(data["provenance"])]
 
 
 def _how(data: Row) -> str:
@@ -112,14 +113,6 @@ def _short(data: Row) -> Table:
     return Table(["method", "gain", "short texts pay", "reaches", "setting"], cells, title)
 
 
-def _exports(data: Row) -> list[Table]:
-    found = {
-        engine: one["text"] if "text" in one else f"refused: {one['refused']}"
-        for engine, one in data["exports"].items()
-    }
-    return [Table([""], [[text]], engine) for engine, text in found.items()]
-
-
 def lengths(data: Row) -> Table:
     """Loss of every method at every length."""
     head = ["method", *[str(one["length"]) for one in data["rows"][0]["loss_by_length"]]]
@@ -136,14 +129,14 @@ def _loss(one: Row) -> str:
     return "" if one["loss"] is None else f"{one['loss']:.3f}"
 
 
-def _sure(one: Row) -> str:
-    if one["value"] is None:
+def _sure(row: Row) -> str:
+    if row["value"] is None:
         return "not measured"
-    value = _zero(one["value"])
+    value = _zero(row["value"])
     return (
         f"{value:+.3f}"
-        if one["low"] is None
-        else f"{value:+.3f} ({_zero(one['low']):+.3f} to {_zero(one['high']):+.3f})"
+        if row["low"] is None
+        else f"{value:+.3f} ({_zero(row['low']):+.3f} to {_zero(row['high']):+.3f})"
     )
 
 
@@ -204,4 +197,4 @@ def _styles(data: Row) -> dict[str, Style]:
 
 def save(data: Row, out: Path) -> Path:
     """Write report.html, report.md and recommendation.json into ``out``: all three, or nothing."""
-    return save_folder(out, "recommendation", data, document(data))
+    return fill(out, "recommendation", data, document(data))

@@ -17,11 +17,9 @@ from typing import Any
 
 from torch import Tensor
 
-from milepost.checkpoints.files.config import write_config
-from milepost.checkpoints.files.copy import TOKENIZER, copy_files
-from milepost.checkpoints.files.source import files_of
-from milepost.checkpoints.files.tensors import INDEX, in_safetensors
+from milepost.checkpoints.files import INDEX, TOKENIZER, copy_files, files_of, in_safetensors, write_config
 from milepost.checkpoints.resizing.source import PositionTable
+from milepost.measure.folder import saving
 from milepost.rope.config.files import load
 
 PROCESSOR = "preprocessor_config.json"
@@ -63,7 +61,8 @@ def _weights(source: PositionTable, name: str, table: Tensor, work: Path) -> int
     tensors = {key: value for key, value in load_file(source.folder / name).items() if key not in gone}
     if source.held.name in tensors:
         tensors[source.held.name] = table.contiguous()
-    save_file(tensors, work / name, metadata=about or {"format": "pt"})
+    with saving(name, work):
+        save_file(tensors, work / name, metadata=about or {"format": "pt"})
     return len(gone)
 
 

@@ -7,11 +7,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from milepost.checkpoints import report as told
-from milepost.draw.document import Document
-from milepost.draw.figure import Figure, Style
-from milepost.draw.folder import fill
-from milepost.draw.table import Table
+from milepost.checkpoints import report as common
+from milepost.draw import Document, Figure, Style, Table, fill
 
 WORDS = {True: "PASS", False: "FAIL", None: "-"}
 TABLE = "the table"
@@ -25,7 +22,7 @@ def document(data: dict[str, Any]) -> Document:
     proofs = Table(["verdict", "check", "sentence"], checks, "proofs")
     config = Table(["key", "before", "after"], changed, "changes of config.json")
     drawn = {TABLE: [by_place(data)] if len(data["source"]) == 1 else [grid(data, when) for when in SIDES]}
-    return told.document(
+    return common.document(
         "resize", data, summary(data), sentences(data), [_table(data), proofs, config], drawn, [proofs, config]
     )
 

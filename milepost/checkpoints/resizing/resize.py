@@ -18,23 +18,22 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from milepost.checkpoints.files.folder import check_out, new_folder
-from milepost.checkpoints.files.source import SIDECAR
-from milepost.checkpoints.files.tensors import torch_dtypes, values
+from milepost.checkpoints.files import SIDECAR, torch_dtypes, values
+from milepost.checkpoints.resizing import report
 from milepost.checkpoints.resizing.alike import alike
 from milepost.checkpoints.resizing.folder import write_folder
 from milepost.checkpoints.resizing.proof import prove
 from milepost.checkpoints.resizing.source import ANTIALIASED, SQUARE, PositionTable, open_table
+from milepost.checkpoints.result import CommandResult
 from milepost.encodings.resize_table import resize_table
-from milepost.measure.results import plain_fields, provenance, write_json
+from milepost.measure.folder import check_out, new_folder
+from milepost.measure.results import provenance, write_json
 from milepost.rope.config.keys import ConfigError
 from milepost.rope.engines.written import Refused
 
-SCHEMA = 1
-
 
 @dataclass(frozen=True)
-class Resized:
+class Resized(CommandResult):
     """What was done: plain data.
 
     ``source`` and ``target`` are grids (rows, columns) or lengths (n,); ``changed`` has keys of configs, old and new.
@@ -62,14 +61,8 @@ class Resized:
         """Whether no check of the written folder failed."""
         return all(check["passed"] is not False for check in self.checks)
 
-    def _repr_html_(self) -> str:
-        from milepost.checkpoints.resizing.report import document
-
-        return document(self.to_json()).fragment()
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {"schema": SCHEMA, "ok": self.ok, **plain_fields(self)}
+    leading = ("schema", "ok")
+    document = staticmethod(report.document)
 
 
 def resize(
@@ -112,17 +105,10 @@ def resize(
             checks=tuple(asdict(check) for check in checks), left_out=left_out, notes=notes,
             provenance=provenance(grid=list(target), mode=how, source=list(source.sides), prefix=source.prefix),
         )  # fmt: skip
-        _write_report(done, work)
+        data = done.to_json()
+        write_json(work / SIDECAR, {"resized": {key: value for key, value in data.items() if key != "alike"}})
+        report.save(data, work / "milepost")
     return done
-
-
-def _write_report(done: Resized, work: Path) -> None:
-    """The sidecar and the report."""
-    from milepost.checkpoints.resizing.report import save
-
-    data = done.to_json()
-    write_json(work / SIDECAR, {"resized": {key: value for key, value in data.items() if key != "alike"}})
-    save(data, work / "milepost")
 
 
 def _check(source: PositionTable, target: tuple[int, ...]) -> None:

@@ -20,9 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from milepost.checkpoints.files.config import check_not_quantised
-from milepost.checkpoints.files.source import from_hub
-from milepost.checkpoints.files.tensors import StoredTensor, ending, in_folder
+from milepost.checkpoints.files import StoredTensor, check_not_quantised, ending, from_hub, in_folder
 from milepost.rope.config.files import load
 from milepost.rope.config.keys import ConfigError, short
 from milepost.rope.engines.written import Refused
@@ -74,19 +72,20 @@ def open_table(model: str | Path, *, text: bool) -> PositionTable:
     tensors, word = in_folder(folder)
     if not tensors:
         raise ConfigError(word)
-    found = ending(tensors, *TABLES)
-    if len(found) != 1:
-        names = ", ".join(one.name for one in found)
+    tables = ending(tensors, *TABLES)
+    if len(tables) != 1:
+        names = ", ".join(one.name for one in tables)
         raise ConfigError(
             f"{folder} must have one table of positions (a tensor whose name ends in {TABLES[0]}), got "
-            f"{len(found)}{f': {names}' if names else ''}"
+            f"{len(tables)}{f': {names}' if names else ''}"
         )
-    if not found[0].plain:
+    if not tables[0].plain:
         raise ConfigError(
-            f"the table {found[0].name} is stored as {found[0].dtype}, which is quantised: resize the unquantised model"
+            f"the table {tables[0].name} is stored as {tables[0].dtype}, which is quantised: resize the "
+            "unquantised model"
         )
-    made = _text(config, family, found[0]) if text else _image(config, family, found[0])
-    return PositionTable(str(model), folder, config, family, found[0], *made)
+    made = _text(config, family, tables[0]) if text else _image(config, family, tables[0])
+    return PositionTable(str(model), folder, config, family, tables[0], *made)
 
 
 def _folder(model: str) -> Path:

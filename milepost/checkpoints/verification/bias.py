@@ -21,7 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from milepost.checkpoints.model.probe import Case, Check, judged, unchanged
+from milepost.checkpoints.model.patch import hooked, patched
+from milepost.checkpoints.model.probe import Case, Check, judged, unchanged, zero_output
 from milepost.checkpoints.model.watched_attention import implementation
 from milepost.encodings.alibi import ALiBi
 from milepost.encodings.t5 import T5
@@ -47,11 +48,11 @@ def biases(case: Case) -> list[Check]:
     parts = _attentions(case.model)
     if not parts:
         return []
-    found = []
-    for name in _implementations(case.model):
+    checks = []
+    for name in ("eager", "sdpa") if case.model._supports_sdpa else ("eager",):
         with implementation(case.model, name), unchanged(case.model):
-            found += [_known(case, check, name) for check in _probe(case, parts, name)]
-    return found
+            checks += [_known(case, check, name) for check in _probe(case, parts, name)]
+    return checks
 
 
 def _known(case: Case, check: Check, implementation: str) -> Check:
@@ -64,11 +65,11 @@ def _known(case: Case, check: Check, implementation: str) -> Check:
         and "twice" in check.sentence
     ):
         return check
-    own, said = case.attention, f"{check.sentence}; {TWICE}"
+    own, sentence = case.attention, f"{check.sentence}; {TWICE}"
     return (
-        replace(check, sentence=said)
+        replace(check, sentence=sentence)
         if own == implementation
-        else replace(check, verdict="WARN", sentence=f"{said}. This model was loaded with {own}")
+        else replace(check, verdict="WARN", sentence=f"{sentence}. This model was loaded with {own}")
     )
 
 
@@ -81,10 +82,6 @@ def _attentions(model: nn.Module) -> list[Any]:
     ]
     rotary = not getattr(getattr(model, "config", None), "alibi", True)  # Falcon has either
     return [] if rotary else [part for _, part in named]
-
-
-def _implementations(model: Any) -> list[str]:
-    return ["eager", "sdpa"] if model._supports_sdpa else ["eager"]
 
 
 # -- the probe -------------------------------------------------------------------------------------------------------
@@ -188,17 +185,13 @@ def _by_head(x: Tensor, size: int) -> Tensor:
 def _silenced(parts: list[Any]) -> Iterator[dict[int, list[Tensor]]]:
     """q and k are zero, v is one-hot; gives the list of weights B I H D of each layer, one item a call."""
     weights: dict[int, list[Tensor]] = {}
-    undo: list[Callable[[], Any]] = []
-    for part in parts:
-        undo += _silence(part, weights)
-    try:
+    with contextlib.ExitStack() as stack:
+        for part in parts:
+            stack.enter_context(_silence(part, weights))
         yield weights
-    finally:
-        for back in undo:
-            back()
 
 
-def _silence(part: Any, weights: dict[int, list[Tensor]]) -> list[Callable[[], Any]]:
+def _silence(part: Any, weights: dict[int, list[Tensor]]) -> contextlib.AbstractContextManager[Any]:
     kind, past = type(part).__name__, [0]
 
     def one_hot(v: Tensor) -> Tensor:
@@ -212,38 +205,33 @@ def _silence(part: Any, weights: dict[int, list[Tensor]]) -> list[Callable[[], A
     def note(_: Any, given: tuple[Tensor, ...]) -> None:
         weights.setdefault(id(part), []).append(_by_head(given[0].detach(), _head_dim(part)))
 
-    hooks = [getattr(part, OUT[kind]).register_forward_pre_hook(note)]
+    hooks, heads_first = [getattr(part, OUT[kind]).register_forward_pre_hook(note)], kind == "BloomAttention"
     if "T5" in kind:
-        hooks += [
-            getattr(part, name).register_forward_hook(lambda _, __, out: torch.zeros_like(out)) for name in ("q", "k")
-        ]
+        hooks += [getattr(part, name).register_forward_hook(zero_output) for name in ("q", "k")]
         hooks.append(
             part.v.register_forward_hook(lambda _, __, out: one_hot(_by_head(out, _head_dim(part))).flatten(-2))
         )
-    elif kind == "MptAttention":
-        hooks.append(part.Wqkv.register_forward_hook(lambda _, __, out: _fused(out, part, one_hot)))
-    else:
-        name = "_reshape" if kind == "BloomAttention" else "_split_heads"
-        heads_first = kind == "BloomAttention"
-        split = getattr(part, name)
+        return hooked(*hooks)
+    if kind == "MptAttention":
 
-        def silent(fused: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            q, k, v = split(fused)
-            eye = one_hot(v.transpose(1, 2)).transpose(1, 2) if heads_first else one_hot(v)
-            return torch.zeros_like(q), torch.zeros_like(k), eye
+        def silent_fused(_: Any, __: Any, out: Tensor) -> Tensor:
+            q, k, v = out.chunk(3, dim=-1)
+            eye = one_hot(_by_head(v, part.head_dim)).flatten(-2)
+            return torch.cat([torch.zeros_like(q), torch.zeros_like(k), eye], -1)
 
-        had = part.__dict__.get(name)
-        part.__dict__[name] = silent
-        return [
-            *(hook.remove for hook in hooks),
-            lambda: part.__dict__.pop(name) if had is None else part.__dict__.update({name: had}),
-        ]
-    return [hook.remove for hook in hooks]
+        return hooked(*hooks, part.Wqkv.register_forward_hook(silent_fused))
+    name = "_reshape" if heads_first else "_split_heads"
+    split = getattr(part, name)
 
+    def silent(fused: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = split(fused)
+        eye = one_hot(v.transpose(1, 2)).transpose(1, 2) if heads_first else one_hot(v)
+        return torch.zeros_like(q), torch.zeros_like(k), eye
 
-def _fused(out: Tensor, part: Any, one_hot: Callable[[Tensor], Tensor]) -> Tensor:
-    q, k, v = out.chunk(3, dim=-1)
-    return torch.cat([torch.zeros_like(q), torch.zeros_like(k), one_hot(_by_head(v, part.head_dim)).flatten(-2)], -1)
+    stack = contextlib.ExitStack()
+    stack.enter_context(hooked(*hooks))
+    stack.enter_context(patched((part, name, silent)))
+    return stack
 
 
 # -- the formula -----------------------------------------------------------------------------------------------------

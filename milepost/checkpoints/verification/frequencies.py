@@ -286,7 +286,7 @@ def _frequencies(case: Case, seen: list[MeasuredTurn]) -> Check:
     """In units of what rounding allows to each pair."""
     assert case.spec is not None
     off = [_ratio((s.live - s.w).abs() * s.low, s.may(float(s.low))) for s in seen]
-    worst = max(range(len(seen)), key=lambda n: _rank(off[n]))
+    worst = max(range(len(seen)), key=off.__getitem__)
     s = seen[worst]
     bent = (
         s.rope.plain().tensor() ** (math.log(s.rope.base * 1.01) / math.log(s.rope.base)) - s.rope.plain().tensor()
@@ -437,10 +437,6 @@ def _ratio(off: Tensor, may: Tensor) -> float:
     """The largest off / may; infinite where a number is none."""
     found = float((off / may).max())
     return found if math.isfinite(found) and bool(torch.isfinite(off).all()) else math.inf
-
-
-def _rank(value: float) -> float:
-    return value if math.isfinite(value) else math.inf
 
 
 def _at(s: MeasuredTurn) -> str:

@@ -114,11 +114,9 @@ def _cached(case: LabCase) -> Check:
 def _padded(case: LabCase) -> Check:
     mask = torch.ones(1, BEFORE + case.length, dtype=torch.bool, device=case.model.device)
     mask[:, :BEFORE] = False
-    ids = torch.cat([torch.zeros_like(case.other), case.text], 1)
-    found = case.logits(ids, Layout.padded(mask))[:, BEFORE:]
     return case.check(
         "padded",
-        found,
+        case.logits(torch.cat([torch.zeros_like(case.other), case.text], 1), Layout.padded(mask))[:, BEFORE:],
         "padding on the left changes nothing",
         "padding on the left changes the logits: positions don't follow it",
     )
@@ -126,10 +124,9 @@ def _padded(case: LabCase) -> Check:
 
 def _packed(case: LabCase) -> Check:
     ids = torch.cat([case.other, case.text], 1)
-    found = case.logits(ids, Layout.packed([BEFORE, case.length], device=case.model.device))[:, BEFORE:]
     return case.check(
         "packed",
-        found,
+        case.logits(ids, Layout.packed([BEFORE, case.length], device=case.model.device))[:, BEFORE:],
         "another text before it in its row changes nothing",
         "a text before it in its row changes the logits",
     )

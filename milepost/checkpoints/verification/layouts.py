@@ -12,11 +12,15 @@ logits.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from milepost.checkpoints.model.patch import hooked
 from milepost.checkpoints.model.probe import Case, Check, apart, judged, unchanged
 from milepost.checkpoints.verification.watch import Watch, measure, watched
 from milepost.rope.config.layer_kinds import DO_NOT
@@ -33,8 +37,7 @@ def layouts(case: Case) -> list[Check]:
 def _full(case: Case, prompt: Tensor, forced: Tensor) -> Tensor:
     """The logits before each of the forced tokens, from one pass without a cache: K V."""
     if case.both:
-        said = torch.cat([forced.new_full((1, 1), case.start), forced[:, :-1]], 1)
-        return case.logits(said, input_ids=prompt)[0]
+        return case.logits(torch.cat([forced.new_full((1, 1), case.start), forced[:, :-1]], 1), input_ids=prompt)[0]
     return case.logits(torch.cat([prompt, forced], 1))[0, prompt.shape[1] - 1 : -1]
 
 
@@ -60,8 +63,7 @@ def _padded(case: Case) -> list[Check]:
         return [_padded_encoder(case)]
     long, short = case.tokens(case.length, 1), case.tokens(case.odd(case.length - 7), 2)
     forced = torch.cat([case.tokens(SAID, 3), case.tokens(SAID, 4)])
-    rows: list[Tensor] = []
-    with watched(case.model) as watch, _rows(case, rows):
+    with watched(case.model) as watch, _looked_up(case) as rows:
         logits = case.continued([long, short], forced)
     found = max(apart(logits[n], _full(case, prompt, forced[n : n + 1])) for n, prompt in enumerate((long, short)))
     check = case.judge_logits(
@@ -83,11 +85,11 @@ def _unaided(case: Case, long: Tensor, short: Tensor) -> str:
     ids = torch.cat([short[:, :1].expand(1, pad), short], 1)
     mask = torch.ones_like(ids)
     mask[:, :pad] = 0
-    found = apart(case.logits(ids, attention_mask=mask)[:, pad:], case.logits(short))
+    difference = apart(case.logits(ids, attention_mask=mask)[:, pad:], case.logits(short))
     return (
-        f"; called without position_ids it counts padding as tokens (logits {found:.2g} apart): give them, as generate "
-        "does"
-        if found > case.tolerance
+        f"; called without position_ids it counts padding as tokens (logits {difference:.2g} apart): give them, as "
+        "generate does"
+        if difference > case.tolerance
         else ""
     )
 
@@ -113,10 +115,8 @@ def _told(case: Case, watch: Watch, rows: list[Tensor], long: Tensor, short: Ten
     if case.table is None or not rows:
         return []
     padded = [int(p) for p in torch.cat([rows[0][1, pad:], *(r[1, :1] for r in rows[1:])])]
-    with unchanged(case.model):
-        alone: list[Tensor] = []
-        with _rows(case, alone):
-            case.run(torch.cat([short, forced[1:, :-1]], 1))
+    with unchanged(case.model), _looked_up(case) as alone:
+        case.run(torch.cat([short, forced[1:, :-1]], 1))
     off = max(abs(a - b) for a, b in zip(padded, alone[0][0].tolist(), strict=True))
     first = int(alone[0][0, 0])
     return [
@@ -187,25 +187,16 @@ def _turned(case: Case, watch: Watch, name: str, pad: int, short: Tensor, forced
     ]
 
 
-class _rows:  # noqa: N801
+@contextlib.contextmanager
+def _looked_up(case: Case) -> Iterator[list[Tensor]]:
     """The rows of the learned table that the model looks up, found by what comes out: one tensor B L a call."""
+    rows: list[Tensor] = []
 
-    def __init__(self, case: Case, into: list[Tensor]):
-        self.table, self.into = case.table, into
+    def note(table: Any, given: Any, out: Tensor) -> None:
+        rows.append(torch.cdist(out.double(), table.weight.double()[None].expand(out.shape[0], -1, -1)).argmin(-1))
 
-    def __enter__(self) -> None:
-        if self.table is not None:
-            self.hook = self.table.register_forward_hook(self._note)
-
-    def _note(self, module: object, given: object, out: Tensor) -> None:
-        assert self.table is not None
-        self.into.append(
-            torch.cdist(out.double(), self.table.weight.double()[None].expand(out.shape[0], -1, -1)).argmin(-1)
-        )
-
-    def __exit__(self, *error: object) -> None:
-        if self.table is not None:
-            self.hook.remove()
+    with hooked(*(() if case.table is None else (case.table.register_forward_hook(note),))):
+        yield rows
 
 
 # -- packing ---------------------------------------------------------------------------------------------------------

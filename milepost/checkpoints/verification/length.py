@@ -97,11 +97,10 @@ def _crossing(case: Case) -> Check:
         out = case.run(ids[:, :STEPS], position_ids=pos[:, :STEPS], use_cache=True)
         parts = [logits_of(out)]
         for t in range(STEPS, 2 * STEPS):
-            mask = torch.ones(1, t + 1, dtype=torch.long, device=case.device)
             out = case.run(
                 ids[:, t : t + 1],
                 position_ids=pos[:, t : t + 1],
-                attention_mask=mask,
+                attention_mask=torch.ones(1, t + 1, dtype=torch.long, device=case.device),
                 past_key_values=out.past_key_values,
                 use_cache=True,
             )
@@ -141,8 +140,8 @@ def _end(case: Case) -> list[Check]:
         for at, had in ((0, first), (rows - 1, last))
         if apart(had, beyond) <= case.tolerance
     ]
-    said = (
+    sentence = (
         f"the table ends at position {rows - 1}, and a position past it is read{alike[0] if alike else ''}, without an "
         "error"
     )
-    return [Check("past the end", "FAIL", said, min(apart(beyond, first), apart(beyond, last)), **numbers)]
+    return [Check("past the end", "FAIL", sentence, min(apart(beyond, first), apart(beyond, last)), **numbers)]

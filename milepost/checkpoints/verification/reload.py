@@ -15,6 +15,7 @@ from typing import Any
 from milepost.checkpoints.model.probe import Case, Check, apart
 from milepost.checkpoints.verification.bias import biases
 from milepost.checkpoints.verification.frequencies import frequencies
+from milepost.measure.folder import saving
 from milepost.rope.config.files import load
 from milepost.rope.engines.parity import differences
 
@@ -33,8 +34,16 @@ def reload(case: Case) -> list[Check]:
             )
         ]
     with tempfile.TemporaryDirectory(prefix="milepost-verify-") as folder:
-        case.model.save_pretrained(folder, safe_serialization=True)
-        again = _again(case, Path(folder))
+        with saving("the model", Path(folder)):
+            case.model.save_pretrained(folder, safe_serialization=True)
+        how: dict[str, Any] = {
+            "dtype": case.dtype,
+            "local_files_only": True,
+            "use_safetensors": True,
+            "attn_implementation": case.model.config._attn_implementation,
+        }
+        model = type(case.model).from_pretrained(folder, **how).to(case.device).eval()
+        again = Case(model, dict(load(Path(folder) / "config.json")))
     if case.spec is not None and again.spec is not None and (changes := differences(case.spec, again.spec)):
         return [
             Check(
@@ -59,14 +68,3 @@ def reload(case: Case) -> list[Check]:
             "or a config changed, after loading)",
         )
     ]
-
-
-def _again(case: Case, folder: Path) -> Case:
-    how: dict[str, Any] = {
-        "dtype": case.dtype,
-        "local_files_only": True,
-        "use_safetensors": True,
-        "attn_implementation": case.model.config._attn_implementation,
-    }
-    model = type(case.model).from_pretrained(folder, **how).to(case.device).eval()
-    return Case(model, dict(load(folder / "config.json")))

@@ -5,10 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from milepost.draw.document import Document, Section, facts
-from milepost.draw.figure import Figure, Mark, Numbers
-from milepost.draw.folder import save_folder
-from milepost.draw.table import Table
+from milepost.draw import Document, Figure, Mark, Numbers, Section, Table, facts, fill
 
 VERDICTS = ("PASS", "FAIL", "WARN", "BLIND", "NONE")
 WORDS = {"BLIND": "????", "NONE": "-"}
@@ -91,4 +88,4 @@ def figure(result: dict[str, Any]) -> Figure:
 
 def save(result: dict[str, Any], out: Path) -> Path:
     """Write report.html, report.md and verification.json into ``out``: all three, or nothing."""
-    return save_folder(out, "verification", result, document(result))
+    return fill(out, "verification", result, document(result))

@@ -18,11 +18,12 @@ from typing import Any
 
 import torch
 
-from milepost.checkpoints.files.source import is_lab
-from milepost.checkpoints.model.gguf import as_in_the_file
-from milepost.checkpoints.model.hf_load import DTYPES, check_device, load_checkpoint
+from milepost.checkpoints.files import is_lab
+from milepost.checkpoints.model.hf_load import DTYPES, as_in_the_file, check_device, check_dtype, load_checkpoint
 from milepost.checkpoints.model.probe import DOUBT, Case, Check
 from milepost.checkpoints.model.quiet import quiet
+from milepost.checkpoints.result import CommandResult
+from milepost.checkpoints.verification import report
 from milepost.checkpoints.verification.bias import biases
 from milepost.checkpoints.verification.frequencies import frequencies
 from milepost.checkpoints.verification.layouts import layouts
@@ -43,7 +44,7 @@ CHECKS: dict[str, Callable[[Case], list[Check]]] = {
 
 
 @dataclass(frozen=True)
-class Verification:
+class Verification(CommandResult):
     """Every check of one model."""
 
     model: str
@@ -83,27 +84,7 @@ class Verification:
             "provenance": self.provenance,
         }
 
-    def _repr_html_(self) -> str:
-        head = "".join(
-            f"<th>{name}</th>" for name in ("", "check", "found", "allowed", "a fault would give", "in", "sentence")
-        )
-        rows = "".join(_row(check) for check in self.checks)
-        return (
-            f"<table><caption>{_escaped(self.model)}: "
-            f"{'PASS' if self.ok else 'FAIL'}</caption><tr>{head}</tr>{rows}</table>"
-        )
-
-
-def _row(check: Check) -> str:
-    numbers = ["" if n is None else f"{n:.3g}" for n in (check.measured, check.allowed, check.control)]
-    cells = [check.verdict, check.name, *numbers, check.unit, check.sentence]
-    return "<tr>" + "".join(f"<td>{_escaped(cell)}</td>" for cell in cells) + "</tr>"
-
-
-def _escaped(text: str) -> str:
-    import html
-
-    return html.escape(text)
+    document = staticmethod(report.document)
 
 
 def verify(
@@ -159,8 +140,7 @@ def verify(
 def _lab(path: Path, name: str, device: str, dtype: str, tell: Callable[[str], None]) -> Verification:
     from milepost.checkpoints.verification.lab import TOKENS, verify_lab
 
-    if dtype not in DTYPES:
-        raise ConfigError(f"dtype is one of {', '.join(DTYPES)}, got {dtype!r}")
+    check_dtype(dtype)
     check_device(device)
     _, checks = verify_lab(path if path.is_dir() else path.parent, device, DTYPES[dtype], tell)
     tolerance = f"{DOUBT} x the distance of logits from the same in float64"

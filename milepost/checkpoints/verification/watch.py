@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from milepost.checkpoints.model.patch import hooked, patched
 from milepost.rope.spec import LayerRope
 from milepost.rotation import Pairing, pairs_of
 
@@ -64,11 +65,11 @@ class Watch:
 
     def sides(self, step: int, turning: list[int]) -> dict[int, Calls]:
         """q and k of each layer, in one call of the model. Where layers have no numbers, in the order of calls."""
-        found = self.steps[step]
-        if set(found) == {None}:
-            every = found[None]
+        by_layer = self.steps[step]
+        if set(by_layer) == {None}:
+            every = by_layer[None]
             return {n: every[2 * i : 2 * i + 2] for i, n in enumerate(turning)}
-        return {n: calls[:2] for n, calls in found.items() if n is not None}
+        return {n: calls[:2] for n, calls in by_layer.items() if n is not None}
 
 
 def _chain(calls: Calls, given: Tensor, got: Tensor) -> None:
@@ -93,15 +94,8 @@ def watched(model: Any) -> Iterator[Watch]:
         number = getattr(part, "layer_idx", None)
         if isinstance(number, int):
             hooks.append(part.register_forward_pre_hook(lambda *_, number=number: watch.enter(number)))
-    try:
-        for module, name, function in rotary:
-            setattr(module, name, watch.wrap(function))
+    with hooked(*hooks), patched(*((module, name, watch.wrap(function)) for module, name, function in rotary)):
         yield watch
-    finally:
-        for module, name, function in rotary:
-            setattr(module, name, function)
-        for hook in hooks:
-            hook.remove()
 
 
 def _rotary(name: str, value: Any) -> bool:

@@ -33,11 +33,11 @@ def sheet(figures: Sequence[Figure], width: int = 460) -> str:
     if not figures:
         raise ValueError("a sheet has at least one figure, got none")
     drawn = [draw(figure, width) for figure in figures]
-    heights = [int(found.group(1)) for one in drawn if (found := re.search(r'height="(\d+)"', one))]
+    heights = [int(found.group(1)) for drawing in drawn if (found := re.search(r'height="(\d+)"', drawing))]
     rows = [max(heights[at : at + 2]) + GAP for at in range(0, len(drawn), 2)]
     placed = "".join(
-        one.replace("<svg ", f'<svg x="{(at % 2) * (width + GAP)}" y="{sum(rows[: at // 2])}" ', 1)
-        for at, one in enumerate(drawn)
+        drawing.replace("<svg ", f'<svg x="{(at % 2) * (width + GAP)}" y="{sum(rows[: at // 2])}" ', 1)
+        for at, drawing in enumerate(drawn)
     )
     wide, high = width + (width + GAP) * (len(drawn) > 1), sum(rows)
     size = f'viewBox="0 0 {wide} {high}" width="{wide}" height="{high}"'

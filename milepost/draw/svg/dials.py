@@ -6,6 +6,7 @@ The seen part of a full turn is blue, what is met beyond it red; a full circle h
 from __future__ import annotations
 
 import math
+from html import escape
 
 from milepost.draw.figure import Dial, Figure
 from milepost.draw.svg.colours import CALM, RED
@@ -45,14 +46,10 @@ def _dial(dial: Dial, x: float, y: float) -> str:
     line = (
         f'<path d="{hand}" stroke="{RED if dial.unseen else "currentColor"}" stroke-width="2" stroke-linecap="round"/>'
     )
-    said = f"<title>{dial_words(dial)}</title>"
+    numbers = f"{dial.name}: {dial.seen:.3g} → {dial.met:.3g}"  # for a pointer
+    said = f"<title>{escape(numbers)}</title>"
     names = word(dial.name, x, y + ROUND + 17, "middle") + word(dial.note, x, y + ROUND + 31, "middle")
     return f"{said}{face}{arcs}{line}{names}"
-
-
-def dial_words(dial: Dial) -> str:
-    """The numbers of a dial, for a pointer."""
-    return word(f"{dial.name}: {dial.seen:.3g} → {dial.met:.3g}", 0, 0).split(">", 1)[1].removesuffix("</text>")
 
 
 def _arc(x: float, y: float, first: float, last: float, colour: str) -> str:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from milepost.attention import attend
-from milepost.draw.figure import Figure
+from milepost.draw import Figure
 from milepost.encoding import Encoding
 from milepost.encodings import NAMES
 from milepost.explore.controls import choice, slider, text
@@ -81,7 +81,9 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
         for label, p in ((words.say("attention.plain"), before), (how, after))
     )
     kind = "same" if moved < 1e-4 else "moved"
-    return Shown(figures, words.say(f"attention.{kind}", how=how, share=f"{moved:.1%}"), ("attention.reference",))
+    return Shown(
+        figures, words.say(f"attention.{kind}", how=how, share=f"{moved:.1%}"), ("attention.backends.reference",)
+    )
 
 
 def changed(pos: Tensor, change: str, amount: int) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from milepost.draw.figure import Figure, Mark
+from milepost.draw import Figure, Mark
 from milepost.encoding import Encoding
 from milepost.encodings.t5 import T5
 from milepost.explore.controls import slider

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from milepost.draw.figure import Dial, Figure, Mark
+from milepost.draw import Dial, Figure, Mark
 from milepost.encoding import Encoding
 from milepost.encodings.rope import RoPE
 from milepost.explore.controls import slider
@@ -26,17 +26,13 @@ MOST = 64
 """Dials that are drawn; with more pairs, every so many-th."""
 
 
-def rope_of(enc: Encoding) -> LayerRope:
-    """What analysis wants to know of a RoPE."""
+def spec_of(enc: Encoding, trained: int) -> RopeSpec:
+    """A RoPE as a model of one kind of layer."""
     if not isinstance(enc, RoPE) or enc.partial != "prefix":
         raise ValueError(f"this view shows the pairs of one rope (with partial='prefix'), got {enc!r}; choose rope")
     assert enc.head_dim is not None
-    return LayerRope(enc.head_dim, enc.base, enc.rotary or enc.head_dim, enc.pairing, enc.scaling)
-
-
-def spec_of(enc: Encoding, trained: int) -> RopeSpec:
-    """The same as a model of one kind of layer."""
-    return RopeSpec((("all", rope_of(enc)),), trained=trained)
+    rope = LayerRope(enc.head_dim, enc.base, enc.rotary or enc.head_dim, enc.pairing, enc.scaling)
+    return RopeSpec((("all", rope),), trained=trained)
 
 
 def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:

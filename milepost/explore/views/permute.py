@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from milepost.attention import Attended, attend
-from milepost.draw.figure import Figure
+from milepost.draw import Figure
 from milepost.encoding import Encoding
 from milepost.encodings import NAMES
 from milepost.explore import specs
@@ -91,7 +91,9 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
     )
     kind = "same" if most < 1e-9 else "moved" if not causal else "both" if enc.points else "masked"
     return Shown(
-        figures, words.say(f"permute.{kind}", share=f"{most:.0%}", order=" ".join(mixed)), ("attention.reference",)
+        figures,
+        words.say(f"permute.{kind}", share=f"{most:.0%}", order=" ".join(mixed)),
+        ("attention.backends.reference",),
     )
 
 

@@ -6,9 +6,10 @@ The numbers come from `milepost.rope.analysis`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
-from milepost.draw.figure import Figure, Mark
+from milepost.draw import Figure, Mark
 from milepost.encoding import Encoding
 from milepost.explore.controls import slider
 from milepost.explore.shown import Shown
@@ -33,21 +34,29 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
     """
     trained, target = asked["trained"], asked["target"]
     plain = spec_of(enc, trained)
-    analyses: dict[str, Analysis] = {words.say("scalings.none"): analyse(spec_of(_bare(enc), trained), target)[0]}
+    bare = replace(plain, kinds=(("all", replace(plain.main, scaling=None)),))
+    analyses: dict[str, Analysis] = {words.say("scalings.none"): analyse(bare, target)[0]}
     for method, name in METHODS.items():
         analyses[name] = analyse(plain.extended(target, method), target)[0]
     pairs = [float(p.pair) for p in next(iter(analyses.values())).pairs]
-    kept = {name: [p.resolution for p in one.pairs] for name, one in analyses.items()}
-    met = {name: [p.target_turns or None for p in one.pairs] for name, one in analyses.items()}
+    resolutions = {name: [p.resolution for p in analysis.pairs] for name, analysis in analyses.items()}
+    met = {name: [p.target_turns or None for p in analysis.pairs] for name, analysis in analyses.items()}
     new = {
-        words.say("scalings.unseen", name=name): [p.target_turns if p.unseen else None for p in one.pairs]
-        for name, one in analyses.items()
-        if one.unseen_pairs
+        words.say("scalings.unseen", name=name): [p.target_turns if p.unseen else None for p in analysis.pairs]
+        for name, analysis in analyses.items()
+        if analysis.unseen_pairs
     }
     pair = words.phrase("pair")
     figures = (
         Figure(
-            "lines", words.say("scalings.kept"), pair, words.say("scalings.share"), pairs, lines=kept, low=0.0, high=1.0
+            "lines",
+            words.say("scalings.kept"),
+            pair,
+            words.say("scalings.share"),
+            pairs,
+            lines=resolutions,
+            low=0.0,
+            high=1.0,
         ),
         Figure(
             "lines",
@@ -68,19 +77,12 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
     rows = tuple(
         (
             name,
-            f"{len(one.unseen_pairs)} / {len(one.pairs)}",
-            f"{one.local_resolution:.3f}",
-            f"{one.pairs[-1].resolution:.3f}",
-            f"{one.temperature:.4f}",
+            f"{len(analysis.unseen_pairs)} / {len(analysis.pairs)}",
+            f"{analysis.local_resolution:.3f}",
+            f"{analysis.pairs[-1].resolution:.3f}",
+            f"{analysis.temperature:.4f}",
         )
-        for name, one in analyses.items()
+        for name, analysis in analyses.items()
     )
     sentence = words.say("scalings.sentence", trained=trained, target=target, factor=f"{target / trained:g}")
     return Shown(figures, sentence, tuple(f"scaling.{method}" for method in METHODS), (names, *rows))
-
-
-def _bare(enc: Encoding) -> Encoding:
-    """The same RoPE without its scaling."""
-    from milepost.encodings.rope import RoPE
-
-    return RoPE(enc.head_dim or 0, enc.base, enc.pairing, enc.rotary) if isinstance(enc, RoPE) else enc

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from milepost.attention import attend
-from milepost.draw.figure import Figure, Mark
+from milepost.draw import Figure, Mark
 from milepost.encoding import Encoding
 from milepost.encodings.alibi import ALiBi
 from milepost.explore.controls import slider
@@ -66,7 +66,7 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
     return Shown(
         figures,
         words.say("slopes.sentence", heads=heads, length=length, near=min(reach), far=max(reach)),
-        ("attention.reference",),
+        ("attention.backends.reference",),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from milepost.lab.report.evidence.learning import unsettled
+from milepost.lab.report.evidence.patterns import missed
 from milepost.lab.report.read import differing
 from milepost.lab.report.runs import (
     Results,
@@ -11,6 +13,7 @@ from milepost.lab.report.runs import (
     helped,
     lengths,
     lost,
+    mean_by_file,
     mean_loss,
     plain,
     trained,
@@ -52,10 +55,34 @@ def _who_holds(results: Results, change: dict[str, float], ended: list[str]) -> 
     against = f"against a text of {base(results)}"
     if best == worst:
         return f"At {times}, the loss of {best} {_moves(change[best])} {against}{over}."
+    if not _apart(results, best, worst):
+        return (
+            f"At {times}, no encoding can be told from another: their losses change by {change[best]:+.1%} to "
+            f"{change[worst]:+.1%} {against}, and the interval of the difference holds 0{over}."
+        )
     return (
         f"At {times}, {best} holds best (its loss {_moves(change[best])} {against}) and {worst} worst "
         f"({change[worst]:+.1%}){over}."
     )
+
+
+def _apart(results: Results, best: str, worst: str) -> bool:
+    """Whether the rise of one is clearly more than that of the other, on the same tokens of the same seeds.
+
+    True where results hold no losses of single windows, so that it can't be asked.
+    """
+    short, longest = str(base(results)), str(lengths(results)[-1])
+    groups, gaps = by_name(plain(results)), []
+    for steady in groups[best]:
+        for broken in groups[worst]:
+            a, b = (run.get("loss_by_window", {}) for run in (steady, broken))
+            if steady["seed"] == broken["seed"] and all(length in a and length in b for length in (short, longest)):
+                rises = [[then - first for first, then in zip(one[short], one[longest], strict=True)] for one in (a, b)]
+                gaps += [
+                    (file, much - little) for file, little, much in zip(steady["window_files"], *rises, strict=True)
+                ]
+    gap = mean_by_file(gaps)
+    return gap is None or gap["low"] > 0
 
 
 def _what_helps(results: Results) -> str:
@@ -123,7 +150,26 @@ def unfinished(results: Results) -> list[str]:
 
 def notes(results: Results) -> list[str]:
     """What a reader must know before believing the answer."""
-    said = unfinished(results)
+    known = [f"Not as published: {pattern.statement}. Here: {pattern.shown}." for pattern in missed(results)]
+    known += unfinished(results)
     if plain(results) and len({run["seed"] for run in plain(results)}) == 1:
-        said.append("One seed: a second one may order encodings that are close the other way round.")
-    return said + differing(results)
+        known.append("One seed: a second one may order encodings that are close the other way round.")
+    at_trained = {label: loss for loss, label in _losses(results, base(results))} if plain(results) else {}
+    if open_yet := unsettled(plain(results), at_trained):
+        known.append(
+            f"Still learning: doubling the tokens would take more from {listed(open_yet)} than the best is ahead at "
+            f"{base(results)} tokens, so the order there is not settled."
+        )
+    return known + _repeated(results) + differing(results)
+
+
+def _repeated(results: Results) -> list[str]:
+    """How often the text was read, where it is shorter than the training."""
+    protocol = results["provenance"]["protocol"]
+    plan, available = protocol["plan"], protocol["text"]["train_tokens"]
+    read = plan["steps"] * plan["rows"] * plan["shape"]["length"]
+    if read <= available or not plain(results):
+        return []
+    return [
+        f"Training read {read:,} tokens of a text that has {available:,}: each was read {read / available:.1f} times."
+    ]

@@ -16,13 +16,13 @@ ASKED = {"text": "loss there", "recall": "far recall", "index": "absolute place"
 
 def evidence(answer: dict[str, Any]) -> str:
     """Where the numbers come from, in a sentence or two."""
-    found = answer["measured"]
+    found, far = answer["measured"], bool(answer.get("ranked_by_papers"))
     size = "" if found["parameters"] is None else f"models of {found['parameters']:,} parameters, "
     seeds = "one seed" if found["seeds"] == 1 else f"{found['seeds']} seeds"
     return (
         f"Measured ({answer['source']}): {size}trained at {found['trained_length']} tokens, tested at "
         f"{found['length']}, "
-        f"which is {found['times']:.3g} times; {seeds}. Ranked by "
+        f"which is {found['times']:.3g} times; {seeds}. Ranked by {'what papers measured, then by ' * far}"
         f"{', '.join(ASKED[what] for what in answer['ranked_by'])}."
     )
 
@@ -35,19 +35,23 @@ def table(answer: dict[str, Any]) -> Cells:
         for task, wanted in (("recall", answer["wish"]["far_recall"]), ("index", answer["wish"]["absolute"]))
         if wanted
     ]
-    head = ["choice", f"loss at {times}", "change", "behind first", *[ASKED[task] for task in asked], "cost"]
+    head = ["choice", f"loss at {times}", "change", "behind first", *[ASKED[task] for task in asked]]
+    named = answer["wish"].get("engine") is None
+    head += ["published", *["engines"] * named, "cost"]
     rows = []
     for one in answer["ranked"]:
         text = one["text"]
-        change = NONE if text["change"] is None else f"{text['change']:+.1%}"
+        change = NONE if text is None or text["change"] is None else f"{text['change']:+.1%}"
         behind = "" if one["place"] == 1 else _behind(one["behind_first"])
         rows.append(
             [
                 f"{one['place']}. {one['name']}",
-                f"{text['loss']:.3f}",
+                NONE if text is None else f"{text['loss']:.3f}",
                 change,
                 behind,
                 *[_task(one[task]) for task in asked],
+                _published(one["published"]),
+                *[", ".join(one["engines"]) or "none known"] * named,
                 _cost(one["cost"]),
             ]
         )
@@ -89,6 +93,10 @@ def _behind(found: dict[str, float] | None) -> str:
     return NONE if found is None else f"{found['nats']:+.3f} ± {found['high'] - found['nats']:.3f}"
 
 
+def _published(sources: list[dict[str, Any]]) -> str:
+    return ", ".join(f"x {source['rise']:.2f} at {source['times']:.2g}x" for source in sources) or NONE
+
+
 def _task(found: dict[str, Any] | None) -> str:
     if found is None:
         return NONE
@@ -114,6 +122,11 @@ def words(answer: dict[str, Any]) -> Iterator[str]:
         "position, forward / training / decode (`milepost bench`). Lab speed: tokens a second in training over those "
         "of nope, roughly."
     )
+    if references := sorted({source["reference"] for one in answer["ranked"] for source in one["published"]}):
+        yield (
+            "Published: perplexity over that at the trained length, at so many times it. Absolutes do not transfer, "
+            f"and papers disagree; sources: {'; '.join(references)}."
+        )
     yield from answer["notes"]
     for one in answer["ranked"]:
         for remark in one["remarks"]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from milepost.draw.figure import GREY, Figure, Mark, Numbers, Sides, Style
 from milepost.draw.svg.colours import COLOURS, DASHES, MARKS
-from milepost.lab.report.published import TABLE, TRAINED
+from milepost.lab.report.evidence.published import TABLE, TRAINED
 from milepost.lab.report.runs import (
     Results,
     Run,

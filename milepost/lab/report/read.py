@@ -18,6 +18,28 @@ PLAN = {"shape": dict, "lengths": list, "seeds": list, "steps": int, "rows": int
 TEXT = {"source": str, "sha256": str, "train_tokens": int, "test_files": int}
 
 
+KINDS: dict[str, tuple[str, ...]] = {
+    "a number": (
+        *("loss", "low", "high", "difference", "perplexity", "bits_per_byte", "accuracy", "chance", "peak_mb"),
+        *("train_tokens_per_s", "tokens_per_s"),
+    ),
+    "a number and not null": ("mean", "sink"),
+    "a number up to 700": ("entropy",),
+    "a whole number": (
+        *("length", "start", "end", "head", "layer", "tokens", "targets", "stride", "parameters", "trained_length"),
+        "train_tokens",
+    ),
+    "a text": ("encoding", "strategy", "data", "note", "spec", "folder", "against", "why", "from"),
+    "a list of numbers": ("distance", "edges", "train_loss", "window_files"),
+    "a list of rows": ("attention", "heads", "loss_by_length", "loss_by_position", "disjoint", "sliding"),
+    "a mapping": ("tasks", "loss_by_window", "fixed_by_window"),
+}
+"""What the fields of runs and comparisons hold, at whatever depth; a number or a text may be null."""
+HEAD = ("layer", "head", "entropy", "mean", "sink", "distance", "edges")
+KIND_OF = {field: kind for kind, fields in KINDS.items() for field in fields}
+LARGEST = 1e300
+
+
 def load(folder: str | Path) -> Results:
     """The results of a run on text in a folder."""
     return check(read(folder), str(Path(folder) / "results.json"))
@@ -27,7 +49,7 @@ def read(folder: str | Path) -> Any:
     """What results.json of a folder holds, whatever it is."""
     file = Path(folder) / "results.json"
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        return json.loads(file.read_text(encoding="utf-8"), parse_constant=_no_number)
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"{folder} holds no results.json: run `milepost lab --out {folder}` first") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -36,6 +58,12 @@ def read(folder: str | Path) -> Any:
         ) from None
     except OSError as error:
         raise ValueError(f"{file} can't be read: {error.strerror or error}") from None
+    except RecursionError:
+        raise ValueError(f"{file} is nested too deeply to be a result of `milepost lab`") from None
+
+
+def _no_number(word: str) -> Any:
+    raise ValueError(f"results.json holds {word}, which is no number that a result can have")
 
 
 def modality(found: Any) -> str:
@@ -74,6 +102,9 @@ def check(found: Any, name: str) -> Results:
         for field in ("loss_by_length", "fixed", "disjoint", "sliding"):
             has_rows(run, field, ("length", "loss"), name, place)
         has_rows(run, "loss_by_position", ("start", "end", "loss"), name, place)
+        has_rows(run, "attention", ("length", "heads"), name, place)
+        for at, looks in enumerate(run.get("attention", [])):
+            has_rows(looks, "heads", HEAD, name, f"{place}attention[{at}].")
     for number, one in enumerate(found["comparisons"]):
         has(
             one,
@@ -94,6 +125,8 @@ def check_parts(found: Any, name: str) -> dict[str, Any]:
     for part in ("missing", "failed"):
         for number, one in enumerate(found[part]):
             has(one, {"encoding": str, "seed": int}, name, f"{part}[{number}].")
+    for part in ("runs", "comparisons", "missing", "failed"):
+        check_kinds(found[part], name, part)
     return dict(found["provenance"]["protocol"])
 
 
@@ -104,6 +137,34 @@ def has(found: Any, fields: Mapping[str, type], name: str, place: str) -> None:
         if not isinstance(value, (int, float) if kind is float else kind):
             said = "is missing" if value is None else f"is {type(value).__name__} and not {kind.__name__}"
             raise ValueError(f"{name} is no whole result of `milepost lab`: {place}{field} {said}")
+
+
+def check_kinds(value: Any, name: str, place: str) -> None:
+    """That every field that `KINDS` names holds what it says, at whatever depth."""
+    if isinstance(value, list):
+        for number, one in enumerate(value):
+            check_kinds(one, name, f"{place}[{number}]")
+    elif isinstance(value, dict):
+        for field, one in value.items():
+            kind = KIND_OF.get(field)
+            if kind is not None and not _is_kind(kind, one):
+                raise ValueError(
+                    f"{name} is no whole result of `milepost lab`: {place}.{field} must be {kind}, got "
+                    f"{type(one).__name__} {str(one)[:40]!r}"
+                )
+            check_kinds(one, name, f"{place}.{field}")
+
+
+def _is_kind(kind: str, value: Any) -> bool:
+    if kind == "a mapping":
+        return isinstance(value, dict)
+    if kind.startswith("a list"):
+        inside = "a number" if kind == "a list of numbers" else "a mapping"
+        return isinstance(value, list) and all(_is_kind(inside, one) and one is not None for one in value)
+    if kind == "a text" or (kind == "a number" and value is None):
+        return value is None or isinstance(value, str)
+    right = isinstance(value, int) or (kind != "a whole number" and isinstance(value, float))
+    return right and not isinstance(value, bool) and abs(value) < (700 if kind.endswith("700") else LARGEST)
 
 
 def has_rows(run: dict[str, Any], field: str, columns: tuple[str, ...], name: str, place: str) -> None:

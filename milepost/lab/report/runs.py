@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from statistics import fmean, stdev
 from typing import Any
 
 Run = dict[str, Any]
@@ -124,3 +125,26 @@ def lost(results: Results) -> list[tuple[Run, str]]:
     found = [(one, str(one.get("why", "failed"))) for one in results["failed"]]
     found += [(run, str(run["failed"])) for run in results["runs"] if run.get("failed")]
     return found + [(one, "not run yet") for one in results["missing"]]
+
+
+def mean_by_file(values: Iterable[tuple[int, float]]) -> dict[str, float] | None:
+    """The mean over files of values (file, value), and where it lies with 95%; None of fewer than two files."""
+    by_file: dict[int, list[float]] = {}
+    for file, value in values:
+        by_file.setdefault(file, []).append(value)
+    means = [fmean(values) for values in by_file.values()]
+    if len(means) < 2:
+        return None
+    middle, around = fmean(means), 1.96 * stdev(means) / len(means) ** 0.5
+    return {"nats": middle, "low": middle - around, "high": middle + around}
+
+
+def paired(first: list[Run], other: list[Run], length: int) -> dict[str, float] | None:
+    """How many nats ``other`` loses more than ``first`` on the same tokens of the same seeds, with its interval."""
+    by_seed = {run["seed"]: run for run in first if run.get("loss_by_window")}
+    differences: list[tuple[int, float]] = []
+    for run in other:
+        best, mine = (one.get("loss_by_window", {}).get(str(length)) for one in (by_seed.get(run["seed"], {}), run))
+        if best and mine:
+            differences += [(file, b - a) for file, a, b in zip(run["window_files"], best, mine, strict=True)]
+    return mean_by_file(differences)

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from milepost.draw.table import Cells
-from milepost.lab.report.published import SHOWN, TABLE, TRAINED
+from milepost.lab.report.evidence.learning import gain_of_doubling
+from milepost.lab.report.evidence.patterns import FAIL, PASS, UNKNOWN, patterns
+from milepost.lab.report.evidence.published import SHOWN, TABLE, TRAINED
 from milepost.lab.report.runs import (
     Results,
     Run,
@@ -21,6 +23,7 @@ from milepost.lab.report.runs import (
     lost,
     mean_loss,
     name,
+    paired,
     plain,
     row_at,
     texts,
@@ -44,6 +47,20 @@ def length_table(results: Results) -> Cells:
             ]
         )
     return ["encoding", *_times(results)], rows
+
+
+def paired_table(results: Results) -> Cells:
+    """How far each encoding is behind the one that is best at the trained length, on the very same tokens."""
+    groups = by_name(plain(results))
+    known = {label: loss for label, runs in groups.items() if (loss := mean_loss(runs, base(results))) is not None}
+    if not known:
+        return ["encoding", *_times(results)], []
+    best = min(known, key=lambda label: known[label])
+    rows = []
+    for label in sorted(known, key=lambda label: known[label]):
+        gaps = [None if label == best else paired(groups[best], groups[label], n) for n in lengths(results)]
+        rows.append([label, *["best at 1x" if label == best else _gap(gap) for gap in gaps]])
+    return [f"behind {best}", *_times(results)], rows
 
 
 def seed_table(results: Results) -> Cells:
@@ -147,7 +164,7 @@ def task_table(results: Results) -> Cells:
 
 
 def cost_table(results: Results) -> Cells:
-    """Parameters, speed and memory of each training."""
+    """Parameters inside and outside of the encoding, how much each model read, speed and memory of each training."""
     base_speed = {
         (run["seed"], run.get("run")): run.get("train_tokens_per_s")
         for run in plain(results)
@@ -156,12 +173,37 @@ def cost_table(results: Results) -> Cells:
     rows = []
     for run in plain(results):
         speed, of = run.get("train_tokens_per_s"), base_speed.get((run["seed"], run.get("run")))
-        ratio = f"{speed / of:.2f}" if speed and of else NONE
-        numbers = [f"{value:,.0f}" if value is not None else NONE for value in (run.get("parameters"), speed)]
-        rows.append(
-            [whose(run), str(run["seed"]), *numbers, ratio, f"{run['peak_mb']:,.0f}" if run.get("peak_mb") else NONE]
-        )
-    return ["encoding", "seed", "parameters", "tokens a second", "of nope's", "peak memory, MB"], rows
+        whole, own, tokens = (run.get(key) for key in ("parameters", "encoding_parameters", "train_tokens"))
+        gain = gain_of_doubling(run.get("train_loss") or [])
+        rows.append([
+            whose(run), str(run["seed"]),
+            NONE if whole is None else f"{whole - (own or 0):,}",
+            NONE if own is None else f"{own:,}",
+            f"{tokens / whole:.1f}" if tokens and whole else NONE,
+            f"{run.get('rate', 1.0):g}",
+            NONE if gain is None else f"{gain:.3f}",
+            f"{speed:,.0f}" if speed else NONE,
+            f"{speed / of:.2f}" if speed and of else NONE,
+            f"{run['peak_mb']:,.0f}" if run.get("peak_mb") else NONE,
+        ])  # fmt: skip
+    head = [
+        "encoding",
+        "seed",
+        "parameters",
+        "of the encoding",
+        "tokens a parameter",
+        "rate",
+        "doubling would take away, nats",
+    ]
+    return [*head, "tokens a second", "of nope's", "peak memory, MB"], rows
+
+
+def pattern_table(results: Results) -> Cells:
+    """What papers found, and whether these models show it; what they miss comes first."""
+    order = (FAIL, PASS, UNKNOWN)
+    known = sorted(patterns(results), key=lambda pattern: order.index(pattern.status))
+    rows = [[pattern.status, pattern.statement, pattern.shown, pattern.reference] for pattern in known]
+    return ["", "published", "here", "where"], rows
 
 
 def published_table(results: Results) -> Cells:
@@ -256,6 +298,10 @@ def _with_interval(row: dict[str, Any], sign: str = "", shown: bool = True) -> s
     return f"{value:{sign}.3f}" + (
         "" if low is None or high is None or not shown else f" [{low:{sign}.3f}, {high:{sign}.3f}]"
     )
+
+
+def _gap(gap: dict[str, float] | None) -> str:
+    return NONE if gap is None else f"{gap['nats']:+.3f} ± {gap['high'] - gap['nats']:.3f}"
 
 
 def _score(row: dict[str, Any]) -> str:

@@ -6,6 +6,8 @@ from milepost.draw.document import Document, Section
 from milepost.draw.table import Table
 from milepost.lab.report import figures, tables
 from milepost.lab.report.answer import QUESTION, answer, notes
+from milepost.lab.report.evidence.patterns import UNKNOWN, patterns
+from milepost.lab.report.evidence.ranks import rank_table
 from milepost.lab.report.runs import Results, helped, lost, plain, texts
 
 TITLE = "Train short, test long"
@@ -28,7 +30,13 @@ def document(results: Results, wide: bool = True) -> Document:
 
 def sections(results: Results) -> list[Section]:
     """Losses, what heads and tasks show, cost, what failed, and what was done."""
-    found = [*(_losses(results) if texts(results) else []), *_looks(results), *_beside(results), *failed(results)]
+    found = [
+        *(_losses(results) if texts(results) else []),
+        *_looks(results),
+        *_patterns(results),
+        *_beside(results),
+        *failed(results),
+    ]
     for part in results.get("joined") or [{"from": "", "provenance": results["provenance"]}]:
         title = "Protocol and provenance" + (f" of {part['from']}" if part["from"] else "")
         found.append(Section(title, AGAIN, tables=[Table(*tables.provenance_table(part["provenance"]))]))
@@ -42,6 +50,16 @@ def failed(results: Results) -> list[Section]:
     """Trials without numbers, where there are any."""
     words = "Trials that gave no numbers, and why."
     return [Section("Failed or missing", words, tables=[Table(*tables.lost_table(results))])] if lost(results) else []
+
+
+def _patterns(results: Results) -> list[Section]:
+    words = (
+        "What papers found about the order and the shape of losses, and whether these models show it. A FAIL is a "
+        "reason to doubt this run before the paper: too few tokens, too small a model, another kind of text."
+    )
+    if not any(pattern.status != UNKNOWN for pattern in patterns(results)):
+        return []
+    return [Section("Published patterns", words, tables=[Table(*tables.pattern_table(results))])]
 
 
 def _losses(results: Results) -> list[Section]:
@@ -59,9 +77,9 @@ def _losses(results: Results) -> list[Section]:
         Table(*tables.unit_table(results), "As perplexity / bits per byte", fold=True),
         Table(*tables.protocol_loss_table(results), "Measured in three ways", fold=True),
     ]
-    found = [
-        Section("Loss by length", words, [figures.by_length(results)], [Table(*tables.length_table(results)), *folded])
-    ]
+    paired = Table(*tables.paired_table(results), "Nats behind on the same tokens, 95% over files")
+    shown = [*[paired] * bool(paired.rows), Table(*tables.length_table(results)), *folded]
+    found = [Section("Loss by length", words, [figures.by_length(results)], shown)]
     if any(run.get("loss_by_position") for run in texts(results)):
         words = (
             "The loss of the tokens at each place of one long text, with all before them as context. Strategies are "
@@ -102,6 +120,14 @@ def _looks(results: Results) -> list[Section]:
             "place."
         )
         found.append(Section("Tasks", words, figures.tasks(results), [Table(*tables.task_table(results))]))
+    ranked = Table(*rank_table(results))
+    if len(ranked.rows) > 1:
+        words = (
+            "Problems of any size up to the trained length were trained on; here are those of twice that length, by "
+            "the share of texts in which every token of the answer is right. Published: models of 110 M parameters on "
+            "ten tasks (Kazemnejad et al., 2023, arXiv:2305.19466)."
+        )
+        found.append(Section("Length generalisation", words, tables=[ranked]))
     return found
 
 
@@ -110,9 +136,9 @@ def _beside(results: Results) -> list[Section]:
     if plain(results):
         words = (
             "Of training, on this machine, with trials side by side: small differences of speed are chance. `milepost "
-            "bench` "
-            "measures them one by one."
-        )  # fmt: skip
+            "bench` measures them one by one. What doubling the tokens would still take away is read off each model's "
+            "own curve; differences smaller than that are not settled."
+        )
         found.append(Section("Cost", words, tables=[Table(*tables.cost_table(results))]))
     if any(run.get("disjoint") for run in plain(results)):
         words = (

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from milepost.encoding import Encoding, Sum
 from milepost.encodings.grid import Grid
 from milepost.encodings.resize_table import resize_table
-from milepost.lab.block import Block, Stacked, build_by_layer, start
+from milepost.lab.block import Block, Stacked, build_by_layer, parts_of, start
 from milepost.layout import Layout
 from milepost.positions import grid
 from milepost.spec import build
@@ -65,7 +65,7 @@ class EncoderShape:
                 f"{made!r} is for places of {made.axes} axes, and these have {axes}: "
                 f"write axes={axes} where the encoding has that argument"
             )
-        if len({part.axes for part in parts(made) if part.points}) > 1:
+        if len({part.axes for part in parts_of(made) if part.points}) > 1:
             raise ValueError(
                 f"the parts of {made!r} count places on different numbers of axes, and all of them get the same place: "
                 "choose parts of one kind"
@@ -75,7 +75,7 @@ class EncoderShape:
                 f"{made!r} has no meaning for keys after the query, and patches have no before and after: "
                 "choose another, or a two-sided mode"
             )
-        for part in parts(made):
+        for part in parts_of(made):
             if isinstance(part, Grid) and part.sides != self.sides:
                 given, ours = (" x ".join(map(str, sides)) for sides in (part.sides or (), self.sides))
                 raise ValueError(
@@ -103,10 +103,14 @@ class Encoder(Stacked):
 
     def start(self, seed: int) -> Encoder:
         """Initial weights, from the seed alone: the same for every encoding, but for those of the encoding itself."""
-        whole = {"tokens.weight": (self.shape.width, self.shape.channels)}
-        # with a spread of 0.02 hundreds of steps pass before it learns at all
-        start(self, seed, self.specs, self.shape.build, drawn=whole, spread=None)
+        whole = (self.shape.width, self.shape.channels)
+        start(self, seed, self.specs, self.shape.build, tokens=whole, spread=self.shape.channels**-0.5)
         return self
+
+    def code(self, enc: Encoding) -> Tensor:
+        """What an encoding adds to the tokens on the model's grid (L C)."""
+        nothing = torch.zeros(1, math.prod(self.sides), self.shape.width - enc.added_width, device=self.device)
+        return enc.at(nothing.shape[1]).embed(nothing, self.layouts(nothing)[0].pos)[0, :, -enc.added_width :]
 
     def forward(self, x: Tensor, pos: Tensor | None = None) -> Tensor:
         """Logits (B classes) of tokens (B L channels), which are at ``pos`` (axes 1 L), or on the model's grid."""
@@ -132,7 +136,7 @@ class Encoder(Stacked):
     def embedded(self, x: Tensor, at: Layout) -> Tensor:
         """Tokens (B L channels) as the first layer gets them (B L C)."""
         enc = self.encodings[0]
-        return (enc.at(x.shape[1]) if enc.length_dependent else enc).embed(self.tokens(x), at.pos)
+        return self.embed(self.tokens(x), enc.at(x.shape[1]) if enc.length_dependent else enc, at)
 
     def looks(self, x: Tensor) -> list[tuple[Tensor, Tensor, Encoding, Layout]]:
         """Turned queries and keys of each layer (B H L D), the plain encoding that scores them, and where they are."""
@@ -159,19 +163,14 @@ class Encoder(Stacked):
             (enc.end is not None and enc.axes == 1 and math.prod(self.sides) > enc.end)
             or (enc.sides is not None and any(side > end for side, end in zip(self.sides, enc.sides, strict=True)))
             for whole in self.encodings
-            for enc in parts(whole)
+            for enc in parts_of(whole)
         )
-
-
-def parts(enc: Encoding) -> list[Encoding]:
-    """The encodings of a sum, or the one that it is."""
-    return list(enc.parts) if isinstance(enc, Sum) else [enc]  # type: ignore[arg-type]
 
 
 def resized(enc: Encoding, sides: tuple[int, ...]) -> Encoding:
     """``enc`` for another grid, its learned table resampled; what is no table of a grid stays as it is."""
     if isinstance(enc, Sum):
-        return Sum(*[resized(part, sides) for part in parts(enc)])
+        return Sum(*[resized(part, sides) for part in parts_of(enc)])
     if not isinstance(enc, Grid) or enc.sides == sides:
         return enc
     assert enc.width is not None and enc.sides is not None

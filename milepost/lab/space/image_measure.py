@@ -16,8 +16,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from milepost.attention import attend
+from milepost.lab.block import parts_of
 from milepost.lab.space.comparisons import paired
-from milepost.lab.space.encoder import Encoder, parts
+from milepost.lab.space.encoder import Encoder
 from milepost.lab.space.image_plan import ImagePlan
 from milepost.lab.space.views import cut
 from milepost.layout import Layout
@@ -80,7 +81,7 @@ def grid_positions(plan: ImagePlan, sides: tuple[int, int], strategy: str) -> Te
 def applies(strategy: str, model: Encoder) -> bool:
     """Whether a strategy is for this model: `linear` is for positions on several axes that need not be whole."""
     enc = model.encodings[0]
-    return strategy == "none" or (enc.axes > 1 and all(part.fractional for part in parts(enc)))
+    return strategy == "none" or (enc.axes > 1 and all(part.fractional for part in parts_of(enc)))
 
 
 @torch.no_grad()
@@ -108,7 +109,7 @@ def similarity(model: Encoder, tokens: Tensor) -> Row:
     places, dense = grid(rows, columns), Layout.dense(rows * columns).pos
     held: dict[str, list[Tensor]] = {}
     for enc in model.encodings:
-        for part in parts(copy.deepcopy(enc).cpu()):
+        for part in parts_of(copy.deepcopy(enc).cpu()):
             for what, matrix in relations(part.at(rows * columns), places if part.axes == 2 else dense):
                 held.setdefault(what, []).append(matrix.mean(0))
     if not any(enc.points for enc in model.encodings):

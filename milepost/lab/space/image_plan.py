@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from milepost.lab.plan import LabPlan, check_encodings, check_known, check_seeds
+from milepost.checks import check_known
+from milepost.lab.plan import LabPlan, check_encodings, check_seeds
 from milepost.lab.space import images
 from milepost.lab.space.comparisons import comparisons
 from milepost.lab.space.encoder import Encoder, EncoderShape

@@ -20,13 +20,15 @@ from milepost.lab.trial import Run, Tell, Trial, train_and_measure
 Numbers = np.ndarray[Any, Any]
 
 
-def run_image_trial(plan: ImagePlan, trial: Trial, folder: Path, tell: Tell = lambda news: None) -> dict[str, Any]:
-    """Train and measure; see `train_and_measure`."""
-    model = Encoder(plan.shape, trial.encoding).start(trial.seed)
-    data = plan.read()
+def run_image_trial(
+    plan: ImagePlan, trial: Trial, folder: Path, tell: Tell = lambda news: None, data: Any = None
+) -> dict[str, Any]:
+    """Train and measure; see `train_and_measure`. ``data`` is the plan's images, where they have been read already."""
+    model = Encoder(plan.shape, trial.spec).start(trial.seed)
+    data = plan.read() if data is None else data
     pixels = sized(data.train, plan.size)
     middle, spread = pixels.mean((0, 2, 3), keepdim=True), pixels.std((0, 2, 3), keepdim=True).clamp(min=1e-6)
-    recipe = Recipe(plan.steps, plan.rows, len(cut(pixels[:1], plan.patch)[0]), seed=trial.seed, decay_encoding=False)
+    recipe = Recipe(plan.steps, plan.rows, len(cut(pixels[:1], plan.patch)[0]), seed=trial.seed, bfloat16=plan.bfloat16)
     batches = draw_views(pixels, (middle, spread), data.train_labels, plan.patch, recipe)
 
     def measure() -> Iterator[Run]:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from milepost.lab.plan import LabPlan, check_encodings, check_known, check_seeds
+from milepost.checks import check_known
+from milepost.lab.plan import LabPlan, check_encodings, check_seeds
 from milepost.lab.space.encoder import Encoder, EncoderShape
 from milepost.lab.space.signals import KINDS, Signals
 
@@ -26,7 +27,7 @@ class SignalProfile:
 
 PROFILES = {
     "tiny": SignalProfile(1, 4, 2, 10, 8, 64, 1),
-    "quick": SignalProfile(2, 4, 4, 300, 32, 512, 1),
+    "quick": SignalProfile(2, 4, 4, 600, 32, 512, 1),
     "standard": SignalProfile(2, 8, 4, 1000, 64, 2048, 3),
 }
 

@@ -27,11 +27,13 @@ TESTING = 1 << 31
 """A part of the seed that no training has."""
 
 
-def run_signal_trial(plan: SignalPlan, trial: Trial, folder: Path, tell: Tell = lambda news: None) -> dict[str, Any]:
-    """Train and measure; see `train_and_measure`."""
-    signals = plan.read()
-    model = Encoder(plan.shape, trial.encoding).start(trial.seed)
-    recipe = Recipe(plan.steps, plan.rows, math.prod(signals.sides), seed=trial.seed, decay_encoding=False)
+def run_signal_trial(
+    plan: SignalPlan, trial: Trial, folder: Path, tell: Tell = lambda news: None, data: Signals | None = None
+) -> dict[str, Any]:
+    """Train and measure; see `train_and_measure`. ``data`` is what generates the signals, if not the plan's own."""
+    signals = plan.read() if data is None else data
+    model = Encoder(plan.shape, trial.spec).start(trial.seed)
+    recipe = Recipe(plan.steps, plan.rows, math.prod(signals.sides), seed=trial.seed, bfloat16=plan.bfloat16)
 
     def batch(step: int) -> tuple[Numbers, Numbers]:
         return signals.make(plan.rows, (trial.seed, step))

@@ -25,6 +25,7 @@ from milepost.lab.report import document
 from milepost.lab.sweep import distributed, on_ray, processes
 from milepost.lab.sweep.modalities import read_plan
 from milepost.lab.train import is_main_process
+from milepost.lab.training.linear import bfloat16_pays
 from milepost.lab.trial import Trial
 from milepost.measure.results import Results, provenance, write_json
 
@@ -52,7 +53,7 @@ def sweep(
     data = plan.read()  # before training: a mistake in the data is found here
     together = distributed.is_distributed()
     threads = processes.cores() // side if engine == "local" and not together else 1
-    plan = replace(plan, digest=data.digest, threads=threads)
+    plan = replace(plan, digest=data.digest, threads=threads, bfloat16=bfloat16_pays())
     if together:
         if is_main_process():
             prepare(plan, out, resume)
@@ -75,10 +76,14 @@ def sweep(
             return results
 
         results = publish()
-        for trial, reason in store_finished(done, out):
-            if reason is not None:
-                failed[trial.key] = reason
-            results = publish()
+        try:
+            for trial, reason in store_finished(done, out):
+                if reason is not None:
+                    failed[trial.key] = reason
+                results = publish()
+        except KeyboardInterrupt as stop:
+            stop.add_note(f"what is trained so far is kept in {out}: go on with --resume")
+            raise
         return results
 
 
@@ -110,7 +115,7 @@ def prepare(plan: LabPlan, out: Path, resume: bool) -> LabPlan:
     if (out / "plan.json").exists():
         try:
             held = json.loads((out / "plan.json").read_text(encoding="utf-8"))
-            asked["threads"] = held["threads"]
+            asked |= {name: held[name] for name in ("threads", "bfloat16") if name in held}
         except (OSError, ValueError, KeyError, TypeError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise ValueError(f"{out / 'plan.json'} can't be read ({reason}); choose another --out") from None

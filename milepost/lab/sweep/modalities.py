@@ -33,13 +33,16 @@ def read_plan(data: dict[str, Any]) -> LabPlan:
     return PLANS[data.get("modality", "text")].from_json(data)
 
 
-def run_trial(plan: LabPlan, trial: Trial, folder: Path, tell: Tell, places: Iterable[str] = ()) -> dict[str, Any]:
+def run_trial(
+    plan: LabPlan, trial: Trial, folder: Path, tell: Tell, places: Iterable[str] = (), data: Any = None
+) -> dict[str, Any]:
     """Train and measure one model in this process, with the plan's threads, deterministically.
 
-    ``places`` are more folders to look in for a module that the encoding names.
+    ``places`` are more folders to look in for a module that the encoding names; ``data`` is what the plan reads, where
+    that has been read already.
     """
     torch.set_num_threads(plan.threads)
     torch.use_deterministic_algorithms(True, warn_only=True)
-    import_named([trial.encoding], places)
-    result: dict[str, Any] = RUNNERS[type(plan)](plan, trial, folder, tell)
+    import_named([trial.spec], places)
+    result: dict[str, Any] = RUNNERS[type(plan)](plan, trial, folder, tell, data)
     return result

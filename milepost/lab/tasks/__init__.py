@@ -2,7 +2,7 @@
 
 A task makes rows of tokens of any length from 8 on, and says which of them are scored. A model is trained on a task
 at the trained length, and scored at longer ones by likelihood, beside ``CHANCE``: the loss of a reader who knows the
-language but not the position.
+language but not the position. Growing tasks (see growing) are trained on problems of any size up to the trained length.
 """
 
 from __future__ import annotations
@@ -11,7 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from milepost.lab.tasks import antecedent, copy, counting, index, previous, recall, who
+from milepost.lab.tasks import (
+    addition,
+    antecedent,
+    chain,
+    copy,
+    counting,
+    index,
+    parity,
+    previous,
+    recall,
+    reverse,
+    sort,
+    sum,
+    who,
+)
 
 if TYPE_CHECKING:
     from milepost.lab.train import Batches, Recipe
@@ -24,7 +38,15 @@ TASKS = {
     "counting": counting,
     "who": who,
     "antecedent": antecedent,
+    "reverse": reverse,
+    "sort": sort,
+    "sum": sum,
+    "parity": parity,
+    "addition": addition,
+    "chain": chain,
 }
+GROWING = ("reverse", "sort", "sum", "parity", "addition", "chain")
+"""Tasks of length generalisation: tested with the largest problem that a text holds."""
 Numbers = np.ndarray[Any, Any]
 
 

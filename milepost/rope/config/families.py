@@ -153,7 +153,7 @@ FAMILIES: dict[str, Family] = {
     "gemma3n_text": _two(1e6, every("sliding_window_pattern", 5), unscaled=_SLIDING),
     "modernbert": _two(1.6e5, every("global_attn_every_n_layers", 3, last=False)),
     "modernbert-decoder": _two(1.6e5, every("global_attn_every_n_layers", 3, last=False)),
-    "olmo3": Family(5e5, layers=_EVERY_4TH, unscaled=_SLIDING, by_kind=True),
+    "olmo3": Family(5e5, local=5e5, layers=_EVERY_4TH, unscaled=_SLIDING, by_kind=True),
     **dict.fromkeys(
         ("gemma4_text", "gemma4_unified_text"),
         Family(None, layers=every("", 6), by_kind=True, rope=_GEMMA4, wide=("full_attention", "global_head_dim", 512)),

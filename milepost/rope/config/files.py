@@ -6,9 +6,11 @@ A config is a few kilobytes. What is larger than 16 MB, cut short, not JSON, or 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import stat
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +88,22 @@ def parse(text: str, where: str) -> Mapping[str, Any]:
     return data
 
 
+def is_offline(name: str) -> bool:
+    """Whether the Hub must not be asked for a name; if it may be, that is said before it is."""
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
+        return True
+    _say_that_the_hub_is_asked(name)
+    return False
+
+
+@cache
+def _say_that_the_hub_is_asked(name: str) -> None:
+    logging.getLogger("milepost").warning(
+        "there is no file or folder %s here: asking the Hub for a model of that name (--offline never asks)",
+        short(name),
+    )
+
+
 def _from_hub(name: str) -> Path:
     """The config of a name such as org/model, from the Hub or its cache."""
     if name.count("/") > 1 or name.startswith((".", "/", "~")) or name.endswith((".json", ".gguf")):
@@ -98,8 +116,13 @@ def _from_hub(name: str) -> Path:
             "pip install milepost[hf])"
         ) from None
     try:
-        return Path(hf_hub_download(name, "config.json"))
+        return Path(hf_hub_download(name, "config.json", local_files_only=is_offline(name)))
     except Exception as error:  # the Hub's errors are many, and none is ours
+        if is_offline(name):
+            raise ConfigError(
+                f"there is no file or folder {short(name)}, nor a model of that name in the Hub's cache on this "
+                "machine; the Hub was not asked (--offline, or HF_HUB_OFFLINE)"
+            ) from None
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ConfigError(
             f"there is no file or folder {short(name)}, and the Hub gave no config for that name: {reason[:200]}"

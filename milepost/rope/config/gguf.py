@@ -33,11 +33,7 @@ from milepost.rope.config.gguf_header import WANTED, Tensor, metadata
 from milepost.rope.config.keys import ConfigError, ConfigKeys, as_config_error, short
 from milepost.rope.config.read_rope import whole_sections
 from milepost.rope.spec import LayerRope, RopeSpec
-from milepost.scaling import Scaling
-from milepost.scaling.linear import Linear
-from milepost.scaling.llama3 import Llama3
-from milepost.scaling.longrope import LongRoPE
-from milepost.scaling.yarn import YaRN, mscale
+from milepost.scaling import Linear, Llama3, LongRoPE, Scaling, YaRN, mscale
 from milepost.spectrum import geometric
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ import math
 import mmap
 import os
 import struct
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,8 +32,10 @@ FLOAT32 = 0
 """Tensors have types of their own; this is the first."""
 LISTED = 1024
 """Arrays of numbers up to this length are kept: values by layer are that short, vocabularies are not."""
-STEPS = 1 << 24
-"""Bytes of text and items of arrays that one header may make us walk through: a hundred times the largest there is."""
+STEPS = 1 << 22
+"""Bytes of text and items of arrays that one header may make us walk through: several times the largest there is."""
+NESTED = 1 << 12
+"""Steps that an array in an array costs: no model has any, and each takes as long as so many texts."""
 DEEP = 4
 U32, U64 = struct.Struct("<I"), struct.Struct("<Q")
 T = TypeVar("T")
@@ -53,6 +56,19 @@ class Placed:
     sizes: tuple[int, ...]
     kind: int
     start: int
+
+
+def check_sizes(file: Path, placed: Mapping[str, Placed], sizes: Mapping[int, tuple[int, int]]) -> None:
+    """Refuse a tensor whose numbers are not all in the file; ``sizes``: numbers and bytes of a block of each type."""
+    held = file.stat().st_size
+    for name, tensor in placed.items():
+        numbers, size = sizes.get(tensor.kind, (1, 0))
+        end = tensor.start + math.prod(tensor.sizes) // numbers * size
+        if end > held:
+            raise ConfigError(
+                f"{file} is cut short or damaged: tensor {short(name)} of sizes {short(list(tensor.sizes))} ends at "
+                f"byte {end}, and the file has {held}"
+            )
 
 
 def metadata(file: str | os.PathLike[str]) -> dict[str, Any]:
@@ -100,6 +116,9 @@ def _parts(header: _Header) -> tuple[dict[str, Any], dict[str, Placed]]:
         if value is not None:
             values[name] = value
     listed = [header.tensor() for _ in range(tensors)]
+    if len({name for name, *_ in listed}) < len(listed):
+        twice = next(name for name, count in Counter(name for name, *_ in listed).items() if count > 1)
+        raise header.wrong(f"has the tensor {short(twice)} twice")
     alignment = values.get("general.alignment", 32)
     if isinstance(alignment, bool) or not isinstance(alignment, int) or not 8 <= alignment <= 1 << 16 or alignment % 8:
         raise header.wrong(f"has general.alignment = {short(alignment)}, which must be a multiple of 8, up to 65536")
@@ -212,7 +231,7 @@ class _Header:
         if kind == TEXT:
             self.texts(count, name)
         elif kind == ARRAY:
-            self.spend(count)
+            self.spend(count * NESTED)
             for _ in range(count):
                 self.array(name, depth + 1)
         else:

@@ -17,9 +17,7 @@ from typing import Any
 from milepost.rope.config.config_json import check_names
 from milepost.rope.config.keys import ConfigError, ConfigKeys, Entry, as_config_error, pass_over, short
 from milepost.rope.spec import LayerRope, RopeSpec
-from milepost.scaling import Scaling
-from milepost.scaling.llama3 import Llama3
-from milepost.scaling.yarn import YaRN
+from milepost.scaling import Llama3, Scaling, YaRN
 
 LLAMA3_KEYS = ("rope_scaling_factor", "high_freq_factor", "low_freq_factor")
 KNOWN = {"rope_theta", "yarn", "qk_rope_head_dim", "use_scaled_rope", *LLAMA3_KEYS}

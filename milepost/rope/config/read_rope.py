@@ -9,9 +9,7 @@ from milepost.rope.config.families import HEADS, Family
 from milepost.rope.config.keys import ConfigError, ConfigKeys, Entry, agreed, as_config_error, short
 from milepost.rope.config.read_scaling import ORIGINAL, ScalingReader, rope_type_of
 from milepost.rope.spec import LayerRope
-from milepost.scaling.dynamic import Dynamic
-from milepost.scaling.linear import Linear
-from milepost.scaling.yarn import YaRN, mscale
+from milepost.scaling import Dynamic, Linear, YaRN, mscale
 
 LARGEST_HEAD = 1 << 16
 SHARES = ("partial_rotary_factor", "rotary_pct", "rotary_emb_fraction", "rope_pct")

@@ -10,14 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from milepost.rope.config.keys import ConfigError, ConfigKeys, Entry, agreed, as_config_error, pass_over, short
-from milepost.scaling import Scaling
-from milepost.scaling.dynamic import Dynamic
-from milepost.scaling.linear import Linear
-from milepost.scaling.llama3 import Llama3
-from milepost.scaling.longrope import LongRoPE
-from milepost.scaling.ntk import NTK
-from milepost.scaling.proportional import Proportional
-from milepost.scaling.yarn import YaRN
+from milepost.scaling import NTK, Dynamic, Linear, Llama3, LongRoPE, Proportional, Scaling, YaRN
 
 COMMON = {
     "rope_type", "type", "rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved", "finetuned",

@@ -1,6 +1,7 @@
 """ConfigEngine: an engine that reads config.json, and means by most of it what transformers means.
 
-Reading: the config is parsed, and each engine says what it makes of the rope of each kind of layer.
+Reading: the config is parsed; what an engine's model class was measured to pass over goes (`arriving`), and each engine
+says what it makes of the rest, for each kind of layer.
 Writing: each engine writes a rope as a dictionary; this file puts the dictionaries into a config.
 """
 
@@ -13,20 +14,24 @@ from dataclasses import replace
 from typing import Any
 
 from milepost.rope.config.config import Config
-from milepost.rope.config.config_json import Parsed
+from milepost.rope.config.config_json import Parsed, text_model
 from milepost.rope.config.families import FAMILIES, Family
-from milepost.rope.config.keys import ConfigError, as_config_error, short
+from milepost.rope.config.keys import ConfigError, ConfigKeys, as_config_error, short
 from milepost.rope.config.read_scaling import ORIGINAL
+from milepost.rope.engines import measured
 from milepost.rope.engines.engine import Engine
 from milepost.rope.engines.write_scaling import write_scaling
 from milepost.rope.spec import LayerRope, RopeSpec
-from milepost.scaling.longrope import LongRoPE
-from milepost.scaling.ntk import NTK
-from milepost.scaling.yarn import YaRN
+from milepost.scaling import NTK, LongRoPE, YaRN
+
+OLDER = ("rope_condense_ratio", "rotary_scaling_factor")
+"""Keys that once set a scaling outside of any dictionary: LongChat's and Nomic's."""
 
 
 class ConfigEngine(Engine):
-    """An engine that reads config.json."""
+    """An engine that reads config.json; ``reads_older`` are the keys of `OLDER` that it reads."""
+
+    reads_older: tuple[str, ...] = ()
 
     def read(self, config: Config, *, served: int | None = None) -> RopeSpec:
         """What the engine makes of a config that it serves for ``served`` tokens; by default, what the config says."""
@@ -37,9 +42,10 @@ class ConfigEngine(Engine):
         for kind, rope in parsed.spec.kinds:
             if rope is not None:
                 with as_config_error():
-                    rope, more = self.meaning(rope, kind, config, limit)  # noqa: PLW2901
+                    arrived, passed_over = self.arriving(rope, kind, config)
+                    rope, more = self.meaning(arrived, kind, config, limit)  # noqa: PLW2901
                     rope.spectrum(limit or 1)
-                notes += more
+                notes += passed_over + more
             kinds.append((kind, rope))
         return replace(parsed.spec, kinds=tuple(kinds), served=limit, notes=tuple(dict.fromkeys(notes)))
 
@@ -52,6 +58,44 @@ class ConfigEngine(Engine):
                 f"which is {theirs}"
             )
         return config.parsed
+
+    def arriving(self, rope: LayerRope, kind: str, config: Config) -> tuple[LayerRope, list[str]]:
+        """The part of a rope that reaches the engine's rotary code: its model classes differ in what they pass on."""
+        model, given = config.parsed.spec.model, config.parsed.dictionaries[kind]
+        if self.version is None or self.version not in self.versions:
+            return rope, []
+        older = config.parsed.spec.sources.get("scaling", "").split(".")[-1]
+        if older in OLDER and older not in self.reads_older:
+            note = f"{self.named} does not read {older}: {rope.scaling!r} is dropped, silently"
+            return replace(rope, scaling=None), [note]
+        row = measured.load(self.name, self.version).families.get(model, {})
+        spelling = "nested" if text_model(ConfigKeys(config.data))[0].has("rope_parameters") else "flat"
+        named = "default" if rope.scaling is None else str(rope_type(given))
+        named = "yarn" if named == "llama3" else named  # arrives where yarn does
+        outcome = row.get(f"{named} {spelling}", "")
+        if outcome.startswith("stops"):
+            raise ConfigError(
+                f"{self.named} stops at rope type {named} in its {model}: {outcome.removeprefix('stops: ')}"
+            )
+        if named not in ("default", "linear", "yarn"):  # measured for these; the rest arrives as yarn does
+            outcome = row.get(f"yarn {spelling}", "")
+        if outcome == "other" and named in ("default", "linear", "yarn"):
+            raise ConfigError(
+                f"{self.named} makes something else of rope type {named} in its {model} than any engine does: "
+                "neither the config's numbers nor plain ones were measured"
+            )
+        if not outcome or outcome == "read" or outcome.startswith(("stops", "other")):
+            return rope, []
+        notes = []
+        if "unscaled" in outcome and rope.scaling is not None:
+            notes.append(f"{self.named} passes no scaling on in its {model}: {rope.scaling!r} is dropped, silently")
+            rope = replace(rope, scaling=None)
+        if "base" in outcome and rope.base != float(outcome.split()[-1]):
+            base = float(outcome.split()[-1])
+            where = "rope_parameters" if spelling == "nested" else "rope_theta"
+            notes.append(f"{self.named} does not read the base of {where} in its {model}: {base:g}, not {rope.base:g}")
+            rope = replace(rope, base=base)
+        return rope, notes
 
     def notes(self, parsed: Parsed) -> list[str]:
         """What the parser has to say, as far as it is true of this engine."""
@@ -86,7 +130,12 @@ def shape(spec: RopeSpec, pairing: str = "rope_interleave") -> dict[str, Any]:
     """
     main = spec.main
     config: dict[str, Any] = {"model_type": spec.model} if spec.model else {}
+    family = FAMILIES.get(spec.model)
     config["qk_rope_head_dim" if main.softmax != 1 else "head_dim"] = main.head_dim
+    if family is not None and family.wide is not None and family.wide[0] in spec.ropes():  # Gemma 4
+        kind, key, _ = family.wide
+        config[key] = spec.ropes()[kind].head_dim
+        config["head_dim"] = next((r.head_dim for name, r in spec.ropes().items() if name != kind), config[key])
     if spec.layers:
         config["num_hidden_layers"] = len(spec.layers)
         if "no_rope" in dict(spec.kinds):
@@ -95,7 +144,6 @@ def shape(spec: RopeSpec, pairing: str = "rope_interleave") -> dict[str, Any]:
             config["layer_types"] = list(spec.layers)
     if spec.served is not None:
         config["max_position_embeddings"] = spec.served
-    family = FAMILIES.get(spec.model)
     if main.pairing != (family.pairing if family is not None else "half"):
         config[pairing] = main.pairing == "interleaved"
     return config
@@ -109,12 +157,13 @@ def spell_flat(
     ``local_base`` is the base of sliding layers, where they have one of their own.
     """
     rest = dict(main)
+    neox = config.get("model_type") == "gpt_neox"  # the one that never took the names of the rest
     if local_base is not None:
         modern = config.get("model_type", "").startswith("modernbert")
         config["local_rope_theta" if modern else "rope_local_base_freq"] = local_base
-    config[base] = rest.pop("rope_theta")
+    config["rotary_emb_base" if neox else base] = rest.pop("rope_theta")
     if rest["rope_type"] != "proportional" and "partial_rotary_factor" in rest:
-        config["partial_rotary_factor"] = rest.pop("partial_rotary_factor")
+        config["rotary_pct" if neox else "partial_rotary_factor"] = rest.pop("partial_rotary_factor")
     return rest
 
 

@@ -2,33 +2,89 @@
 
     engine.read(config, served=32768)   what it makes of a config that is open (`open_config`)
     engine.write(spec)                  a spec in its words, ready to paste; read back, they give the same table
+    engine.at("0.29")                   the same engine in an older version, where versions were measured
 
 An engine that has no words for a spec refuses it (`written.Refused`), with the numbers.
 """
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from importlib import metadata
+from typing import Self, TypeVar
 
 from milepost.rope.config.config import Config
-from milepost.rope.config.keys import ConfigError
+from milepost.rope.config.keys import ConfigError, short
+from milepost.rope.engines import measured
 from milepost.rope.engines.parity import differences
 from milepost.rope.engines.written import Refused, Written
 from milepost.rope.spec import LayerRope, RopeSpec
-from milepost.scaling.dynamic import Dynamic
-from milepost.scaling.larger_base import LargerBase
-from milepost.scaling.longrope import LongRoPE
-from milepost.scaling.staged import Staged
+from milepost.scaling import Dynamic, LargerBase, LongRoPE, Staged
+
+T = TypeVar("T")
 
 
 class Engine(ABC):
-    """``name`` is what users call it, ``title`` what sentences do; ``reads`` says whether it reads a model's config."""
+    """``name`` is what users call it, ``title`` what sentences do; ``reads`` says whether it reads a model's config.
+
+    ``package`` is its name on PyPI, ``version`` the one that is meant: None where no version was measured.
+    """
 
     name: str
     title: str
+    package = ""
     reads = True
+    version: str | None = None
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """The versions that were measured, newest first."""
+        return measured.versions(self.name)
+
+    @property
+    def installed(self) -> str | None:
+        """The version that is installed beside milepost, if any."""
+        try:
+            return metadata.version(self.package) if self.package else None
+        except metadata.PackageNotFoundError:
+            return None
+
+    @property
+    def named(self) -> str:
+        """The engine and the version that is meant, in words."""
+        return self.title if self.version is None else f"{self.title} {self.version}"
+
+    @property
+    def evidence(self) -> str:
+        """What stands behind statements about this engine."""
+        return f"measured with {self.named}" if self.version in self.versions else "not measured, from reading"
+
+    def at(self, version: str | None = None) -> Self:
+        """The engine in a version: ``0.29`` is 0.29.0. Without one, that which is installed, else the newest."""
+        known = self.versions
+        if version is None:
+            version = self.installed if self.installed in known else next(iter(known), None)
+        elif version not in known:
+            same = [
+                v for v in known if measured.numbers(v)[: len(measured.numbers(version))] == measured.numbers(version)
+            ]
+            if not same or not measured.numbers(version):
+                near = sorted(known, key=partial(_distance, version))
+                there = f"the nearest that were are {', '.join(near)}" if near else "no version of it was"
+                raise ValueError(f"{self.title} {short(version)[1:-1]} was not measured; {there}")
+            version = same[0]
+        chosen = copy.copy(self)
+        chosen.version = version
+        return chosen
+
+    def since(self, table: Mapping[str, T]) -> T:
+        """The entry of the newest version in a table that is not after the version meant."""
+        meant = measured.numbers(self.version or next(iter(self.versions), "999"))
+        return table[max((v for v in table if measured.numbers(v) <= meant), key=measured.numbers)]
 
     def read(self, config: Config, *, served: int | None = None) -> RopeSpec:
         """What the engine makes of a config; ``served`` is the length that it is started for, where it has a flag."""
@@ -45,7 +101,7 @@ class Engine(ABC):
                     f"{rope.scaling!r} is milepost's own: no engine has it, and it is not the published dynamic NTK; "
                     "export another method"
                 )
-        return self._write(spec)
+        return replace(self._write(spec), version=self.version or "")
 
     @abstractmethod
     def _write(self, spec: RopeSpec) -> Written: ...
@@ -59,7 +115,8 @@ class Engine(ABC):
         wrong = differences(spec, back)
         if wrong:
             difference = wrong[0].sentence("the spec", written.engine)
-            raise Refused(f"{written.engine} can't express this: it would read its own keys as {difference}")
+            why = "".join(f"; {note}" for note in back.notes if "silently" in note or "does not read the base" in note)
+            raise Refused(f"{written.engine} can't express this: it would read its own keys as {difference}{why}")
         notes = [note for note in back.notes if note not in spec.notes and note not in written.notes]
         return replace(written, notes=(*written.notes, *notes))
 
@@ -102,3 +159,11 @@ class Engine(ABC):
             base = rope.spectrum().base
             return replace(rope, scaling=None if base == rope.base else LargerBase(base))
         return rope
+
+
+def _distance(asked: str, known: str) -> tuple[int, ...]:
+    """How far two versions are from each other, number by number."""
+    a, b = measured.numbers(known), measured.numbers(asked)
+    size = max(len(a), len(b))
+    filled = (numbers + (0,) * (size - len(numbers)) for numbers in (a, b))
+    return tuple(abs(x - y) for x, y in zip(*filled, strict=True))

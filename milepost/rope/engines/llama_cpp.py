@@ -37,14 +37,7 @@ from milepost.rope.engines.transformers import read_spec
 from milepost.rope.engines.written import Refused, Written
 from milepost.rope.engines.yarn import refuse_bounds, truncates, truncation
 from milepost.rope.spec import LayerRope, RopeSpec
-from milepost.scaling.dynamic import Dynamic
-from milepost.scaling.larger_base import LargerBase
-from milepost.scaling.linear import Linear
-from milepost.scaling.llama3 import Llama3
-from milepost.scaling.longrope import LongRoPE
-from milepost.scaling.ntk import NTK
-from milepost.scaling.proportional import Proportional
-from milepost.scaling.yarn import YaRN, mscale
+from milepost.scaling import NTK, Dynamic, LargerBase, Linear, Llama3, LongRoPE, Proportional, YaRN, mscale
 
 SCALE_FLAGS = (
     "--rope-scaling", "--rope-scale", "--rope-freq-scale", "--rope-freq-base", "--yarn-orig-ctx", "--yarn-ext-factor",
@@ -62,7 +55,13 @@ class LlamaCpp(Engine):
 
     def read(self, config: Config, *, served: int | None = None) -> RopeSpec:
         """What llama.cpp makes of a model with -c ``served``: of a GGUF file, or of one converted from a config."""
-        return self.read_flags([], read_spec(config), served=served)
+        own = read_spec(config)
+        spec = self.read_flags([], own, served=served)
+        if config.format != "GGUF":
+            return spec
+        # without flags, a yarn of the file stays as it is, with the attn_factor of the file
+        as_it_is = {kind: rope for kind, rope in own.ropes().items() if isinstance(rope.scaling, YaRN)}
+        return replace(spec, kinds=tuple((kind, as_it_is.get(kind, rope)) for kind, rope in spec.kinds))
 
     def read_flags(self, flags: Sequence[str] | str, on: RopeSpec, *, served: int | None = None) -> RopeSpec:
         """What llama.cpp makes of a model, ``on``, with these flags; those not about positions are passed over."""

@@ -23,12 +23,7 @@ from milepost.rope.engines.engine import Engine
 from milepost.rope.engines.written import Refused, Written
 from milepost.rope.engines.yarn import deepseek_m, mscale_keys, truncates
 from milepost.rope.spec import LayerRope, RopeSpec
-from milepost.scaling.dynamic import Dynamic
-from milepost.scaling.larger_base import LargerBase
-from milepost.scaling.linear import Linear
-from milepost.scaling.llama3 import Llama3
-from milepost.scaling.ntk import NTK
-from milepost.scaling.yarn import YaRN
+from milepost.scaling import NTK, Dynamic, LargerBase, Linear, Llama3, YaRN
 
 LLAMA3 = (8192, 1.0, 4.0)
 """The trained length and the turns that --use-rope-scaling has."""

@@ -3,14 +3,16 @@
 What is read differently than in transformers (s is the factor; m multiplies q and k, so logits by m^2):
 
     yarn            m = g(mscale) / g(mscale_all_dim), g(k) = 0.1 k ln s + 1, by default g(1) / g(0); attn_factor is not
-                    read, nor is attention_factor (newer versions read that; what is written here means the same to
-                    all). With s = 4, attention_factor = 1 is m = 1.1386 here and 1 there: logits x 1.2965. Bounds are
-                    always truncated; without original_max_position_embeddings in the dictionary, the trained length is
-                    4096
-    longrope        the long factors for all texts, in pairs of halves whatever the model has; m from
-                    max_position_embeddings
-    dynamic         by the text's length, in models with code of their own; cached keys are not turned again
+                    read, nor is attention_factor, in any version. With s = 4, attention_factor = 1 is m = 1.1386 here
+                    and 1 there: logits x 1.2965. Bounds are always truncated; without
+                    original_max_position_embeddings in the dictionary, the trained length is 4096
+    longrope        the long factors for all texts (to 0.29 by the text's length), in pairs of halves whatever the model
+                    has; m from max_position_embeddings
+    dynamic         by the text's length, to 0.29 in models with code of their own; cached keys are not turned again
     M-RoPE          text only: sections are not read
+
+Which keys arrive differs by model class: for many, llama among them, `rope_parameters` is not read at all, rope_theta
+included, and some have no scaling (measured: `families` in measured/mlx-lm-*.json).
 
 The same as there: default, linear, llama3, proportional. Pairing is `rope_traditional`: true is interleaved.
 """
@@ -21,6 +23,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from milepost.rope.config.config import Config
@@ -47,20 +50,23 @@ from milepost.rope.engines.yarn import (
     with_m,
 )
 from milepost.rope.spec import LayerRope, RopeSpec
-from milepost.scaling.dynamic import Dynamic
-from milepost.scaling.longrope import LongRoPE
-from milepost.scaling.ntk import NTK
-from milepost.scaling.yarn import YaRN
+from milepost.scaling import NTK, Dynamic, LongRoPE, YaRN
 
 TRAINED = 4096
 """The trained length that mlx-lm's yarn takes where the dictionary has none."""
 PAIRING = "rope_traditional"
+ALWAYS_LONG = {"0": False, "0.32.2": True}
+"""Whether longrope has the long factors for texts of all lengths, by the first version measured; before, by the text's
+length, as in transformers."""
+HAS_DYNAMIC = {"0": False, "0.32.0": True}
+"""Whether all models have dynamic, by the first version; before, those of `OWN_DYNAMIC` alone."""
+OWN_DYNAMIC = ("internlm2", "hunyuan_v1_dense", "hunyuan_v1_moe")
 
 
 class MLXLM(ConfigEngine):
     """mlx-lm."""
 
-    name = title = "mlx-lm"
+    name = title = package = "mlx-lm"
 
     def read(self, config: Config, *, served: int | None = None) -> RopeSpec:
         """What mlx-lm makes of a config; it is not told which length it will serve."""
@@ -69,12 +75,6 @@ class MLXLM(ConfigEngine):
             config = replace(config, data={name: value for name, value in config.data.items() if name != PAIRING})
         spec = super().read(config)
         notes, kinds = spec.notes, spec.kinds
-        if "rope_parameters" in config.data and any(rope.scaling is not None for rope in spec.ropes().values()):
-            notes = (
-                *notes,
-                "many models of mlx-lm take only rope_theta from rope_parameters, and pass over the scaling: "
-                "write rope_theta and rope_scaling instead",
-            )
         if traditional is not None:
             kinds = tuple(
                 (kind, None if rope is None else replace(rope, pairing=_pairing(rope, traditional.value)))
@@ -88,25 +88,45 @@ class MLXLM(ConfigEngine):
         if rope.sections is not None:
             rope = replace(rope, sections=None, sections_interleaved=False)
             notes.append("mrope_section is not read: all axes turn as text does")
+        if rope_type(given) == "su" and config.parsed.spec.model != "phi3":
+            raise ConfigError(
+                "mlx-lm has rope type su in phi3 only (ValueError: Unsupported RoPE type su): write longrope"
+            )
         if isinstance(scaling, YaRN):
             return _yarn(rope, scaling, given, notes), notes
         if isinstance(scaling, LongRoPE):
-            return _longrope(rope, scaling, config.parsed.spec, notes), notes
+            long = self.since(ALWAYS_LONG)
+            return _longrope(rope, scaling, config.parsed.spec, notes, always_long=long), notes
         if isinstance(scaling, NTK) and rope_type(given) == "ntk":  # with alpha, it is Hunyuan's own code
             raise ConfigError(
                 f"mlx-lm has no rope type ntk; a larger base says it: rope_theta = {rope.spectrum().base:.10g}"
             )
         if isinstance(scaling, Dynamic):
-            notes.append(
-                "dynamic: only models with code of their own have it, the rest stop; keys that were cached at a "
-                "shorter length are not turned again"
-            )
+            if not self.since(HAS_DYNAMIC) and config.parsed.spec.model not in OWN_DYNAMIC:
+                raise ConfigError(f"{self.named} has no rope type dynamic (ValueError: Unsupported RoPE type dynamic)")
+            notes.append("dynamic: keys that were cached at a shorter length are not turned again")
         return rope, notes
 
     def _write(self, spec: RopeSpec) -> Written:
-        """The keys of config.json that mean ``spec``."""
+        """The keys of config.json that mean ``spec``, in the spelling that the model's class reads."""
+        if spec.model == "ministral3":
+            raise Refused(
+                "mlx-lm's ministral3 wants llama_4_scaling_beta beside the scaling, which is no part of a spec"
+            )
         notes: list[str] = []
         kinds = {kind: self._words(rope, spec, notes) for kind, rope in spec.ropes().items()}
+        refusals = []
+        for spell in (self._flat, self._nested):
+            try:
+                config = spell(spec, kinds)
+                written = Written(self.name, config, json.dumps(config, indent=2), tuple(dict.fromkeys(notes)))
+                return self.proved(spec, written, partial(self.read, Config(config, "config.json")))
+            except Refused as refusal:
+                refusals.append(refusal)
+        raise refusals[0]
+
+    def _flat(self, spec: RopeSpec, kinds: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        """rope_theta beside rope_scaling, under both names of its type: some classes want the older one."""
         config = shape(spec, PAIRING)
         local = kinds.get("sliding_attention")
         main = kinds.get("full_attention") or next(iter(kinds.values()))
@@ -119,9 +139,14 @@ class MLXLM(ConfigEngine):
                 f"that differ: {', '.join(kinds)}"
             )
         rest = spell_flat(config, main, local_base)
-        config["rope_scaling"] = None if rest == {"rope_type": "default"} else rest
-        written = Written(self.name, config, json.dumps(config, indent=2), tuple(dict.fromkeys(notes)))
-        return self.proved(spec, written, lambda: self.read(Config(config, "config.json")))
+        config["rope_scaling"] = None if rest == {"rope_type": "default"} else {**rest, "type": rest["rope_type"]}
+        return config
+
+    def _nested(self, spec: RopeSpec, kinds: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        """rope_parameters, for the classes that read it."""
+        first = next(iter(kinds.values()))
+        alike = all(dictionary == first for dictionary in kinds.values())
+        return {**shape(spec, PAIRING), "rope_parameters": first if alike else kinds}
 
     def _words(self, rope: LayerRope, spec: RopeSpec, notes: list[str]) -> dict[str, Any]:
         if rope.sections is not None:
@@ -174,13 +199,17 @@ def _yarn(rope: LayerRope, yarn: YaRN, given: Mapping[str, Any], notes: list[str
     return with_m(rope, replace(yarn, truncate=None), m)
 
 
-def _longrope(rope: LayerRope, scaling: LongRoPE, spec: RopeSpec, notes: list[str]) -> LayerRope:
+def _longrope(rope: LayerRope, scaling: LongRoPE, spec: RopeSpec, notes: list[str], *, always_long: bool) -> LayerRope:
     made = _always_long(scaling, spec.served)
-    if scaling.short != scaling.long:
+    if not always_long:
+        factor = max(1.0, (spec.served or scaling.trained) / scaling.trained)
+        made = replace(scaling, factor=factor, attention_factor=None, short_m=None, long_m=None)
+    elif scaling.short != scaling.long:
         notes.append(f"the long factors are for texts of all lengths, also those of up to {scaling.trained} tokens")
     theirs = replace(scaling, short_m=None, long_m=None).at(scaling.trained + 1).m
-    if not math.isclose(theirs, made.m, rel_tol=1e-9):
-        notes.append(compare_m("longrope: ", made.m, theirs))
+    m = made.at(scaling.trained + 1).m
+    if not math.isclose(theirs, m, rel_tol=1e-9):
+        notes.append(compare_m("longrope: ", m, theirs))
     if rope.pairing != "half":
         notes.append("longrope turns pairs of halves, and this model's pairs are interleaved")
     return replace(rope, scaling=made, pairing="half")

@@ -25,20 +25,19 @@ from typing import Any, ClassVar
 from milepost.rope.config.keys import ConfigError
 from milepost.rope.engines.config_engine import longrope_by_lengths, rope_type
 from milepost.rope.engines.vllm import DEEPSEEK, VLLM, Meaning, deepseek_yarn, notes_on_longrope
-from milepost.rope.engines.yarn import deepseek_m, notes_on_m, with_m
+from milepost.rope.engines.yarn import deepseek_m, notes_on_m, own_scales, with_m
 from milepost.rope.spec import LayerRope, RopeSpec
-from milepost.scaling.dynamic import Dynamic
-from milepost.scaling.longrope import LongRoPE
-from milepost.scaling.ntk import NTK
-from milepost.scaling.yarn import YaRN, mscale
+from milepost.scaling import NTK, Dynamic, LongRoPE, YaRN, mscale
 
 
 class SGLang(VLLM):
     """SGLang: vLLM's ropes with other rules for yarn, longrope, dynamic and ntk."""
 
-    name, title = "sglang", "SGLang"
+    name, title, package = "sglang", "SGLang", "sglang"
     command: ClassVar[list[str]] = ["python", "-m", "sglang.launch_server", "--model-path", "MODEL"]
     length_flag, keys_flag = "--context-length", "--json-model-override-args"
+    reads_older = ()
+    rounding = "SGLang keeps cos and sin in float32 on GPUs, from float32 angles (off by 0.007 at position 131072)"
 
     def yarn(self, rope: LayerRope, yarn: YaRN, given: Mapping[str, Any], spec: RopeSpec) -> Meaning:
         notes = []
@@ -92,5 +91,13 @@ class SGLang(VLLM):
             return None
         return scaling.at(scaling.trained).m, scaling.at(scaling.trained + 1).m
 
-    def check_ramp(self, rope: LayerRope, yarn: YaRN) -> None:
+    def keys_of_m(self, rope: LayerRope, yarn: YaRN, spec: RopeSpec) -> dict[str, float]:
+        """attn_factor, and an mscale that changes nothing: the model's own would stay otherwise."""
+        if spec.model in DEEPSEEK:
+            keys = {"mscale": 1.0, "mscale_all_dim": 0.0, **own_scales(yarn)}
+            return {**keys, "attn_factor": yarn.m / deepseek_m(replace(yarn, attn_factor=None))}
+        none = {} if rope.sections is not None else {"mscale": 1.0, "mscale_all_dim": 0.0}
+        return {**none, "attn_factor": yarn.m / mscale(yarn.factor)}
+
+    def check_ramp(self, rope: LayerRope, yarn: YaRN, spec: RopeSpec) -> None:
         """The ramp of yarn with M-RoPE is that of transformers."""

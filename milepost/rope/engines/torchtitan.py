@@ -16,16 +16,17 @@ from milepost.rope.engines.engine import Engine
 from milepost.rope.engines.written import Refused, Written
 from milepost.rope.engines.yarn import truncates
 from milepost.rope.spec import LayerRope, RopeSpec
-from milepost.scaling.larger_base import LargerBase
-from milepost.scaling.llama3 import Llama3
-from milepost.scaling.ntk import NTK
-from milepost.scaling.yarn import YaRN
+from milepost.scaling import NTK, LargerBase, Llama3, YaRN
+
+LENGTH = {"0": "max_seq_len"}
+"""The argument of RoPE.Config that says the length, by the first version that has it. Its main branch has
+max_context_length since August 2026, and no release has that yet."""
 
 
 class Torchtitan(Engine):
     """torchtitan."""
 
-    name = title = "torchtitan"
+    name = title = package = "torchtitan"
     reads = False
 
     def _write(self, spec: RopeSpec) -> Written:
@@ -38,11 +39,11 @@ class Torchtitan(Engine):
             raise Refused(f"torchtitan's RoPE turns the whole head by one position, and this has {part}")
         if spec.served is None:
             raise Refused(
-                "torchtitan's RoPE needs max_context_length, and the spec does not say what is served: "
+                f"torchtitan's RoPE needs {self.since(LENGTH)}, and the spec does not say what is served: "
                 "dataclasses.replace(spec, served=...)"
             )
         name = "ComplexRoPE" if rope.pairing == "interleaved" else "CosSinRoPE"
-        keys = {"dim": rope.head_dim, "max_context_length": spec.served, **_keys(self.settled(rope, spec))}
+        keys = {"dim": rope.head_dim, self.since(LENGTH): spec.served, **_keys(self.settled(rope, spec))}
         notes = []
         scale = rope.temperature(spec.served)
         if rope.softmax != 1 and scale != rope.softmax:

@@ -9,30 +9,38 @@ Nothing is filled in silently: `RopeSpec.sources` names the key of every value, 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from milepost.rope.config.config import Config
-from milepost.rope.config.config_json import Parsed, checked
+from milepost.rope.config.config_json import Parsed, checked, text_model
 from milepost.rope.config.families import FAMILIES, Family
-from milepost.rope.config.keys import as_config_error, pass_over
+from milepost.rope.config.keys import ConfigError, ConfigKeys, as_config_error, pass_over
 from milepost.rope.config.layer_kinds import DO_NOT
 from milepost.rope.engines.config_engine import ConfigEngine, refuse_alpha, shape, spell_flat
 from milepost.rope.engines.write_scaling import write_scaling
 from milepost.rope.engines.written import Refused, Written
 from milepost.rope.spec import LayerRope, RopeSpec
-from milepost.scaling.dynamic import Dynamic
-from milepost.scaling.longrope import LongRoPE
-from milepost.scaling.yarn import YaRN
+from milepost.scaling import Dynamic, LongRoPE, YaRN
+
+WANTS_HEAD_DIM = {"0": ("mistral", "mixtral"), "5": ("mixtral",)}
+"""Families whose head_dim is null unless the config says it, and whose yarn then stops, by the first version."""
 
 
 class Transformers(ConfigEngine):
     """transformers 5, or 4."""
 
-    def __init__(self, version: int):
-        self.version = version
-        self.name = "transformers" if version == 5 else f"transformers-v{version}"
-        self.title = f"transformers v{version}"
+    package = "transformers"
+
+    def __init__(self, major: int):
+        self.major = major
+        self.name = "transformers" if major == 5 else f"transformers-v{major}"
+        self.title = f"transformers v{major}"
+
+    @property
+    def named(self) -> str:
+        return self.title if self.version is None else f"transformers {self.version}"
 
     def read(self, config: Config, *, served: int | None = None) -> RopeSpec:
         """What transformers makes of a config; it is not told which length it will serve."""
@@ -42,11 +50,31 @@ class Transformers(ConfigEngine):
         return list(parsed.spec.notes)
 
     def meaning(self, rope: LayerRope, kind: str, config: Config, served: int | None) -> tuple[LayerRope, list[str]]:
-        spec = config.parsed.spec
+        spec, given = config.parsed.spec, config.parsed.dictionaries[kind]
         notes: list[str] = []
         refuse_alpha(rope, kind, config)
+        if self.version is not None:
+            self._refuse_what_stops(rope, given, config)
         rope = _whole_head(spec, kind, rope, config.allow_unknown, notes)
         return replace(rope, scaling=_scaling(spec, kind, rope, notes)), notes
+
+    def _refuse_what_stops(self, rope: LayerRope, given: Mapping[str, Any], config: Config) -> None:
+        """Refuse what earlier versions read, or the model's own code, and this one ends at."""
+        model, keys = config.parsed.spec.model, text_model(ConfigKeys(config.data))[0]
+        if isinstance(rope.scaling, YaRN) and model in self.since(WANTS_HEAD_DIM) and not keys.has("head_dim"):
+            raise ConfigError(
+                f"{self.named} stops at rope type yarn in its {model} without head_dim (TypeError: NoneType * float): "
+                f"write head_dim = {rope.head_dim}"
+            )
+        name = given.get("rope_type") or given.get("type")
+        if name in ("su", "ntk") and (name, model, self.major) != ("su", "phi3", 4):
+            remedy = "longrope" if name == "su" else f"a larger base, rope_theta = {rope.spectrum().base:.10g}"
+            raise ConfigError(f"{self.named} has no rope type {name} (KeyError: '{name}'); write {remedy}")
+        if isinstance(rope.scaling, YaRN) and given and given.get("factor") is None:
+            raise ConfigError(
+                f"{self.named} stops at rope type yarn without factor, which earlier versions took from the lengths: "
+                f"write factor = {rope.scaling.factor:g}"
+            )
 
     def _write(self, spec: RopeSpec) -> Written:
         """The keys of config.json that mean ``spec``."""
@@ -66,7 +94,7 @@ class Transformers(ConfigEngine):
         still = {kind for kind, dictionary in dictionaries.items() if dictionary is None}
         known_still = still <= {*DO_NOT, *family.still}
         flat = all(dictionary == turning[0] for dictionary in turning) and not family.by_kind and known_still
-        if self.version == 4:
+        if self.major == 4:
             self._write_v4(spec, config, dictionaries, flat, family)
         elif flat:
             config["rope_parameters"] = turning[0]

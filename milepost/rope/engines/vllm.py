@@ -2,19 +2,25 @@
 
 What is read differently than in transformers (s is the factor; m multiplies cos and sin, so logits by m^2):
 
-    yarn            m = attn_factor * (0.1 ln s + 1): attention_factor, mscale and mscale_all_dim are not read. With
+    yarn, to 0.29   m = attn_factor * (0.1 ln s + 1): attention_factor, mscale and mscale_all_dim are not read. With
                     s = 4, attention_factor = 1 is m = 1.1386 here and 1 there: logits x 1.2965
-    yarn, DeepSeek  m = attn_factor * g(mscale) / g(mscale_all_dim), g(k) = 0.1 k ln s + 1; bounds are always truncated
-    yarn, M-RoPE    the ramp is computed for 4 times the trained length: pairs 30 to 47 instead of 23 to 40 (Qwen2.5-VL)
-    dynamic         one base for all texts: that of the length served, from max_trained_positions; without that key, the
-                    plain base
+    yarn, 0.30 on   as in transformers: attention_factor, or g(mscale) / g(mscale_all_dim), g(k) = 0.1 k ln s + 1, where
+                    both are there; attn_factor is not read
+    yarn, DeepSeek  m = g(mscale) / g(mscale_all_dim), to 0.29 times attn_factor; bounds are always truncated
+    yarn, M-RoPE    the ramp is computed for 4 times the trained length: pairs 30 to 47 instead of 23 to 40
+                    (Qwen2.5-VL); not for Qwen3-VL and Qwen3.5 from 0.32
+    dynamic         one base for all texts: that of max_position_embeddings, from max_trained_positions; without that
+                    key, the plain base
     dynamic, alpha  base * alpha^(d/(d-2))
     ntk             Su's: base * s, and frequencies over s^(2/d)
-    longrope        the long factors for all texts if more than the trained length is served; m from
-                    max_position_embeddings, or short_mscale and long_mscale; factor and attention_factor are not read
+    longrope        the long factors for all texts if more than the trained length is served. Where
+                    original_max_position_embeddings stands outside of the dictionary (Phi-3), that is what is served
+                    unless --max-model-len says more. m from max_position_embeddings, or short_mscale and long_mscale;
+                    factor and attention_factor are not read
     proportional    factor is not read
 
-The same as there: default, linear, llama3. The keys go in with --hf-overrides; cos and sin are in the model's dtype.
+Some families run transformers' own code (`HANDED`), and read as it does. The same as there: default, linear, llama3.
+The keys go in with --hf-overrides; cos and sin are in the model's dtype.
 """
 
 from __future__ import annotations
@@ -27,8 +33,11 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from milepost.rope.config.config import Config
-from milepost.rope.config.config_json import TEXT
-from milepost.rope.config.keys import ConfigError
+from milepost.rope.config.config_json import TEXT, text_model
+from milepost.rope.config.families import FAMILIES, Family
+from milepost.rope.config.keys import ConfigError, ConfigKeys
+from milepost.rope.config.layer_kinds import DO_NOT
+from milepost.rope.config.read_scaling import ORIGINAL
 from milepost.rope.engines.config_engine import (
     ConfigEngine,
     longrope_by_lengths,
@@ -38,17 +47,70 @@ from milepost.rope.engines.config_engine import (
     write_other,
     write_yarn,
 )
+from milepost.rope.engines.transformers import TRANSFORMERS
+from milepost.rope.engines.write_scaling import write_scaling
 from milepost.rope.engines.written import Refused, Written
-from milepost.rope.engines.yarn import compare_m, deepseek_m, notes_on_m, own_scales, with_m
+from milepost.rope.engines.yarn import (
+    compare_m,
+    deepseek_m,
+    mscale_keys,
+    notes_on_m,
+    own_scales,
+    truncates,
+    with_m,
+)
 from milepost.rope.spec import LayerRope, RopeSpec
-from milepost.scaling.dynamic import Dynamic
-from milepost.scaling.linear import Linear
-from milepost.scaling.longrope import LongRoPE
-from milepost.scaling.ntk import NTK
-from milepost.scaling.proportional import Proportional
+from milepost.scaling import NTK, Dynamic, Linear, LongRoPE, Proportional, YaRN, mscale
 from milepost.scaling.ramp import bounds
-from milepost.scaling.yarn import YaRN, mscale
 
+KEYS_OF_M = {
+    "0": ("attn_factor",),
+    "0.30.0": ("attention_factor", "mscale", "mscale_all_dim"),
+}
+"""The keys of a yarn that set m, by the first version that reads these and no others."""
+HANDED = {
+    "0": frozenset(
+        [
+            "flex_olmo",
+            "hunyuan_v1_dense",
+            "hunyuan_v1_moe",
+            "olmo",
+            "olmo2",
+            "olmo3",
+            "smollm3",
+            "starcoder2",
+            "vaultgemma",
+        ]
+    ),
+    "0.32.0": frozenset(
+        [
+            "arcee",
+            "cwm",
+            "flex_olmo",
+            "glm",
+            "gpt_neox",
+            "hunyuan_v1_dense",
+            "hunyuan_v1_moe",
+            "jais2",
+            "olmo",
+            "olmo2",
+            "olmo3",
+            "phi",
+            "seed_oss",
+            "smollm3",
+            "starcoder2",
+            "vaultgemma",
+        ]
+    ),
+}
+"""The families that run transformers' own code, by the first version that hands over these."""
+NEAR_RAMP = {
+    "0": frozenset[str](),
+    "0.32.0": frozenset({"qwen3_vl_text", "qwen3_vl_moe_text", "qwen3_5_text", "qwen3_5_moe_text"}),
+}
+"""The families with M-RoPE whose yarn has the ramp of the trained length, by the first version where these have."""
+NESTED = {"qwen2_vl", "qwen2_5_vl"}
+"""Models that publish the keys of their text model outside, and whose config has a text_config when it is loaded."""
 DEEPSEEK = {"deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "kimi_vl"}
 """Model types whose yarn is DeepSeek's, in vLLM and SGLang; besides rope type deepseek_yarn."""
 Meaning = tuple[LayerRope, list[str]]
@@ -57,12 +119,33 @@ Meaning = tuple[LayerRope, list[str]]
 class VLLM(ConfigEngine):
     """vLLM; SGLang, a fork of its ropes, overrides what differs."""
 
-    name, title = "vllm", "vLLM"
+    name, title, package = "vllm", "vLLM", "vllm"
     command: ClassVar[list[str]] = ["vllm", "serve", "MODEL"]
     length_flag, keys_flag = "--max-model-len", "--hf-overrides"
+    reads_older: tuple[str, ...] = ("rotary_scaling_factor",)
+    rounding = (
+        "vLLM keeps cos and sin in the model's dtype (bf16: off by up to 0.002), from float32 angles "
+        "(off by 0.007 at position 131072)"
+    )
+
+    def read(self, config: Config, *, served: int | None = None) -> RopeSpec:
+        """What vLLM makes of a config that it is told to serve for ``served`` tokens; by default, what it takes."""
+        spec = self.parsed(config).spec
+        outside = text_model(ConfigKeys(config.data))[0].whole(ORIGINAL)
+        longest = _longest(spec)
+        if served is not None and longest is not None and served > longest:
+            raise ConfigError(
+                f"{self.title} refuses {self.length_flag} {served} with this config, which has "
+                f"max_position_embeddings for {longest} tokens: override max_position_embeddings besides"
+            )
+        if served is None and outside is not None and isinstance(spec.main.scaling, LongRoPE):
+            served = outside.value
+        return super().read(config, served=served)
 
     def meaning(self, rope: LayerRope, kind: str, config: Config, served: int | None) -> Meaning:
         scaling, given, spec = rope.scaling, config.parsed.dictionaries[kind], config.parsed.spec
+        if self.name == "vllm" and spec.model in self.since(HANDED):
+            return TRANSFORMERS.meaning(rope, kind, config, served)
         if rope.sections is not None and not (scaling is None or isinstance(scaling, YaRN)):
             raise ConfigError(
                 f"{self.title} has M-RoPE with rope types default and yarn only, not with {rope_type(given)}"
@@ -70,15 +153,25 @@ class VLLM(ConfigEngine):
         if isinstance(scaling, YaRN):
             return self.yarn(rope, scaling, given, spec)
         if isinstance(scaling, LongRoPE):
+            if self.name == "vllm" and spec.model == "phi3" and rope_type(given) == "su":
+                raise ConfigError(
+                    f"{self.title} stops at rope type su in its phi3 (KeyError: original_max_position_embeddings): "
+                    "write longrope, with that key inside of the dictionary"
+                )
             if rope.pairing != "half":
                 raise ConfigError(
                     f"{self.title} has longrope for pairs of halves only, and this model's pairs are interleaved"
                 )
             return self.longrope(rope, scaling, spec, served)
         if isinstance(scaling, Dynamic):
-            return self.dynamic(rope, scaling, given, served)
+            return self.dynamic(rope, scaling, given, spec.served)
         if isinstance(scaling, NTK):
             return self.ntk(rope, scaling, given)
+        if isinstance(scaling, Linear) and type(given.get("factor")) is int:
+            raise ConfigError(
+                f"{self.title} stops at linear with a whole number (TypeError: 'int' object is not iterable): "
+                f"write factor = {float(given['factor'])}"
+            )
         if isinstance(scaling, Proportional) and scaling.factor != 1:
             note = f"{self.title} does not read factor = {scaling.factor:g} of proportional: nothing is slowed"
             return replace(rope, scaling=replace(scaling, factor=1.0)), [note]
@@ -91,11 +184,25 @@ class VLLM(ConfigEngine):
                 f"{self.title} stops at rope type yarn without factor, which transformers takes from the lengths: "
                 f"write factor = {yarn.factor:g}"
             )
+        own = spec.sources.get("scaling", "").startswith("the model type")  # its own yarn has all keys
+        if self.name == "vllm" and spec.model == "gpt_oss" and not own and "beta_fast" not in given:
+            raise ConfigError(
+                f"{self.title} stops at rope type yarn without beta_fast and beta_slow in its gpt_oss (KeyError: "
+                "'beta_fast'): write beta_fast = 32, beta_slow = 1"
+            )
+        read = self.since(KEYS_OF_M)
+        if "attn_factor" not in read and yarn.attn_factor is not None:
+            yarn = replace(yarn, attn_factor=None)
         if spec.model in DEEPSEEK or rope_type(given) == "deepseek_yarn":
             return deepseek_yarn(rope, yarn)
-        m = (yarn.attn_factor or 1.0) * mscale(yarn.factor)
-        notes = notes_on_m(yarn, m, ("attention_factor", "mscale", "mscale_all_dim"))
-        if rope.sections is not None:
+        if "attention_factor" in read:
+            both = bool(yarn.mscale and yarn.mscale_all_dim)
+            m = yarn.m if both or yarn.attention_factor is not None else mscale(yarn.factor)
+            notes = notes_on_m(yarn, m, ("mscale", "mscale_all_dim"))
+        else:
+            m = (yarn.attn_factor or 1.0) * mscale(yarn.factor)
+            notes = notes_on_m(yarn, m, ("attention_factor", "mscale", "mscale_all_dim"))
+        if rope.sections is not None and spec.model not in self.since(NEAR_RAMP):
             far = replace(yarn, trained=4 * yarn.trained)
             notes.append(
                 f"M-RoPE with yarn: the ramp is computed for 4 x {yarn.trained} tokens, "
@@ -131,7 +238,8 @@ class VLLM(ConfigEngine):
         made = replace(rope, scaling=Dynamic(int(trained), scaling.factor, length=served))
         base = made.spectrum().base
         return made, [
-            f"dynamic is computed once, for the {served} tokens served: base {base:.10g} for texts of all lengths"
+            f"dynamic is computed once, for max_position_embeddings = {served} tokens: base {base:.10g} for texts of "
+            "all lengths"
         ]
 
     def ntk(self, rope: LayerRope, scaling: NTK, given: Mapping[str, Any]) -> Meaning:
@@ -148,25 +256,38 @@ class VLLM(ConfigEngine):
         return replace(rope, base=rope.base * s, scaling=Linear(over)), [note]
 
     def _write(self, spec: RopeSpec) -> Written:
-        """A command line that serves ``spec``, quoted for a shell: the length, and keys in place of the model's own."""
+        """A command line that serves ``spec``, quoted for a shell: the length, and keys in place of the model's own.
+
+        Overrides are merged with the model's own dictionary, so every key that matters is written, also where its value
+        is the default: a key that is left out would keep the model's.
+        """
         notes: list[str] = []
-        kinds = {kind: None if rope is None else self.words(rope, spec, notes) for kind, rope in spec.kinds}
+        kinds = {kind: self.words(rope, spec, notes) for kind, rope in spec.ropes().items()}
         first = next(iter(kinds.values()))
-        alike = all(dictionary == first for dictionary in kinds.values())
-        config = {**shape(spec), "rope_parameters": first if alike else kinds}
-        keys = {name: config[name] for name in ("rope_parameters", "max_position_embeddings") if name in config}
-        part = next((name for name in TEXT for key in spec.sources.values() if key.startswith(name + ".")), None)
+        flat = all(dictionary == first for dictionary in kinds.values())
+        by_kind = FAMILIES.get(spec.model, Family()).by_kind
+        if not flat and not by_kind:
+            raise Refused(
+                f"{self.title} has one dictionary for all layers of {spec.model or 'this model'}, and its kinds of "
+                f"layers differ: {', '.join(kinds)}"
+            )
+        if flat and by_kind:
+            kinds, flat = {kind: first for kind, _ in spec.kinds if kind not in DO_NOT}, False
+        config = {**shape(spec), "rope_parameters": first if flat else kinds}
+        keys: dict[str, Any] = {n: config[n] for n in ("rope_parameters", "max_position_embeddings") if n in config}
+        for part in reversed(_place(spec)):
+            keys = {part: keys}
         served = [] if spec.served is None else [self.length_flag, str(spec.served)]
-        text = shlex.join([*self.command, *served, self.keys_flag, json.dumps(keys if part is None else {part: keys})])
-        rounded = (
-            f"{self.title} keeps cos and sin in the model's dtype (bf16: off by up to 0.002), from float32 angles "
-            "(off by 0.007 at position 131072)"
-        )
-        written = Written(self.name, config, text, (*dict.fromkeys(notes), rounded))
+        text = shlex.join([*self.command, *served, self.keys_flag, json.dumps(keys)])
+        written = Written(self.name, config, text, (*dict.fromkeys(notes), self.rounding))
         return self.proved(spec, written, lambda: self.read(Config(config, "config.json"), served=spec.served))
 
     def words(self, rope: LayerRope, spec: RopeSpec, notes: list[str]) -> dict[str, Any]:
         """A rope as a dictionary; notes are added to the list."""
+        if self.name == "vllm" and spec.model in self.since(HANDED):
+            dictionary, more = write_scaling(rope, spec)
+            notes += more
+            return whole_yarn(dictionary, rope.scaling)
         if isinstance(rope.scaling, LongRoPE) and spec.served is not None:
             each_m = self.each_m(rope.scaling, spec.served)
             if each_m is not None:
@@ -179,8 +300,8 @@ class VLLM(ConfigEngine):
                 f"{scaling.factor:g} times as fast; use factor 1"
             )
         if isinstance(scaling, YaRN) and scaling.preset != "paper":
-            self.check_ramp(rope, scaling)
-            return write_yarn(rope, scaling, spec, _keys_of_m(scaling, spec))
+            self.check_ramp(rope, scaling, spec)
+            return whole_yarn(write_yarn(rope, scaling, spec, self.keys_of_m(rope, scaling, spec)), scaling)
         dictionary, m = write_other(rope, spec, notes)
         return (
             {**dictionary, "short_mscale": m, "long_mscale": m} if dictionary["rope_type"] == "longrope" else dictionary
@@ -190,14 +311,33 @@ class VLLM(ConfigEngine):
         """m of the short and of the long factors, where the engine has this longrope as two lists."""
         return (scaling.m, scaling.m) if scaling.length == served else None
 
-    def check_ramp(self, rope: LayerRope, yarn: YaRN) -> None:
+    def keys_of_m(self, rope: LayerRope, yarn: YaRN, spec: RopeSpec) -> dict[str, float]:
+        """The keys that set m, all of them. DeepSeek's mscale stays, for the softmax needs it."""
+        keys: dict[str, float] = {}
+        default = mscale(yarn.factor)
+        if spec.model in DEEPSEEK:
+            keys = {"mscale": 1.0, "mscale_all_dim": 0.0, **own_scales(yarn)}
+            default = deepseek_m(replace(yarn, attn_factor=None))
+        if "attention_factor" not in self.since(KEYS_OF_M):
+            return {**keys, "attn_factor": yarn.m / default}
+        if spec.model in DEEPSEEK:
+            return {**keys, **mscale_keys(self.title, rope, yarn)}
+        return {"attention_factor": yarn.m}
+
+    def check_ramp(self, rope: LayerRope, yarn: YaRN, spec: RopeSpec) -> None:
         """Refuse a yarn whose ramp would be computed for another length."""
-        if rope.sections is not None:
+        if rope.sections is not None and spec.model not in self.since(NEAR_RAMP):
             raise Refused(
                 f"{self.title} computes the ramp of yarn with M-RoPE for 4 x {yarn.trained} tokens: pairs "
                 f"{_ramp(rope, replace(yarn, trained=4 * yarn.trained))} would be blended, not {_ramp(rope, yarn)}; "
                 "serve it with SGLang or transformers, or extend it with another method"
             )
+
+
+def _longest(spec: RopeSpec) -> int | None:
+    """The length up to which vLLM serves a config: max_position_embeddings, times the factor of linear and dynamic."""
+    factor = spec.main.factor if isinstance(spec.main.scaling, Linear | Dynamic | NTK) else 1.0
+    return None if spec.served is None else int(spec.served * factor)
 
 
 def deepseek_yarn(rope: LayerRope, yarn: YaRN) -> Meaning:
@@ -226,13 +366,25 @@ def _longrope_words(
     return dictionary
 
 
-def _keys_of_m(yarn: YaRN, spec: RopeSpec) -> dict[str, float]:
-    """The keys that set m: attn_factor multiplies the default. DeepSeek's mscale stays, for the softmax needs it."""
-    keys: dict[str, float] = {}
-    default = mscale(yarn.factor)
-    if spec.model in DEEPSEEK:
-        keys, default = own_scales(yarn), deepseek_m(replace(yarn, attn_factor=None))
-    return keys if math.isclose(yarn.m, default, rel_tol=1e-12) else {**keys, "attn_factor": yarn.m / default}
+def whole_yarn(dictionary: dict[str, Any], yarn: Any) -> dict[str, Any]:
+    """The dictionary of a yarn with the keys of its ramp, also where they are the defaults."""
+    if dictionary["rope_type"] != "yarn":
+        return dictionary
+    bounds_of_ramp = {"beta_fast": yarn.beta_fast, "beta_slow": yarn.beta_slow, "truncate": truncates(yarn)}
+    return {**dictionary, **bounds_of_ramp}
+
+
+def _place(spec: RopeSpec) -> list[str]:
+    """The parts of a config that the text model's own keys stand in, from the outside."""
+    if spec.model in NESTED:
+        return ["text_config"]
+    if any(source.startswith("thinker_config.") for source in spec.sources.values()):
+        raise Refused(
+            f"overrides do not reach the text model of {spec.model}, whose keys are in thinker_config: change its "
+            "config.json"
+        )
+    paths = [source.split(".") for source in spec.sources.values()]
+    return max(([part for part in path[:-1] if part in TEXT] for path in paths), key=len, default=[])
 
 
 def _ramp(rope: LayerRope, yarn: YaRN) -> str:

@@ -15,15 +15,7 @@ from milepost.rope.config.families import FAMILIES, Family
 from milepost.rope.config.read_scaling import ORIGINAL
 from milepost.rope.engines.written import Refused
 from milepost.rope.spec import LayerRope, RopeSpec
-from milepost.scaling.dynamic import Dynamic
-from milepost.scaling.larger_base import LargerBase
-from milepost.scaling.linear import Linear
-from milepost.scaling.llama3 import Llama3
-from milepost.scaling.longrope import LongRoPE
-from milepost.scaling.ntk import NTK
-from milepost.scaling.ntk_by_parts import NTKByParts
-from milepost.scaling.proportional import Proportional
-from milepost.scaling.yarn import YaRN
+from milepost.scaling import NTK, Dynamic, LargerBase, Linear, Llama3, LongRoPE, NTKByParts, Proportional, YaRN
 
 
 def write_scaling(rope: LayerRope, spec: RopeSpec) -> tuple[dict[str, Any], list[str]]:

@@ -15,10 +15,12 @@ class Refused(ValueError):  # noqa: N818 (a refusal is an answer)
 class Written:
     """``text`` is ready to paste; ``notes`` are what to know about it.
 
-    ``config`` holds the keys of config.json where the engine reads that.
+    ``config`` holds the keys of config.json where the engine reads that; ``version`` is the engine's, where versions
+    of it were measured.
     """
 
     engine: str
     config: Mapping[str, Any] = field(default_factory=dict)
     text: str = ""
     notes: tuple[str, ...] = ()
+    version: str = ""

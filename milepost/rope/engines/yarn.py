@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from milepost.rope.engines.written import Refused
 from milepost.rope.spec import LayerRope
+from milepost.scaling import YaRN, mscale
 from milepost.scaling.ramp import pair_with
-from milepost.scaling.yarn import YaRN, mscale
 
 SCALES = ("mscale", "mscale_all_dim")
 

@@ -117,7 +117,7 @@ def test_a_folder_that_holds_something_or_is_the_model_s_is_refused_before_anyth
     out = tmp_path / "full" if place == "full" else home / place
     before = files(home)
     done = run(home, "rope", "--out", str(out))
-    assert done.exit_code == 2 and "--out" in done.stderr and "loading" not in done.stderr
+    assert done.exit_code == 2 and "OUT (" in done.stderr and "loading" not in done.stderr
     assert (tmp_path / "full" / "mine.txt").read_text() == "mine" and files(home) == before
 
 

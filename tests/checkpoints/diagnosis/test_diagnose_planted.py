@@ -59,7 +59,7 @@ def trained(tmp_path_factory):
     made, home = {}, tmp_path_factory.mktemp("models")
     row = np.frombuffer(written(100, 20000), np.uint8).astype(np.int64)
 
-    def give(spec, length=TRAINED, steps=140, rate=6e-3):
+    def give(spec, length=TRAINED, steps=140, rate=1.0):
         if (spec, length) not in made:
             recipe = Recipe(steps, 16, length, rate=rate)
             model = Decoder(Shape(256, 2, 32, 2, length), spec).start(0)
@@ -136,7 +136,7 @@ def test_within_what_was_trained_nothing_is_found(trained, text):
 @pytest.fixture(scope="module")
 def table(trained):
     """A model with a table of 64 rows, all of which were trained until the loss is the same everywhere."""
-    return trained("learned", 64, 300, 1e-2)
+    return trained("learned", 64, 300)
 
 
 @pytest.mark.parametrize("rows", [32, 48])

@@ -27,7 +27,7 @@ from milepost.rope import ConfigError, RopeSpec, as_read_by
 from milepost.rope.engines.parity import differences
 from milepost.rope.engines.written import Refused
 from milepost.rope.spec import METHODS
-from milepost.scaling.dynamic import Dynamic
+from milepost.scaling import Dynamic
 
 L = 64
 """The trained length: 4 L = 256 is where tables of 256 rows end."""
@@ -270,11 +270,12 @@ def test_what_is_no_part_of_the_scaling_stays_in_its_dictionary(tmp_path):
 
 def test_a_config_class_that_changes_what_is_written_is_refused(tmp_path):
     spec = RopeSpec.from_config(made("phi3", tmp_path / "model")).extended(4 * L, "yarn")
-    config, _ = extended_config(
-        json.loads((tmp_path / "model" / "config.json").read_text()), RopeSpec.from_config(tmp_path / "model"), spec
-    )
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    with pytest.raises(Refused, match=r"transformers 5\.22\.2 stops at rope type yarn in its phi3"):
+        extended_config(config, RopeSpec.from_config(tmp_path / "model"), spec)
+    scaling = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": L}
     with pytest.raises(Refused, match="transformers' config of phi3"):
-        check_transformers(config, spec)
+        check_transformers({**config, "rope_parameters": scaling}, spec)
 
 
 def test_dynamic_keeps_the_number_that_it_starts_from(tmp_path):

@@ -276,7 +276,7 @@ def test_a_full_disk_leaves_nothing(name, model, tmp_path, monkeypatch):
         return real(source, copy, **more)
 
     before = files(model)
-    monkeypatch.setattr("milepost.checkpoints.files.folder.shutil.copyfile", full)
+    monkeypatch.setattr("milepost.measure.folder.shutil.copyfile", full)
     ran = runner.invoke(
         app,
         ["extend", str(model), "--target-length", "2k", "--method", "yarn", "--out", str(tmp_path / "deep" / "out")],
@@ -286,10 +286,8 @@ def test_a_full_disk_leaves_nothing(name, model, tmp_path, monkeypatch):
 
 
 def test_a_disk_that_is_too_small_is_seen_before_anything_is_written(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "milepost.checkpoints.files.folder.shutil.disk_usage", lambda path: shutil._ntuple_diskusage(10, 10, 0)
-    )
-    with pytest.raises(ConfigError, match=r"needs 0.0 GB, and 0.0 GB are free there"):
+    monkeypatch.setattr("milepost.measure.folder.shutil.disk_usage", lambda path: shutil._ntuple_diskusage(10, 10, 0))
+    with pytest.raises(ValueError, match=r"needs 0\.000\d GB, and 0\.0000 GB are free there"):
         extend(model, target_length=TARGET, method="yarn", out=tmp_path / "out")
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
 
@@ -316,5 +314,5 @@ def test_a_run_that_is_killed_leaves_no_half_of_a_folder(model, tmp_path):
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert files(model) == before and not (tmp_path / "out").exists()
-    assert all(p.name == ".out.unfinished" for p in tmp_path.iterdir() if p != model)
+    assert all(p.name in (".out.unfinished", ".out.lock") for p in tmp_path.iterdir() if p != model)
     assert extend(model, target_length=TARGET, method="yarn", out=tmp_path / "out").ok

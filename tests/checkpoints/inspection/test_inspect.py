@@ -675,7 +675,7 @@ def test_other_bad_input(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
     for folder in (tmp_path, tmp_path / "inside"):
         done = CliRunner().invoke(app, ["inspect", str(tmp_path), "--out", str(folder)])
-        assert done.exit_code == 2 and "--out" in done.output
+        assert done.exit_code == 2 and "OUT (" in done.output
     (tmp_path / "config.json").unlink()
     shape = {"layers": 1, "width": 8, "heads": 2, "length": 16}
     for encodings in (

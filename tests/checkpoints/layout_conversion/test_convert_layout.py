@@ -25,8 +25,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from milepost.checkpoints import Conversion, ProofError, convert_layout
-from milepost.checkpoints.files import folder as folder_code
 from milepost.checkpoints.layout_conversion import heads, proof
+from milepost.measure import folder as folder_code
 from milepost.rope import ConfigError, RopeSpec
 from milepost.rope.config.families import FAMILIES
 from milepost.rope.config.files import load
@@ -789,14 +789,14 @@ def test_shards_that_do_not_fit_leave_nothing_behind(source, name):
 
 def test_bad_folders(source, tmp_path):
     folder = source()
-    refused(folder, "never written to", out=folder)
-    refused(folder, "never written to", out=folder / "out")
-    refused(folder, "never written to", out=folder / ".." / "source")
+    refused(folder, "never written to", ValueError, out=folder)
+    refused(folder, "never written to", ValueError, out=folder / "out")
+    refused(folder, "never written to", ValueError, out=folder / ".." / "source")
     (folder.parent / "full").mkdir()
     (folder.parent / "full" / "a").touch()
-    refused(folder, "not an empty folder", out=folder.parent / "full")
-    refused(folder, "not an empty folder", out=folder.parent)
-    refused(folder, "not an empty folder", out=folder.parent / "full" / "a")
+    refused(folder, "not an empty folder", ValueError, out=folder.parent / "full")
+    refused(folder, "not an empty folder", ValueError, out=folder.parent)
+    refused(folder, "not an empty folder", ValueError, out=folder.parent / "full" / "a")
     refused(folder.parent / "nowhere", "is no folder")
     refused(folder / "config.json", "is no folder", out=tmp_path / "out")
     refused(folder, "'half' or 'interleaved', got 'neox'", ValueError, to="neox")
@@ -805,7 +805,7 @@ def test_bad_folders(source, tmp_path):
 
 def test_no_room(source, monkeypatch):
     monkeypatch.setattr(code.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 1000))
-    refused(source(), "GB are free there")
+    refused(source(), "GB are free there", ValueError)
 
 
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
@@ -839,7 +839,7 @@ def test_a_second_run_for_the_same_folder_is_refused_and_the_first_goes_on(sourc
     folder, out, told = source(), tmp_path / "out", []
 
     def second(text: str) -> None:
-        with pytest.raises(ConfigError, match=r"another run is writing to .*out now: wait until it ends"):
+        with pytest.raises(ValueError, match=r"another run is writing to .*out now: wait until it ends"):
             convert_layout(folder, "interleaved", out)
         told.append(text)
 

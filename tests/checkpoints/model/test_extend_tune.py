@@ -27,7 +27,6 @@ from milepost.checkpoints.extension.source import open_source
 from milepost.checkpoints.model.load import load
 from milepost.checkpoints.model.tune import Tuning, has_peft
 from milepost.cli import app
-from milepost.rope import ConfigError
 
 pytestmark = pytest.mark.slow
 
@@ -84,14 +83,14 @@ def test_a_tune_that_is_killed_goes_on_and_ends_with_the_same_bits(model, book, 
     (state / "checkpoint-5" / "whole").unlink()
     (state / "checkpoint-5" / "model.safetensors").write_bytes(b"half")
 
-    with pytest.raises(ConfigError, match="holds a training that did not end: resume it"):
+    with pytest.raises(ValueError, match="holds a training that did not end: resume it"):
         extend(model, out=tmp_path / "killed", text=book, **HOW)
     for other, words in (
         ({"rate": 1e-3}, "its tuning is"),
         ({"tune": STEPS + 1}, "its tuning is"),
         ({"target_length": 2 * L + 2}, "its factor is"),
     ):
-        with pytest.raises(ConfigError, match=f"is of another training: {words}"):
+        with pytest.raises(ValueError, match=f"is of another training: {words}"):
             extend(model, out=tmp_path / "killed", text=book, resume=True, **{**HOW, **other})
 
     said: list[str] = []
@@ -241,7 +240,7 @@ def test_a_tune_that_fails_before_its_first_checkpoint_leaves_nothing(model, boo
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("milepost.checkpoints.files.folder.shutil.copyfile", full)
+    monkeypatch.setattr("milepost.measure.folder.shutil.copyfile", full)
     with pytest.raises(OSError, match="No space left"):
         extend(model, out=tmp_path / "out", text=book, **HOW)
     assert list(tmp_path.iterdir()) == []

@@ -6,7 +6,8 @@ import tiny_models as tiny
 import torch
 from torch.nn import functional as F
 
-from milepost.attention.reference import reference
+from milepost.attention.backends.reference import reference
+from milepost.attention.call import Call
 from milepost.checkpoints.model import hf as loaded_hf
 from milepost.checkpoints.model.load import load
 from milepost.checkpoints.model.text import Text, read_text
@@ -96,7 +97,7 @@ def test_looks_give_the_weights_that_attention_really_has(subject):
     for one in looks:
         at = Layout.dense(ids.shape[1], window=one.window)
         v = torch.zeros(1, one.k.shape[1], ids.shape[1], 1)
-        weights = reference(one.q, one.k, v, one.enc, at, at, causal=True, scale=one.scale).weights
+        weights = reference(Call(one.q, one.k, v, one.enc, at, at, True, one.scale)).weights
         assert (weights.sum(-1) - 1).abs().max() < 1e-5
         if eager:
             assert (weights - theirs[one.layer]).abs().max() < 2e-5

@@ -183,7 +183,7 @@ def test_the_result_is_plain_data_and_a_page_in_a_notebook():
         and data["failed"] == []
         and {"name", "verdict", "sentence", "measured", "allowed", "control", "unit"} <= set(data["checks"][0])
     )
-    assert "frequencies" in done._repr_html_() and done._repr_html_().startswith("<table>")
+    assert "frequencies" in done._repr_html_() and "<table" in done._repr_html_()
     with pytest.raises(KeyError, match="there is no check 'colour'"):
         done["colour"]
 
@@ -318,7 +318,7 @@ def test_other_bad_words(good, tmp_path):
         ([str(tmp_path / "nowhere")], "there is no file or folder"),
         ([str(good / "config.json")], "is a file"),
         ([str(good), "--device", "abacus"], "can't be used here"),
-        ([str(good), "--out", str(good)], "not an empty folder"),
+        ([str(good), "--out", str(good)], "the source is never written to"),
     ):
         ran = runner.invoke(app, ["verify", *args])
         assert ran.exit_code == 2 and words in ran.stderr, ran.output

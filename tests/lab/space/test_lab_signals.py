@@ -102,11 +102,11 @@ def test_what_is_wrong_is_said_in_a_sentence(how, said):
 # ----------------------------------------------------------------------------------------------------------
 
 
-def trained(kind, spec, steps=250):
+def trained(kind, spec, steps=600):
     signals = KINDS[kind]
     shape = EncoderShape(signals.sides, signals.channels, signals.classes, 2, 16 * len(signals.axes), 4)
     model = Encoder(shape, spec).start(0)
-    train(model, lambda step: signals.make(32, (0, step)), Recipe(steps, 32, 1, decay_encoding=False), loss=labels)
+    train(model, lambda step: signals.make(32, (0, step)), Recipe(steps, 32, 1), loss=labels)
     return model
 
 

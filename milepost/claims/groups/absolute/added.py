@@ -5,12 +5,20 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from milepost.claims.claim import Claim, Measurement, Plot, points
-from milepost.claims.needs import Need
-from milepost.claims.random_model import gaussian, max_abs
-from milepost.claims.rule import control, core, limit
-from milepost.claims.seeds import mean_of_seeds
-from milepost.claims.trained import Lab
+from milepost.claims.experiment import (
+    Claim,
+    Lab,
+    Measurement,
+    Need,
+    Plot,
+    control,
+    core,
+    gaussian,
+    limit,
+    max_abs,
+    mean_of_seeds,
+    points,
+)
 from milepost.encodings.learned import Learned
 from milepost.encodings.sinusoidal import Sinusoidal
 from milepost.lab.model import Decoder, Shape
@@ -28,7 +36,7 @@ def measure_concat() -> Measurement:
     appending = Decoder(SHAPE, f'sinusoidal(width={APPENDED}, how="concat")').start(0).double().eval()
     adding = Decoder(SHAPE, "learned").start(1).double().eval()
     words = torch.zeros(1, SHAPE.length, SHAPE.width - APPENDED, dtype=torch.float64)
-    table = appending.encodings[0].embed(words, torch.arange(SHAPE.length))[0]
+    table = appending.encodings[0].embed(words, torch.arange(SHAPE.length))[0] / appending.code_spread
     weights = {name: value for name, value in appending.state_dict().items() if ".enc." not in name}
     weights["tokens.weight"] = F.pad(appending.tokens.weight, (0, APPENDED))
     ids = torch.randint(SHAPE.vocabulary, (4, SHAPE.length), generator=torch.Generator().manual_seed(1))

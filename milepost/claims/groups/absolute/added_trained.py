@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from functools import partial
 
-from milepost.claims.claim import Claim, Measurement, measure_each, points
+from milepost.claims.experiment import (
+    Claim,
+    Lab,
+    Measurement,
+    Need,
+    Number,
+    control,
+    core,
+    gap,
+    mean_loss,
+    measure_each,
+    points,
+)
 from milepost.claims.groups.absolute.frame import FRAME, measure_frame
-from milepost.claims.needs import Need
-from milepost.claims.rule import Number, control, core
-from milepost.claims.seeds import gap, mean_loss
-from milepost.claims.trained import Lab
 
 CONCATENATED = 'sinusoidal(width={quarter}, how="concat")'
 NORMALISED = 'integer(over="length")'
@@ -25,8 +33,7 @@ def measure_first(lab: Lab) -> Measurement:
     """The loss of raw integers, integers over the length, and binary codes minus that of sinusoids."""
     home = lab.runs(FIRST, "sinusoidal")[0]["trained_length"]
     behind = {"integer": (FIRST, "integer"), "binary": (FIRST, "binary"), "normalised": (DIVIDED, NORMALISED)}
-    measures = {number: partial(_behind_sinusoids, lab, *which, home) for number, which in behind.items()}
-    numbers = measure_each(measures)
+    numbers = measure_each({number: partial(_behind_sinusoids, lab, *which, home) for number, which in behind.items()})
     shown = {name: mean_loss(lab.runs(FIRST, name), home) for name in FIRST.encodings}
     notes = () if "normalised" in numbers else ("normalised integers were not trained",)
     figure = points("Loss at the trained length", "nats a token", shown)

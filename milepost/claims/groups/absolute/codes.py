@@ -5,10 +5,8 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from milepost.claims.claim import Claim, Measurement, Plot
+from milepost.claims.experiment import FAR, Claim, Measurement, Plot, control, core, gaussian
 from milepost.claims.groups.absolute.sinusoids import AT_ONCE, ROUNDING, WIDTH
-from milepost.claims.random_model import FAR, gaussian
-from milepost.claims.rule import control, core
 from milepost.encodings.binary import Binary
 from milepost.encodings.integer import Integer
 from milepost.encodings.sinusoidal import Sinusoidal
@@ -53,8 +51,7 @@ def measure_integer() -> Measurement:
     note = (
         f"a layer norm removes what is added to every channel: after it the cosine at position 127 is {normed[3]:.2g}"
     )
-    numbers = {"alike": raw[3], "words": abs(raw[0]), "spacing": spacing[0] / spacing[1]}
-    return Measurement(numbers, (figure,), (note,))
+    return Measurement({"alike": raw[3], "words": abs(raw[0]), "spacing": spacing[0] / spacing[1]}, (figure,), (note,))
 
 
 def measure_binary() -> Measurement:

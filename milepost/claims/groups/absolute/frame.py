@@ -11,11 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from milepost.claims.claim import Measurement, points
-from milepost.claims.rule import Number
-from milepost.claims.seeds import shares
-from milepost.claims.trained import Lab
-from milepost.claims.training import fit, measure_once
+from milepost.claims.experiment import Lab, Measurement, Number, fit, measure_once, points, shares
 from milepost.lab.model import Decoder, Shape
 from milepost.lab.train import Recipe
 
@@ -53,5 +49,4 @@ def measure_frame(lab: Lab) -> Measurement:
         by_encoding[encoding] = shares(values, TESTED * len(values), "rows")
     table = by_encoding["learned"]
     ahead = {name: table - number for name, number in by_encoding.items() if name != "learned"}
-    figure = points("Right answers in the frame", "share", by_encoding, 0.5)
-    return Measurement({"learned": table, **ahead}, (figure,))
+    return Measurement({"learned": table, **ahead}, (points("Right answers in the frame", "share", by_encoding, 0.5),))

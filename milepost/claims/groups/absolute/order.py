@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import torch
 
-from milepost.claims.claim import Claim, Measurement, Plot
+from milepost.claims.experiment import (
+    HEADS,
+    WIDTH,
+    Claim,
+    Measurement,
+    Plot,
+    Stack,
+    control,
+    core,
+    gaussian,
+    limit,
+    max_abs,
+    permutation,
+)
 from milepost.claims.groups.absolute.probes import CARRIED, NOPE, measure_nope
-from milepost.claims.random_model import HEADS, WIDTH, Stack, gaussian, max_abs, permutation
-from milepost.claims.rule import control, core, limit
 from milepost.encodings.rope import RoPE
 from milepost.layout import Layout
 from milepost.testing.layer import budget
@@ -101,11 +112,11 @@ def measure_length() -> Measurement:
         alone, beside = stack(x, causal=causal), stack(padded, Layout.padded(mask), causal=causal)
         worst = max(worst, max_abs(beside[:, 8:] - alone))
     twice = max_abs(stack(torch.cat([x, x], 1), causal=False)[:, :TOKENS] - stack(x, causal=False))
-    one, two = _prefixes()[:2]
+    one_layer, two = _prefixes()[:2]
     changes = {
         "padding": worst,
         "repeated, no mask": twice,
-        "shuffled, causal, 1 layer": one,
+        "shuffled, causal, 1 layer": one_layer,
         "shuffled, causal, 2 layers": two,
     }
     figure = Plot(
@@ -118,7 +129,7 @@ def measure_length() -> Measurement:
         log_y=True,
         mark=ROUNDING,
     )
-    return Measurement({"padding": worst, "twice": twice, "mask one": one, "mask": two}, (figure,))
+    return Measurement({"padding": worst, "twice": twice, "mask one": one_layer, "mask": two}, (figure,))
 
 
 CLAIMS = (

@@ -15,13 +15,23 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from milepost.claims.claim import Claim, Measurement, points
-from milepost.claims.needs import Need
-from milepost.claims.random_model import WIDTH, Stack, gaussian
-from milepost.claims.rule import Number, core, limit
-from milepost.claims.seeds import Numbers, mean_of_seeds
-from milepost.claims.trained import Lab
-from milepost.claims.training import fit, measure_once
+from milepost.claims.experiment import (
+    WIDTH,
+    Claim,
+    Lab,
+    Measurement,
+    Need,
+    Number,
+    Numbers,
+    Stack,
+    core,
+    fit,
+    gaussian,
+    limit,
+    mean_of_seeds,
+    measure_once,
+    points,
+)
 from milepost.lab.corpus import batch
 from milepost.lab.measure import Texts
 from milepost.lab.model import Decoder

@@ -9,9 +9,7 @@ import torch
 from torch import Tensor
 
 from milepost.angles import cos_sin
-from milepost.claims.claim import Claim, Measurement, Plot
-from milepost.claims.random_model import FAR, gaussian, max_abs
-from milepost.claims.rule import control, core, limit
+from milepost.claims.experiment import FAR, Claim, Measurement, Plot, control, core, gaussian, limit, max_abs
 from milepost.encodings.sinusoidal import Sinusoidal
 from milepost.rotation import rotate
 from milepost.spectrum import geometric

@@ -7,11 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from milepost.claims.claim import Claim, Measurement, points
-from milepost.claims.needs import Need
-from milepost.claims.rule import Number, Rule, control, core, limit, most
-from milepost.claims.seeds import accuracy
-from milepost.claims.trained import Lab
+from milepost.claims.experiment import (
+    Claim,
+    Lab,
+    Measurement,
+    Need,
+    Number,
+    Rule,
+    accuracy,
+    control,
+    core,
+    limit,
+    most,
+    points,
+)
 
 LEARNED, HALF = 0.9, 0.5
 BETTER_THAN_A_COIN = 0.6
@@ -28,16 +37,16 @@ def _at_home(lab: Lab, need: Need, encoding: str) -> Number:
     return accuracy(runs, need.data, runs[0]["trained_length"])
 
 
-def by_depth(one: Need, deep: Need) -> Callable[[Lab], Measurement]:
+def by_depth(shallow: Need, deep: Need) -> Callable[[Lab], Measurement]:
     """An experiment: a task without positions in one layer and in several, and with positions."""
 
     def measure(lab: Lab) -> Measurement:
-        numbers = {"one layer": _at_home(lab, one, "nope")}
+        numbers = {"one layer": _at_home(lab, shallow, "nope")}
         numbers |= {name: _at_home(lab, deep, name) for name in deep.encodings}
         layers = lab.plans[deep.sweep].shape.layers
         names = ["nope, one layer", *(f"{name}, {layers} layers" for name in deep.encodings)]
         shown = dict(zip(names, numbers.values(), strict=True))
-        return Measurement(numbers, (points(f"{one.data}: right answers", "share", shown, HALF),))
+        return Measurement(numbers, (points(f"{shallow.data}: right answers", "share", shown, HALF),))
 
     return measure
 

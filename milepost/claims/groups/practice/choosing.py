@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from milepost.checkpoints.migration.losses import ENOUGH
-from milepost.claims.claim import Claim, Measurement, measure_each, points
+from milepost.claims.experiment import Claim, Lab, Measurement, Need, core, gap, limit, mean_loss, measure_each, points
 from milepost.claims.groups.practice.lengths import by_length
 from milepost.claims.groups.practice.moved import LEARNED, TENTH, measure_moved
-from milepost.claims.needs import Need
-from milepost.claims.rule import core, limit
-from milepost.claims.seeds import gap, mean_loss
-from milepost.claims.trained import Lab
 from milepost.measure.losses import TOLERATED_RISE
 
 TABLE = Need("text", ("sinusoidal", "learned", "alibi", "rope"))

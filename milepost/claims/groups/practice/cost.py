@@ -15,8 +15,7 @@ import numpy as np
 import torch
 
 from milepost.bench.contestants import baseline, encoding, materialised, milepost
-from milepost.claims.claim import Claim, Measurement, Plot, points
-from milepost.claims.rule import NotMeasured, Number, core, limit
+from milepost.claims.experiment import Claim, Measurement, NotMeasured, Number, Plot, core, limit, points
 from milepost.encodings.sinusoidal import Sinusoidal
 from milepost.measure.intervals import mean
 from milepost.measure.memory import peak_mb

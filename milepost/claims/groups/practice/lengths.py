@@ -13,14 +13,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from milepost.claims.claim import Claim, Measurement, Plot, measure_each, points
+from milepost.claims.experiment import (
+    FAR,
+    Claim,
+    Lab,
+    Measurement,
+    Need,
+    Number,
+    Plot,
+    Run,
+    control,
+    core,
+    losses,
+    mean_over,
+    measure_each,
+    points,
+    rise,
+)
 from milepost.claims.groups.absolute.sinusoids import WIDTH
 from milepost.claims.groups.relative.heads import ROPE_MODELS, scores_at
-from milepost.claims.needs import Need
-from milepost.claims.random_model import FAR
-from milepost.claims.rule import Number, control, core
-from milepost.claims.seeds import Run, losses, mean_over, rise
-from milepost.claims.trained import Lab
 from milepost.encodings.sinusoidal import Sinusoidal
 from milepost.lab import corpus
 from milepost.lab.measure import Texts

@@ -23,11 +23,18 @@ from typing import Any
 import numpy as np
 
 from milepost.checkpoints.migration.migrate import migrate
-from milepost.claims.claim import Measurement, Plot, measure_each, points
-from milepost.claims.needs import Need
-from milepost.claims.rule import NotMeasured, Number, least
-from milepost.claims.seeds import mean_of_seeds
-from milepost.claims.trained import Lab
+from milepost.claims.experiment import (
+    Lab,
+    Measurement,
+    Need,
+    NotMeasured,
+    Number,
+    Plot,
+    least,
+    mean_of_seeds,
+    measure_each,
+    points,
+)
 from milepost.lab.plan import TextPlan
 from milepost.measure.losses import TOLERATED_RISE
 from milepost.measure.results import write

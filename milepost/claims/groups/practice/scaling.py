@@ -15,20 +15,29 @@ from dataclasses import replace
 
 import numpy as np
 
-from milepost.claims.checkpoint import StretchedCheckpoint
-from milepost.claims.claim import Claim, Measurement, Plot, measure_each, points
+from milepost.claims.experiment import (
+    Claim,
+    Clause,
+    Lab,
+    Measurement,
+    Number,
+    Plot,
+    StretchedCheckpoint,
+    core,
+    gap,
+    least,
+    limit,
+    losses,
+    mean_over,
+    measure_each,
+    points,
+)
 from milepost.claims.groups.practice.lengths import ROPE, by_length
 from milepost.claims.groups.relative.heads import ROPE_MODELS
-from milepost.claims.rule import Clause, Number, core, least, limit
-from milepost.claims.seeds import gap, losses, mean_over
-from milepost.claims.trained import Lab
 from milepost.encodings.rope import RoPE
 from milepost.lab.measure import Texts
 from milepost.measure.losses import TOLERATED_RISE, same_targets
-from milepost.scaling.linear import Linear
-from milepost.scaling.ntk import NTK
-from milepost.scaling.scaling import Scaling
-from milepost.scaling.yarn import YaRN
+from milepost.scaling import NTK, Linear, Scaling, YaRN
 from milepost.spectrum import geometric
 
 PLAIN = ("linear", "ntk", "yarn")

@@ -21,11 +21,20 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from milepost.claims.claim import Measurement, Plot, points
-from milepost.claims.needs import Need
-from milepost.claims.rule import NotMeasured, Number, least
-from milepost.claims.seeds import LEAD, SHARE, Run, mean_over
-from milepost.claims.trained import Lab
+from milepost.claims.experiment import (
+    LEAD,
+    SHARE,
+    Lab,
+    Measurement,
+    Need,
+    NotMeasured,
+    Number,
+    Plot,
+    Run,
+    least,
+    mean_over,
+    points,
+)
 from milepost.encodings.learned import Learned
 from milepost.encodings.resize_table import resize_table
 from milepost.lab.checkpoint import load_encoder

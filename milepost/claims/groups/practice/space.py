@@ -5,10 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from milepost.claims.claim import Claim, Measurement, Plot
+from milepost.claims.experiment import FAR, Claim, Measurement, Plot, control, core, gaussian, limit, max_abs
 from milepost.claims.groups.practice.sight import SIGHT, measure_sight
-from milepost.claims.random_model import FAR, gaussian, max_abs
-from milepost.claims.rule import control, core, limit
 from milepost.encodings.axial import Axial
 from milepost.positions import grid
 from milepost.testing.layer import budget

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from milepost.claims.checkpoint import StretchedCheckpoint
-from milepost.claims.claim import Claim, Measurement, measure_each
+from milepost.claims.experiment import (
+    Claim,
+    Lab,
+    Measurement,
+    Need,
+    Number,
+    Run,
+    StretchedCheckpoint,
+    core,
+    measure_each,
+    rise,
+)
 from milepost.claims.groups.practice.lengths import by_length, rise_beyond
 from milepost.claims.groups.relative.heads import ROPE_MODELS
-from milepost.claims.needs import Need
-from milepost.claims.rule import Number, core
-from milepost.claims.seeds import Run, rise
-from milepost.claims.trained import Lab
 from milepost.encodings.rope import RoPE
 from milepost.lab.model import Decoder
 from milepost.measure.losses import TOLERATED_RISE
-from milepost.scaling.ntk import NTK
+from milepost.scaling import NTK
 
 TUNED = Need("tuned", ("rope",))
 FARTHEST = 64

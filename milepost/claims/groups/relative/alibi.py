@@ -7,11 +7,9 @@ from itertools import pairwise
 
 import torch
 
-from milepost.claims.claim import Claim, Measurement, Plot
+from milepost.claims.experiment import FAR, Claim, Measurement, Plot, control, core, limit
 from milepost.claims.groups.relative.alibi_trained import RECALL, measure_far_recall
 from milepost.claims.groups.relative.heads import BANDS, measure_bands
-from milepost.claims.random_model import FAR
-from milepost.claims.rule import control, core, limit
 from milepost.encodings.alibi import ALiBi, slopes
 from milepost.testing.layer import budget
 
@@ -34,8 +32,7 @@ def measure_reach() -> Measurement:
         log_x=True,
         log_y=True,
     )
-    numbers = {"octaves": min(b - a for a, b in pairwise(octaves)), "farther": far[-1] / far[0]}
-    return Measurement(numbers, (figure,))
+    return Measurement({"octaves": min(b - a for a, b in pairwise(octaves)), "farther": far[-1] / far[0]}, (figure,))
 
 
 def measure_weights() -> Measurement:
@@ -55,8 +52,7 @@ def measure_weights() -> Measurement:
     lines = {"weight": weights[head, :96].tolist(), "straight line": straight}
     title = f"Weights of equal keys, head {head + 1} of 8"
     figure = Plot("lines", title, "tokens back", "weight", distance[:96].tolist(), lines)
-    numbers = {"logits": bent(bias), "weights": bent(weights), "log": bent(weights.log())}
-    return Measurement(numbers, (figure,))
+    return Measurement({"logits": bent(bias), "weights": bent(weights), "log": bent(weights.log())}, (figure,))
 
 
 def measure_infinite() -> Measurement:

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from milepost.claims.claim import Claim, Measurement, Plot, points
+from milepost.claims.experiment import (
+    Claim,
+    Lab,
+    Measurement,
+    Need,
+    NotMeasured,
+    Number,
+    Plot,
+    accuracy,
+    control,
+    core,
+    mean_over,
+    points,
+)
 from milepost.claims.groups.practice.lengths import sweep_lengths
-from milepost.claims.needs import Need
-from milepost.claims.rule import NotMeasured, Number, control, core
-from milepost.claims.seeds import accuracy, mean_over
-from milepost.claims.trained import Lab
 from milepost.measure.losses import TOLERATED_RISE
 
 ALIBI = Need("text", ("alibi",))

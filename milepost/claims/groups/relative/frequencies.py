@@ -7,14 +7,9 @@ from itertools import pairwise
 
 import torch
 
-from milepost.claims.claim import Claim, Measurement, Plot
+from milepost.claims.experiment import FAR, Claim, Lab, Measurement, Need, Plot, core, gap, limit
 from milepost.claims.groups.absolute.sinusoids import nearest
 from milepost.claims.groups.practice.lengths import by_length
-from milepost.claims.needs import Need
-from milepost.claims.random_model import FAR
-from milepost.claims.rule import core, limit
-from milepost.claims.seeds import gap
-from milepost.claims.trained import Lab
 from milepost.spectrum import geometric
 
 SIZE = 128

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from milepost.claims.claim import Claim, Measurement, points
+from milepost.claims.experiment import Claim, Lab, Measurement, Need, core, gap, least, limit, most, points
 from milepost.claims.groups.practice.lengths import by_length, rises
-from milepost.claims.needs import Need
-from milepost.claims.rule import core, least, limit, most
-from milepost.claims.seeds import gap
-from milepost.claims.trained import Lab
 from milepost.measure.losses import TOLERATED_RISE
 
 EQUAL = "alibi(slopes=(0.03125, 0.03125, 0.03125, 0.03125))"

@@ -20,10 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from milepost.claims.claim import Measurement, Plot
-from milepost.claims.needs import Need
-from milepost.claims.seeds import Numbers, mean_loss, mean_over, shares
-from milepost.claims.trained import Lab
+from milepost.claims.experiment import Lab, Measurement, Need, Numbers, Plot, mean_loss, mean_over, shares
 from milepost.lab.measure import Texts
 from milepost.lab.model import Decoder
 from milepost.layout import Layout

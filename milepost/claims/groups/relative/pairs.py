@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from milepost.claims.claim import Claim, Measurement, points
-from milepost.claims.needs import Need
-from milepost.claims.rule import Number, control, core
-from milepost.claims.seeds import shares
-from milepost.claims.trained import Lab
+from milepost.claims.experiment import Claim, Lab, Measurement, Need, Number, control, core, points, shares
 from milepost.encodings.rope import RoPE
 from milepost.lab import tasks
 from milepost.lab.model import Decoder
-from milepost.lab.tasks.scoring import SEED, TESTED, scores
-from milepost.scaling.scaling import Scaling
+from milepost.lab.task_scores import SEED, TESTED, scores
+from milepost.scaling import Scaling
 from milepost.spectrum import Spectrum
 
 NEAR, FAR = Need("deep", ("rope",), "previous", weights=True), Need("deep", ("rope",), "copy", weights=True)

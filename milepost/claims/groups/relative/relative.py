@@ -6,11 +6,8 @@ from statistics import median
 
 import torch
 
-from milepost.claims.claim import Claim, Measurement, Plot
+from milepost.claims.experiment import FAR, Claim, Measurement, Need, Plot, core, limit, max_abs
 from milepost.claims.groups.practice.lengths import sweep_lengths
-from milepost.claims.needs import Need
-from milepost.claims.random_model import FAR, max_abs
-from milepost.claims.rule import core, limit
 from milepost.encoding import Encoding
 from milepost.encodings import NAMES
 from milepost.encodings.catalogue import pages

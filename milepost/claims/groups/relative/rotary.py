@@ -9,11 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from milepost.claims.claim import Claim, Measurement, Plot
+from milepost.claims.experiment import FAR, Claim, Measurement, Plot, control, core, gaussian, limit, max_abs
 from milepost.claims.groups.relative.heads import ROPE_MODELS, measure_falls
 from milepost.claims.groups.relative.rotation import HEAD, turned, vectors
-from milepost.claims.random_model import FAR, gaussian, max_abs
-from milepost.claims.rule import control, core, limit
 from milepost.encodings.rope import RoPE
 from milepost.rotation import permutation
 from milepost.testing.layer import budget

@@ -5,9 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from milepost.claims.claim import Claim, Measurement, Plot
-from milepost.claims.random_model import FAR, gaussian, max_abs
-from milepost.claims.rule import control, core, limit
+from milepost.claims.experiment import FAR, Claim, Measurement, Plot, control, core, gaussian, limit, max_abs
 from milepost.encodings.rope import RoPE
 from milepost.rotation import rotate
 from milepost.testing.layer import budget

@@ -1,0 +1,49 @@
+"""reference: dense attention, step by step. It is the definition that every other backend must equal.
+
+    s      = q·k, -inf where the mask hides
+    logits = scale * rescore(s, q, k, i, j) + bias(h, i, j)
+    p      = softmax(logits);  a row that may see nothing is zeros
+    out    = p v + output(p, i, j)
+
+Half precision is widened to float32 for the work and rounded once at the end.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from milepost.attention.call import Call
+
+
+class Attended(NamedTuple):
+    """The output (B H I Dv) with the logits and weights (B H I J) that made it; hidden logits are -inf."""
+
+    output: Tensor
+    logits: Tensor
+    weights: Tensor
+
+
+def reference(call: Call) -> Attended:
+    """The attention of a call whose q and k are turned; see `milepost.attend` for the checks."""
+    enc, at, to, work = call.enc, call.at, call.to, call.work_dtype
+    with torch.autocast(call.q.device.type, enabled=False):
+        k, v = (t.repeat_interleave(call.group, dim=1) for t in (call.k, call.v))
+        q, k, v = (t.to(work) for t in (call.q, k, v))
+        seen = at.mask(to, causal=call.causal)
+        i, j = at.pos[..., None, :, None], to.pos[..., None, None, :]
+        logits = (q @ k.transpose(-1, -2)).masked_fill(~seen, float("-inf"))
+        if "rescore" in enc.points:
+            logits = enc.rescore(logits, q, k, i, j)
+        logits = logits * call.scale
+        if "bias" in enc.points:
+            logits = logits + enc.bias(call.head_numbers()[:, None, None], i, j).to(work)
+        logits = logits.masked_fill(~seen, float("-inf"))
+        blind = logits.isneginf().all(dim=-1, keepdim=True)  # by the mask, or by the encoding itself
+        weights = torch.softmax(logits.masked_fill(blind, 0.0), dim=-1).masked_fill(blind, 0.0)
+        out = weights @ v
+        if "output" in enc.points:
+            out = out + enc.output(weights, i, j)
+    return Attended(out.to(call.q.dtype), logits, weights)

@@ -1,0 +1,66 @@
+"""Call: all that one attention is about, made once by `attend` and passed on to the backend that does it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from milepost.attention.blocks import Block, blocks
+from milepost.encoding import Encoding
+from milepost.layout import Layout
+
+
+@dataclass(frozen=True)
+class Call:
+    """Attention of q (B H I D) at ``at`` to k (B G J D) and v (B G J Dv) at ``to``, G dividing H, with ``enc``.
+
+    A backend is given q and k turned. ``first_head`` is the global number of head 0 where q holds a shard of the heads.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    enc: Encoding
+    at: Layout
+    to: Layout
+    causal: bool
+    scale: float
+    first_head: int | None = None
+
+    @property
+    def blocks(self) -> tuple[Block, ...] | str:
+        """The rectangles of neighbouring tokens that it is made of; or why there are none, as a sentence."""
+        return blocks(self.at, self.to, self.causal)
+
+    @property
+    def group(self) -> int:
+        """How many query heads share a key head."""
+        return self.q.shape[1] // self.k.shape[1]
+
+    @property
+    def work_dtype(self) -> torch.dtype:
+        """The precision of logits and biases: float32, or float64 for float64."""
+        return torch.promote_types(self.q.dtype, torch.float32)
+
+    @property
+    def learning(self) -> bool:
+        """Whether a gradient will be asked for."""
+        return torch.is_grad_enabled() and any(
+            t.requires_grad for t in (self.q, self.k, self.v, *self.enc.parameters())
+        )
+
+    def head_numbers(self) -> Tensor:
+        """The global number of each of its query heads."""
+        first = self.first_head or 0
+        return torch.arange(first, first + self.q.shape[1], device=self.q.device)
+
+    def given(self, q: Tensor, k: Tensor, v: Tensor) -> Call:
+        """The same attention of other q, k and v. Written out, since `dataclasses.replace` takes 1% of a short call."""
+        return Call(q, k, v, self.enc, self.at, self.to, self.causal, self.scale, self.first_head)
+
+    def part(self, block: Block) -> Call:
+        """The same attention of a block's queries to its keys."""
+        at, to = block.layouts(self.at, self.to)
+        return replace(self, q=block.queries(self.q), k=block.keys(self.k), v=block.keys(self.v), at=at, to=to)

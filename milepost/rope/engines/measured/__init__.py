@@ -1,0 +1,117 @@
+"""What engines were measured to do: one JSON file for each engine and version, written by `make engines`.
+
+    measured.versions("vllm")                     ("0.32.0", "0.30.0", "0.29.0"), newest first
+    measured.load("vllm", "0.32.0").cases         what it made of each config of configs.json, in numbers
+    measured.apart(case, spec)                    where a spec differs from that; nothing where it is the same
+
+Nothing here is computed by milepost: the numbers came out of the engine's own code (tools/engines says how).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from milepost.rope.spec import LayerRope, RopeSpec
+
+CLOSE = 2e-6
+"""Relative difference of two frequencies that float32 explains: engines compute powers of the base in it."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One engine in one version: ``cases`` by config, ``families`` by model type, and what ``stood_in`` for what."""
+
+    engine: str
+    version: str
+    cases: Mapping[str, Mapping[str, Any]]
+    tables: tuple[tuple[float, ...], ...]
+    families: Mapping[str, Mapping[str, str]]
+    exports: Mapping[str, Mapping[str, Any]]
+    stood_in: tuple[str, ...]
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """A version in numbers, for comparing: 0.29.0 is before 0.30.0."""
+    return tuple(int(part) for part in re.findall(r"\d+", version))
+
+
+@cache
+def versions(engine: str) -> tuple[str, ...]:
+    """The versions of an engine that were measured, newest first."""
+    names = (path.name for path in resources.files(__name__).iterdir())
+    matches = (re.fullmatch(rf"{re.escape(engine)}-(\d[\w.]*)\.json", name) for name in names)
+    return tuple(sorted((match[1] for match in matches if match), key=numbers, reverse=True))
+
+
+@cache
+def load(engine: str, version: str) -> Measured:
+    """What was measured with one version of an engine."""
+    data = json.loads((resources.files(__name__) / f"{engine}-{version}.json").read_text(encoding="utf-8"))
+    return Measured(
+        engine, version, data["cases"], tuple(map(tuple, data["tables"])), data["families"], data["exports"],
+        tuple(data["stood_in"]),
+    )  # fmt: skip
+
+
+@cache
+def configs() -> dict[str, dict[str, Any]]:
+    """The configs that every engine was run with, by name."""
+    data: dict[str, dict[str, Any]] = json.loads(
+        (resources.files(__name__) / "configs.json").read_text(encoding="utf-8")
+    )
+    return data
+
+
+@cache
+def defects() -> dict[str, dict[str, str]]:
+    """By engine and config, what an engine does that no spec can hold, or that milepost refuses to read: the reason."""
+    data: dict[str, dict[str, str]] = json.loads(
+        (resources.files(__name__) / "defects.json").read_text(encoding="utf-8")
+    )
+    return data
+
+
+def apart(measured: Measured, case: Mapping[str, Any], spec: RopeSpec) -> list[str]:
+    """Where a spec differs from what an engine did with a config, in sentences; nothing where it is the same."""
+    return list(dict.fromkeys(_apart(measured, case, spec)))
+
+
+def _apart(measured: Measured, case: Mapping[str, Any], spec: RopeSpec) -> Iterator[str]:
+    if spec.layers and len(spec.layers) != len(case["layers"]):
+        yield f"{len(case['layers'])} layers measured, {len(spec.layers)} in the spec"
+        return
+    for number, place in enumerate(case["layers"]):
+        rope = spec.layer(number) if spec.layers else spec.main
+        if rope is None or place is None:
+            if (rope is None) != (place is None):
+                yield f"layer {number} {'turns' if rope is None else 'does not turn'}"
+            continue
+        yield from _rope_apart(measured, case, case["ropes"][place], rope)
+
+
+def _rope_apart(
+    measured: Measured, case: Mapping[str, Any], theirs: Mapping[str, Any], rope: LayerRope
+) -> Iterator[str]:
+    if theirs["pairing"] != rope.pairing and theirs["rotary"] > 2:
+        yield f"pairing {theirs['pairing']} measured, {rope.pairing} in the spec"
+    for length in ("", *map(str, case["lengths"])):
+        seen = measured.tables[theirs["tables"].get(length, theirs["tables"][""])]
+        table = rope.spectrum(int(length or 2))
+        mine = [w for w in table.frequencies if w]  # a pair that stands still can't be told from a channel left alone
+        at = f" for {length} tokens" if length and len(theirs["tables"]) > 1 else ""
+        if len(seen) != len(mine):
+            yield f"{2 * len(seen)} channels measured, {2 * len(mine)} in the spec{at}"
+            return
+        worst = max(range(len(mine)), key=lambda i: abs(mine[i] / seen[i] - 1))
+        if abs(mine[worst] / seen[worst] - 1) > CLOSE:
+            yield f"frequency of pair {worst}: {seen[worst]:.6g} measured, {mine[worst]:.6g} in the spec{at}"
+        if abs(table.temperature / theirs["m"] ** 2 - 1) > CLOSE:
+            yield f"m = {theirs['m']:.4f} measured, {table.temperature**0.5:.4f} in the spec{at}"
+    if rope.softmax != 1 and theirs["softmax"] is not None and abs(theirs["softmax"] / rope.softmax - 1) > CLOSE:
+        yield f"softmax x {theirs['softmax']:.4f} measured, x {rope.softmax:.4f} in the spec"

@@ -1,0 +1,102 @@
+"""The dialects against what the engines were measured to do, for every config and version; needs no engine.
+
+A test fails when code and measurement part. Then either the code is wrong, or it says something new of an engine, which
+has to be measured: `make engines`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from functools import cache
+
+import pytest
+
+from milepost.rope import ENGINES, ConfigError, as_read_by, export, find_engine, read
+from milepost.rope.engines import measured
+from milepost.rope.engines.written import Refused
+
+RUNS = [(engine, version) for engine in ENGINES for version in measured.versions(engine)]
+"""Every engine in every version that was measured."""
+READERS = [(engine, version) for engine, version in RUNS if ENGINES[engine].reads]
+
+
+own = cache(lambda name: read(measured.configs()[name]))
+"""What a config means, read once."""
+
+
+def outcome(engine: str, version: str, name: str) -> tuple[str, str]:
+    """How the reading of a config compares with what the engine did: a word, and the reason."""
+    held = measured.load(engine, version)
+    case = held.cases[name]
+    if "not_measured" in case:
+        return "not measured", case["not_measured"]
+    try:
+        spec = as_read_by(engine, measured.configs()[name], version=version)
+    except ConfigError as refusal:
+        return ("both stop", case["stops"]) if "stops" in case else ("milepost refuses", str(refusal))
+    if "stops" in case:
+        return "engine stops", case["stops"]
+    wrong = measured.apart(held, case, spec)
+    return ("different", "; ".join(wrong)) if wrong else ("equal", "")
+
+
+@pytest.mark.parametrize(("engine", "version"), READERS)
+def test_readings_are_what_was_measured(engine: str, version: str) -> None:
+    """Equal, or both stop; else the defect is named, and nothing is named that is none."""
+    named = [name for key in ("all", engine, f"{engine}@{version}") for name in measured.defects().get(key, {})]
+    outcomes = {name: outcome(engine, version, name) for name in measured.load(engine, version).cases}
+    parted = {n: o for n, o in outcomes.items() if o[0] in ("different", "engine stops", "milepost refuses")}
+    assert {name: o for name, o in parted.items() if name not in named} == {}
+    counts = Counter(word for word, _ in outcomes.values())
+    assert counts["equal"] > 200 and counts["not measured"] < 50, counts
+
+
+def test_every_config_was_measured_by_every_engine() -> None:
+    for engine, version in READERS:
+        assert set(measured.load(engine, version).cases) == set(measured.configs())
+    assert len(measured.configs()) >= 271
+
+
+def test_defects_are_about_configs_that_are_there() -> None:
+    for engine, reasons in measured.defects().items():
+        assert engine == "all" or engine.partition("@")[0] in ENGINES
+        assert set(reasons) <= set(measured.configs())
+
+
+@pytest.mark.parametrize(("engine", "version"), [run for run in RUNS if measured.load(*run).exports])
+def test_exports_were_run_by_the_engine(engine: str, version: str) -> None:
+    """What export writes today is what the engine was run with, and the engine turned as the spec says."""
+    held = measured.load(engine, version)
+    wrong = {}
+    for key, case in held.exports.items():
+        name, method = key.split(" | ")
+        spec = own(name)
+        spec = spec if method == "as it is" else spec.extended(4 * (spec.trained or 0), method)  # type: ignore[arg-type]
+        try:
+            text = hashlib.sha256(export(spec, engine, version=version).text.encode()).hexdigest()[:16]
+        except Refused:
+            if "refused" not in case:
+                wrong[key] = "refused today, and measured"
+            continue
+        if "refused" in case or text != case["text"]:
+            wrong[key] = "says something else than what was measured: make engines"
+        elif "stops" in case and name not in measured.defects().get(engine, {}):
+            wrong[key] = case["stops"]
+        elif "ropes" in case:
+            apart = measured.apart(held, case, spec)
+            if engine == "torchtitan":  # its rotations are pure: m goes into the softmax scale, by hand
+                apart = [sentence for sentence in apart if not sentence.startswith("m = ")]
+            wrong |= {key: apart[0]} if apart else {}
+    assert wrong == {}
+
+
+def test_the_dropped_scaling_is_said_with_the_version() -> None:
+    config = measured.configs()["gemma2 yarn flat"]
+    (note,) = [n for n in as_read_by("mlx-lm@0.32", config).notes if "silently" in n]
+    assert note.startswith("mlx-lm 0.32.2 passes no scaling on in its gemma2: yarn(")
+    with pytest.raises(Refused, match=r"mlx-lm 0.32.2 passes no scaling on in its gemma2"):
+        export(read(config), "mlx-lm")
+    nested = as_read_by("mlx-lm@0.32", measured.configs()["llama yarn nested"])
+    assert nested.main.base == 10000 and nested.main.scaling is None
+    assert find_engine("mlx-lm").evidence == "measured with mlx-lm 0.32.2"

@@ -1,0 +1,119 @@
+"""Writes docs/engines.md, what engines do, from milepost/rope/engines/measured; `--check`: is it up to date?"""
+
+# ruff: noqa: E402
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import itertools
+
+from milepost.rope import ENGINES, ConfigError, as_read_by, read
+from milepost.rope.engines import measured
+
+LONGEST = 240
+OUT = ROOT / "docs" / "engines.md"
+HEAD = """# What engines do
+
+Each row is a small model with the rotary keys of a real one. It was given to the engine itself: its own model class was
+built on a CPU, and vectors were turned with it. From what came out follow the frequency of every pair, m (the factor on
+queries and keys), the pairing, and which layers turn. `make engines` does all of this again; this page is made
+from its files.
+
+- **same**: every layer turns as the config says, in the meaning that the model's own code gives it.
+- **other**: a layer turns otherwise. The reason is that of the newest version.
+- **stops**: the engine ends with an error.
+- **–**: not measured: the engine has no class for the model, or could not build it without other files.
+
+`milepost parity MODEL --engines all` says this of any config, with the version that was measured.
+"""
+
+
+def word(engine: str, version: str, name: str) -> tuple[str, str]:
+    """What an engine did with a config, in one word, and why."""
+    held = measured.load(engine, version)
+    case = held.cases.get(name, {"not_measured": "a config that is newer than the measurement"})
+    if "not_measured" in case:
+        return "–", case["not_measured"]
+    if "stops" in case:
+        return "stops", str(case["stops"]).splitlines()[0]
+    try:
+        spec = read(measured.configs()[name])
+    except ConfigError as refusal:
+        return "other", f"milepost refuses this config: {refusal}"
+    wrong = measured.apart(held, case, spec)
+    if not wrong:
+        return "same", ""
+    notes: list[str] = []
+    try:
+        own = set(spec.notes)
+        notes = [
+            note for note in as_read_by(engine, measured.configs()[name], version=version).notes if note not in own
+        ]
+    except ConfigError as refusal:
+        notes = [str(refusal)]
+    known = [measured.defects().get(key, {}).get(name) for key in (engine, f"{engine}@{version}")]
+    named = next(filter(None, known), None)
+    return "other", "; ".join([*([named] if named else []), wrong[0], *notes[:1]])
+
+
+def page() -> str:
+    """The page."""
+    runs = [(engine, version) for engine in ENGINES for version in measured.versions(engine)]
+    lines = [HEAD, "## Counts", "", "| engine | same | other | stops | not measured | exports run | refused |",
+             "|---|---:|---:|---:|---:|---:|---:|"]  # fmt: skip
+    words = {(e, v): {name: word(e, v, name) for name in measured.configs()} for e, v in runs}
+    for engine, version in runs:
+        counts = Counter(w for w, _ in words[engine, version].values())
+        exports = measured.load(engine, version).exports.values()
+        refused = sum("refused" in case for case in exports)
+        shown = [counts[w] for w in ("same", "other", "stops", "–")] + [len(exports) - refused, refused]
+        lines.append(f"| {engine} {version} | {' | '.join(map(str, shown))} |")
+    silent = [name for name in ENGINES if not measured.versions(name)]
+    lines += ["", f"Not measured, from reading their code: {', '.join(silent)}.", "", "## What stood in for what", ""]
+    stood = {e: measured.load(e, v).stood_in for e, v in runs}
+    lines += [f"- {engine}: {'; '.join(parts) or 'nothing'}" for engine, parts in stood.items()]
+    lines += ["", "## Families that drop what the config says", "",
+              "Flat is the spelling of transformers 4 (`rope_theta`, `rope_scaling`), nested that of 5.",
+              "", "| engine | family | spelling | outcome |", "|---|---|---|---|"]  # fmt: skip
+    for engine, version in runs:
+        for family, outcomes in measured.load(engine, version).families.items():
+            for spelling, outcome in outcomes.items():
+                if outcome != "read":
+                    lines.append(f"| {engine} {version} | {family} | {spelling} | {_cell(outcome)} |")
+    lines += ["", "## From version to version", ""]
+    for engine in ENGINES:
+        known = measured.versions(engine)
+        for newer, older in itertools.pairwise(known):
+            for name in measured.configs():
+                a, b = words[engine, older][name], words[engine, newer][name]
+                if a[0] != b[0] and "–" not in (a[0], b[0]):
+                    lines.append(f"- {engine} {older} to {newer}, {name}: {a[0]} to {b[0]}: {_cell(b[1] or a[1])}")
+    lines += ["", "## Every config", "", f"| config | {' | '.join(f'{e} {v}' for e, v in runs)} | why |",
+              f"|---|{'---|' * len(runs)}---|"]  # fmt: skip
+    for name in measured.configs():
+        cells = [words[run][name] for run in runs]
+        why = dict.fromkeys(
+            f"{e}: {reason}" for (e, _), (w, reason) in zip(runs, cells, strict=True) if w in ("other", "stops")
+        )
+        lines.append(f"| {name} | {' | '.join(w for w, _ in cells)} | {_cell('; '.join(list(why)[:2]))} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    """Text that fits into a cell of a table."""
+    line = text.replace("|", "/").replace("\n", " ").replace("<", "&lt;")
+    return line if len(line) <= LONGEST else line[: LONGEST - 3] + "..."
+
+
+if __name__ == "__main__":
+    made = page()
+    if "--check" in sys.argv:
+        sys.exit(0 if OUT.read_text(encoding="utf-8") == made else "docs/engines.md is not what the measured files say")
+    OUT.write_text(made, encoding="utf-8")
+    print(f"{OUT.name}: {len(made) // 1000} kB")
