@@ -370,6 +370,19 @@ def test_a_spec_that_can_t_be_is_said_in_the_package_s_own_words(chromium, serve
         seen.check()
 
 
+def test_the_button_of_a_refusal_is_still_there_when_a_slow_finger_lets_go(chromium, served):
+    with Seen(chromium, served, "?view=code&a=rope&lang=en") as seen:
+        seen.page.fill("#spec-0", "rope(base=10")
+        seen.ready()
+        box = seen.page.locator("#trouble button").bounding_box()
+        seen.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        seen.page.mouse.down()  # the text field is left, so the same spec is asked for, and refused, once more
+        seen.ready()
+        seen.page.mouse.up()
+        seen.ready()
+        assert not seen.trouble() and seen.page.locator("#spec-0").input_value() == "sinusoidal"
+
+
 @pytest.mark.parametrize("query", LINKS)
 def test_a_link_that_can_t_be_shown_says_why_and_offers_a_way_on(chromium, served, query):
     with Seen(chromium, served, query) as seen:

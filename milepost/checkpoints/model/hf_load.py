@@ -33,7 +33,7 @@ PACKED = (
 """How names of quantised tensors end: GPTQ and AWQ, then bitsandbytes."""
 ROOM, TIMES = 1 << 24, 4
 """Numbers that a model may have beyond those in its files: so many, and so many times as many (tied ones, buffers)."""
-MANY_LAYERS, MODULES = 256, 64
+MANY_LAYERS, MODULES = 48, 64
 """Layers that a model may have however few its tensors are (some share them), and modules for each of them."""
 
 

@@ -86,11 +86,16 @@ async function show(done = true) {
   document.body.dataset.ready = "yes";
 }
 
+// The button stays one element: leaving a text field asks again, and an answer that came between pressing and
+// releasing would take away the button under the pointer.
+const refused = node("strong"), reason = node("span"), again = node("button", {type: "button"});
+again.addEventListener("click", () => { const view = state.view in start.views ? state.view : "code"; delete remembered[view]; state = {...state, lang: start.language, view, specs: [first(view, 0)], values: {}}; build(); show(); });
+trouble.replaceChildren(refused, reason, node("br"), again);
+
 function refuse(why) {
-  const kept = pictures.querySelector("svg") ? " " + start.words.kept : "";
-  const again = node("button", {type: "button"}, start.words.again);
-  again.addEventListener("click", () => { const view = state.view in start.views ? state.view : "code"; delete remembered[view]; state = {...state, lang: start.language, view, specs: [first(view, 0)], values: {}}; build(); show(); });
-  trouble.replaceChildren(node("strong", {}, start.words.refused + kept), node("span", {}, why), node("br"), again);
+  refused.textContent = start.words.refused + (pictures.querySelector("svg") ? " " + start.words.kept : "");
+  reason.textContent = why;
+  again.textContent = start.words.again;
   trouble.hidden = false;
 }
 
