@@ -17,7 +17,7 @@ from typing import Any
 
 from milepost.lab.plan import TextPlan, make
 from milepost.lab.report import load, save
-from milepost.lab.sweep.driver import sweep
+from milepost.lab.sweep.driver import prepare, sweep
 from milepost.lab.trial import Trial
 from milepost.measure.results import write, write_json
 
@@ -70,7 +70,9 @@ def main() -> None:
     parser.add_argument("--seeds", default="0,1,2")
     asked = parser.parse_args()
     plan = plan_table(tuple(int(seed) for seed in asked.seeds.split(",")))
-    runs = shipped_runs(plan, plan.read())
+    data = plan.read()
+    runs = shipped_runs(plan, data)
+    prepare(replace(plan, digest=data.digest, threads=1, bfloat16=True), asked.out, resume=True)
     for trial in plan.trials():
         finished = asked.out / "trials" / trial.key / "result.json"
         if (trial.encoding, trial.seed, trial.data) in runs and not finished.exists():
