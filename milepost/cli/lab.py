@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from milepost.lab.trial import Trial
 
 Modality = Literal["text", "image", "video", "eeg"]
-TEXT = ("tasks", "text", "tokenizer", "tune")
+TEXT = ("tasks", "text", "second_text", "tokenizer", "tune")
 """Options for text alone."""
 UNUSED = {"text": ("images",), "image": TEXT, "video": (*TEXT, "images", "lengths", "train_length", "strategies")}
 WORDS = {"image": "images have", "video": "made signals have", "text": "text has"}
@@ -71,6 +71,13 @@ def lab_command(
     text: Annotated[
         str | None, typer.Option(help="A file or folder to read, in place of the sources of Python's standard library.")
     ] = None,
+    second_text: Annotated[
+        str | None,
+        typer.Option(
+            "--second-text",
+            help="A file or folder, perhaps of another language, that models are tested on too and trained on never.",
+        ),
+    ] = None,
     images: Annotated[
         str | None, typer.Option(help="A folder with a sub-folder for each class, in place of scikit-learn's digits.")
     ] = None,
@@ -98,7 +105,8 @@ def lab_command(
 
     options = {
         "encodings": encodings, "strategies": strategies, "lengths": lengths, "train_length": train_length,
-        "seeds": seeds, "tasks": tasks, "text": text, "images": images, "tokenizer": tokenizer, "tune": tune,
+        "seeds": seeds, "tasks": tasks, "text": text, "second_text": second_text, "images": images,
+        "tokenizer": tokenizer, "tune": tune,
     }  # fmt: skip
     plan = make_plan(modality, profile, options)
     with _progress(len(plan.trials()), plan.steps) as tell:
@@ -158,6 +166,7 @@ def make_plan(modality: str, profile: str, options: dict[str, Any]) -> LabPlan:
         train_length=length,
         tasks=list(TASKS) if tasks == "all" else split_list(tasks),
         text=options["text"],
+        second_text=options["second_text"],
         tokenizer=options["tokenizer"] or "bytes",
         tune=options["tune"] or 0,
         **given,

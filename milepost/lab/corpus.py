@@ -11,7 +11,7 @@ import hashlib
 import os
 import sysconfig
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ class Corpus:
     """Tokens of the training files in one row, and of each test file.
 
     ``digest`` names the very bytes, a tokenizer's too. ``bytes_per_token`` is that of the test files, which turns nats
-    a token into bits a byte.
+    a token into bits a byte. ``second`` is another text that is tested on and never trained on.
     """
 
     train: Numbers
@@ -51,6 +51,7 @@ class Corpus:
     tokenizer: str = "bytes"
     bytes_per_token: float = 1.0
     left_out: int = 0
+    second: Corpus | None = None
 
     def describe(self) -> dict[str, Any]:
         """What a result says about its text."""
@@ -62,11 +63,12 @@ class Corpus:
         }
         about = {
             "source": self.source,
-            "sha256": self.digest,
+            "sha256": self.digest.split()[0],
             "tokenizer": self.tokenizer,
             "vocabulary": self.vocabulary,
         }
-        return {**about, "bytes_per_token": self.bytes_per_token, **sizes}
+        second = {} if self.second is None else {"second": self.second.describe()}
+        return {**about, "bytes_per_token": self.bytes_per_token, **sizes, **second}
 
 
 def standard_library() -> list[Path]:
@@ -106,18 +108,46 @@ def read(text: str | Path | None = None, tokenizer: str = "bytes", *, longest: i
             f"{source} has {len(row)} tokens to train on, and more than {max(longest, trained)} are needed; "
             "give a larger file or folder"
         )
-    digest = hashlib.sha256(
-        b"".join(name.encode() + b"\0" + content + b"\0" for name, content in files.items()) + about
-    ).hexdigest()
     ratio = sum(len(test[name]) for name in long) / sum(map(len, long.values()))
     return Corpus(
-        row, tuple(long.values()), tuple(long), vocabulary, digest, source, Path(tokenizer).name, ratio, left_out
-    )
+        row, tuple(long.values()), tuple(long), vocabulary, _digest(files, about), source, Path(tokenizer).name, ratio,
+        left_out,
+    )  # fmt: skip
+
+
+def read_second(text: str | Path, tokenizer: str = "bytes", *, longest: int) -> Corpus:
+    """A text to test on alone: every file of it that is longer than ``longest``."""
+    files, source, left_out = _files(text)
+    encode, size, about = _tokenizer(tokenizer)
+    rows = {name: encode(content) for name, content in files.items()}
+    long = {name: row for name, row in rows.items() if len(row) > longest}
+    if not long:
+        raise ValueError(
+            f"--second-text {source}: its longest file has {max(map(len, rows.values()))} tokens, and {longest + 1} "
+            f"are needed to test {longest}; give longer texts, or test shorter"
+        )
+    ratio = sum(len(files[name]) for name in long) / sum(map(len, long.values()))
+    nothing = np.zeros(0, dtype=np.int64)
+    return Corpus(
+        nothing, tuple(long.values()), tuple(long), size, _digest(files, about), source, Path(tokenizer).name, ratio,
+        left_out,
+    )  # fmt: skip
+
+
+def with_second(first: Corpus, second: Corpus) -> Corpus:
+    """A corpus with another text to test on; its digest names both, the first text first."""
+    return replace(first, second=second, digest=f"{first.digest} {second.digest}")
 
 
 def vocabulary(tokenizer: str = "bytes") -> int:
     """How many tokens a tokenizer knows."""
     return _tokenizer(tokenizer)[1]
+
+
+def _digest(files: dict[str, bytes], tokenizer: bytes) -> str:
+    """A name for the very bytes of files and of a tokenizer's own file."""
+    held = b"".join(name.encode() + b"\0" + content + b"\0" for name, content in files.items())
+    return hashlib.sha256(held + tokenizer).hexdigest()
 
 
 def _number(name: str) -> int:

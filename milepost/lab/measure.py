@@ -3,6 +3,7 @@
     loss_by_length      the same last tokens under growing context (see measure/losses), each length with a strategy's
                         setting for it
     fixed               the same with the one setting that the longest length needs: what short texts pay for it
+    second_by_length    the same on a second text, where the plan names one: it may be of another language
     loss_by_position    one long pass; for encodings that depend on the length, a pass for each bucket
     disjoint, sliding   the two other protocols
 
@@ -58,8 +59,10 @@ class Texts:
         return Texts(self.windows[:count], self.files[:count], self.bytes_per_token)
 
 
-def measure_strategy(plan: TextPlan, trial: Trial, model: Decoder, strategy: str, texts: Texts) -> Row:
-    """All that is measured of a model under one strategy."""
+def measure_strategy(
+    plan: TextPlan, trial: Trial, model: Decoder, strategy: str, texts: Texts, second: Texts | None = None
+) -> Row:
+    """All that is measured of a model under one strategy; on ``second`` its loss by length alone."""
     reader = model_for(plan, trial, model, strategy, plan.longest)
     far = plan.longest if reader.end is None else min(plan.longest, reader.end)
     result = {
@@ -67,6 +70,9 @@ def measure_strategy(plan: TextPlan, trial: Trial, model: Decoder, strategy: str
         **_by_length(plan, texts, lambda length: model_for(plan, trial, model, strategy, length)),
         "loss_by_position": _by_position(plan, texts.first(SLOWER), reader, far),
     }
+    if second is not None:
+        rows = _by_length(plan, second, lambda length: model_for(plan, trial, model, strategy, length))
+        result["second_by_length"] = rows["loss_by_length"]
     if strategy != "none":
         fixed = _by_length(plan, texts, lambda length: reader)
         return {**result, "fixed": fixed["loss_by_length"], "fixed_by_window": fixed["loss_by_window"]}

@@ -178,6 +178,7 @@ class TextPlan(LabPlan):
     tune: int = 0
     tasks: tuple[str, ...] = ()
     text: str | None = None
+    second_text: str | None = None
     tokenizer: str = "bytes"
     shape_class, reads = Shape, "text"
 
@@ -214,7 +215,10 @@ class TextPlan(LabPlan):
 
     def read(self) -> corpus.Corpus:
         """The text that models are trained and tested on."""
-        return corpus.read(self.text, self.tokenizer, longest=self.longest, trained=self.shape.length)
+        first = corpus.read(self.text, self.tokenizer, longest=self.longest, trained=self.shape.length)
+        if self.second_text is None:
+            return first
+        return corpus.with_second(first, corpus.read_second(self.second_text, self.tokenizer, longest=self.longest))
 
     def compare(self, runs: list[Run]) -> list[dict[str, Any]]:
         """Paired differences on the same targets."""
@@ -255,6 +259,7 @@ def make(
     seeds: Sequence[int] = (),
     tasks: Sequence[str] = (),
     text: str | None = None,
+    second_text: str | None = None,
     tokenizer: str = "bytes",
     tune: int = 0,
 ) -> TextPlan:
@@ -290,6 +295,7 @@ def make(
         tune=tune,
         tasks=tuple(dict.fromkeys(tasks)),
         text=None if text is None else str(Path(text).resolve()),  # trials may run elsewhere
+        second_text=None if second_text is None else str(Path(second_text).resolve()),
         tokenizer="bytes" if tokenizer == "bytes" else str(Path(tokenizer).resolve()),
     )
 

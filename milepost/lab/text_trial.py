@@ -69,12 +69,13 @@ def run_text_trial(
 
     def measure() -> Iterator[Run]:
         texts = None if text is None else Texts.of(plan, text)
+        second = None if text is None or text.second is None else Texts.of(plan, text.second)
         for name in _strategies(plan, trial):
             tell({"measuring": name})
             if text is None or texts is None:
                 yield {"strategy": name, "tasks": {trial.data: score(plan, trial, model, name)}}
                 continue
-            yield {"strategy": name, **measure_strategy(plan, trial, model, name, texts)}
+            yield {"strategy": name, **measure_strategy(plan, trial, model, name, texts, second)}
             if plan.tune and name != "none":
                 tell({"tuning": name})
                 state = folder / f"tune-{name}.pt"

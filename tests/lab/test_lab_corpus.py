@@ -7,8 +7,15 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from milepost.lab import corpus
+from milepost.lab.checkpoint import load
+from milepost.lab.measure import Texts, model_for
+from milepost.lab.plan import make as make_plan
+from milepost.lab.report import document
+from milepost.lab.text_trial import run_text_trial
+from milepost.lab.trial import Trial
 
 
 def digest(folder):
@@ -155,3 +162,51 @@ def test_a_tokenizer_file_makes_the_tokens_and_bits_stay_per_byte(texts, tmp_pat
         corpus.vocabulary(str(tmp_path / "no.json"))
     with pytest.raises(ValueError, match="there is no file"):
         corpus.vocabulary(str(tmp_path / "none.json"))
+
+
+def test_a_second_text_is_tested_whole_and_trained_on_never(texts, tmp_path):
+    second = tmp_path / "second"
+    second.mkdir()
+    (second / "tale.txt").write_text("Call me Ishmael. " * 20)
+    (second / "short.txt").write_text("no")
+    plan = make_plan("tiny", encodings=["nope"], text=str(texts), second_text=str(second), lengths="1x,4x")
+    data, alone = plan.read(), corpus.read(texts, longest=64, trained=16)
+    assert data.second is not None and data.second.names == ("tale.txt",) and len(data.second.train) == 0
+    assert bytes(data.second.test[0].astype("uint8")) == b"Call me Ishmael. " * 20
+    assert data.train.tolist() == alone.train.tolist() and data.names == alone.names
+    about = data.describe()
+    assert about["sha256"] == alone.digest and about["second"]["sha256"] != alone.digest  # runs stay comparable
+    (second / "tale.txt").write_text("call me Ishmael. " * 20)
+    assert plan.read().digest != data.digest  # and a changed second text is seen by --resume
+    with pytest.raises(ValueError, match="its longest file has 340 tokens, and 401 are needed to test 400"):
+        corpus.read_second(second, longest=400)
+
+
+def test_the_losses_of_a_second_text_are_those_of_the_model_on_it(small, texts, tmp_path):
+    second = tmp_path / "second"
+    second.mkdir()
+    for number in range(3):
+        (second / f"tale-{number}.txt").write_text("Call me Ishmael. Some years ago " * (4 + number))
+    plan = small(["rope"], second_text=str(second))
+    result = run_text_trial(plan, Trial("rope", 0), tmp_path / "trial")
+    model, windows = load(tmp_path / "trial"), Texts.of(plan, plan.read().second).windows
+    assert len(windows) == 5  # of 65 tokens, from texts of 128, 160 and 192
+    for run in result["runs"]:
+        rows = {row["length"]: row["loss"] for row in run["second_by_length"]}
+        assert list(rows) == [16, 32, 64]
+        for length, loss in rows.items():
+            reader = model_for(plan, Trial("rope", 0), model, run["strategy"], length)
+            ids = torch.from_numpy(windows[:, -length - 1 :])
+            expected = torch.nn.functional.cross_entropy(
+                reader(ids[:, :-1])[:, -8:].flatten(0, 1).double(), ids[:, -8:].flatten()
+            )
+            assert loss == pytest.approx(expected.item(), abs=1e-5)
+    page = document(gathered(plan, result)).markdown()
+    assert "## On a second text" in page and "The same models on second" in page
+
+
+def gathered(plan, result):
+    """A run's results, as the driver makes them."""
+    protocol = plan.protocol(plan.read())
+    return {"schema": 1, "runs": result["runs"], "comparisons": [], "missing": [], "failed": [],
+            "provenance": {"date": "", "protocol": protocol, "versions": {}}}  # fmt: skip

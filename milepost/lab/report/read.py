@@ -31,7 +31,9 @@ KINDS: dict[str, tuple[str, ...]] = {
     ),
     "a text": ("encoding", "strategy", "data", "note", "spec", "folder", "against", "why", "from"),
     "a list of numbers": ("distance", "edges", "train_loss", "window_files"),
-    "a list of rows": ("attention", "heads", "loss_by_length", "loss_by_position", "disjoint", "sliding"),
+    "a list of rows": (
+        *("attention", "heads", "loss_by_length", "second_by_length", "loss_by_position", "disjoint", "sliding"),
+    ),
     "a mapping": ("tasks", "loss_by_window", "fixed_by_window"),
 }
 """What the fields of runs and comparisons hold, at whatever depth; a number or a text may be null."""
@@ -99,7 +101,7 @@ def check(found: Any, name: str) -> Results:
     for number, run in enumerate(found["runs"]):
         place = f"runs[{number}]."
         has(run, {"encoding": str, "strategy": str, "seed": int}, name, place)
-        for field in ("loss_by_length", "fixed", "disjoint", "sliding"):
+        for field in ("loss_by_length", "second_by_length", "fixed", "disjoint", "sliding"):
             has_rows(run, field, ("length", "loss"), name, place)
         has_rows(run, "loss_by_position", ("start", "end", "loss"), name, place)
         has_rows(run, "attention", ("length", "heads"), name, place)

@@ -34,18 +34,14 @@ from milepost.lab.report.runs import (
 NONE = "not measured"
 
 
-def length_table(results: Results) -> Cells:
+def length_table(results: Results, field: str = "loss_by_length") -> Cells:
     """Loss at each length, mean over seeds, and how much more that is than at the trained one."""
     short = base(results)
     rows = []
-    for label, runs in by_name(texts(results)).items():
-        first = mean_loss(runs, short)
-        rows.append(
-            [
-                label,
-                *[_loss(mean_loss(runs, n), ends(runs, n), first if n != short else None) for n in lengths(results)],
-            ]
-        )
+    for label, runs in by_name(run for run in texts(results) if run.get(field)).items():
+        first = mean_loss(runs, short, field)
+        losses = [(n, mean_loss(runs, n, field)) for n in lengths(results)]
+        rows.append([label, *[_loss(loss, ends(runs, n), first if n != short else None) for n, loss in losses]])
     return ["encoding", *_times(results)], rows
 
 

@@ -80,6 +80,14 @@ def _losses(results: Results) -> list[Section]:
     paired = Table(*tables.paired_table(results), "Nats behind on the same tokens, 95% over files")
     shown = [*[paired] * bool(paired.rows), Table(*tables.length_table(results)), *folded]
     found = [Section("Loss by length", words, [figures.by_length(results)], shown)]
+    second = Table(*tables.length_table(results, "second_by_length"))
+    if second.rows:
+        source = results["provenance"]["protocol"]["text"]["second"]["source"]
+        words = (
+            f"The same models on {source}, a text of which nothing was trained on. Losses of two texts are not to be "
+            "compared with each other, but how they grow with the length is."
+        )
+        found.append(Section("On a second text", words, tables=[second]))
     if any(run.get("loss_by_position") for run in texts(results)):
         words = (
             "The loss of the tokens at each place of one long text, with all before them as context. Strategies are "
