@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # compiled files are kept: tests start some hundred processes, and each would compile the package again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo check test browser lint format bench real fuzz attack oldest golden engines docs dist clean
+.PHONY: demo check test browser lint format bench real fuzz attack oldest audit golden engines docs dist clean
 
 demo: $(READY)
 	$(BIN)/milepost lab --profile quick --out runs/demo --resume
@@ -56,6 +56,12 @@ attack: $(READY)
 oldest:
 	$(PYTHON) tools/oldest.py
 
+# known faults of the packages that are installed: pip-audit asks PyPI's advisories, from an environment of its own
+audit: $(READY)
+	test -x .audit/bin/pip-audit || { $(PYTHON) -m venv .audit && .audit/bin/python -m pip install --quiet pip-audit; }
+	$(BIN)/python -m pip freeze --exclude-editable > .audit/installed.txt
+	.audit/bin/pip-audit --strict --no-deps --disable-pip -r .audit/installed.txt
+
 golden: $(READY)
 	$(BIN)/python tools/golden.py
 
@@ -82,4 +88,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) .oldest runs site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .oldest .audit runs site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
