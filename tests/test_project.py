@@ -56,7 +56,7 @@ def test_the_wheel_holds_every_file_of_the_package(tmp_path):
 def test_the_workflow_calls_the_make_targets():
     jobs = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]
     steps = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
-    assert steps == ["make check", "make test", "make dist"]
+    assert steps == ["make check", "make test", "make audit", "make dist"]
     assert {step.removeprefix("make ") for step in steps} <= TARGETS
 
 
