@@ -408,3 +408,11 @@ def test_a_factor_past_every_text_is_a_sentence(kind, factor):
         assert str(error)
     else:
         assert kind == "dynamic"
+
+
+def test_what_a_sentence_quotes_of_a_foreign_file_is_bounded():
+    with pytest.raises(ConfigError) as caught:
+        RopeSpec.from_config({**LLAMA, "rope_scaling": {"type": "mrope", "mrope_section": [4096] * 4000}})
+    words = str(caught.value)
+    assert "must add up to 64 pairs, got [4096, " in words and " ... " in words and len(words) <= 1200
+    assert str(ConfigError("a" * 1200)) == "a" * 1200 and str(ConfigError("x" + "a" * 5000 + "y"))[-1] == "y"

@@ -138,7 +138,7 @@ def _ids(path: Path, subject: Loaded) -> Text:
             np.load(path, mmap_mode="r", allow_pickle=False)
         content = path.read_bytes()
         ids = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError, SyntaxError, MemoryError, tokenize.TokenError) as error:
+    except (OSError, ValueError, EOFError, SyntaxError, MemoryError, OverflowError, tokenize.TokenError) as error:
         raise ConfigError(f"{path} is no .npy file of token ids: {str(error).splitlines()[0][:120]}") from None
     if ids.dtype.kind not in "iu" or ids.ndim not in (1, 2) or not ids.size:
         raise ConfigError(

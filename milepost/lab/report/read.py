@@ -104,6 +104,8 @@ def check(found: Any, name: str) -> Results:
         for field in ("loss_by_length", "second_by_length", "fixed", "disjoint", "sliding"):
             has_rows(run, field, ("length", "loss"), name, place)
         has_rows(run, "loss_by_position", ("start", "end", "loss"), name, place)
+        for field in ("loss_by_window", "fixed_by_window"):
+            _check_windows(run, field, name, place)
         has_rows(run, "attention", ("length", "heads"), name, place)
         for at, looks in enumerate(run.get("attention", [])):
             has_rows(looks, "heads", HEAD, name, f"{place}attention[{at}].")
@@ -178,6 +180,17 @@ def has_rows(run: dict[str, Any], field: str, columns: tuple[str, ...], name: st
         raise ValueError(
             f"{name} is no whole result of `milepost lab`: {place}{field} wants rows with {', '.join(columns)}"
         )
+
+
+def _check_windows(run: dict[str, Any], field: str, name: str, place: str) -> None:
+    """That losses of windows are lists of numbers, as long as the list of the windows' files."""
+    files = run.get("window_files", [])
+    for length, losses in (run.get(field) or {}).items():
+        if not _is_kind("a list of numbers", losses) or len(losses) != len(files):
+            raise ValueError(
+                f"{name} is no whole result of `milepost lab`: {place}{field}[{length[:20]!r}] must be {len(files)} "
+                f"numbers, one for each of window_files, got {str(losses)[:40]}"
+            )
 
 
 # -- several runs

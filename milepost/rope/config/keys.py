@@ -12,10 +12,20 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+LONGEST = 1200
+"""Letters of the longest sentence of an error."""
 
 
 class ConfigError(ValueError):
-    """A config that can't be read for certain: one sentence with the key and the value."""
+    """A config that can't be read for certain: one sentence with the key and the value.
+
+    What it quotes of a foreign file may be of any length: the middle of a sentence that is longer than `LONGEST` is
+    left out.
+    """
+
+    def __init__(self, sentence: str = ""):
+        cut = f"{sentence[: LONGEST - 300]} ... {sentence[-200:]}"
+        super().__init__(sentence if len(sentence) <= LONGEST else cut)
 
 
 @contextmanager

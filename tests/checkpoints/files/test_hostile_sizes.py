@@ -188,7 +188,8 @@ def test_tokens_that_a_npy_file_claims_and_does_not_have(tmp_path):
     np.save(file, np.arange(16))
     raw, model = file.read_bytes(), SimpleNamespace(vocabulary=32, name="a model", tokenizer=None, begin=None)
     assert read_text(file, model).tokens == 16  # type: ignore[arg-type]
-    for shape in ("(10000000000000,)", "(4611686018427387904, 4)", "(17,)"):
+    too_large = "(100000000000000000000,)", "(-9223372036854775808,)"
+    for shape in ("(10000000000000,)", "(4611686018427387904, 4)", "(17,)", *too_large):
         head = f"{{'descr': '<i8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
         file.write_bytes(raw[:8] + struct.pack("<H", len(head)) + head.encode() + raw[128:])
         refused(r"is no .npy file of token ids", read_text, file, model)
@@ -210,6 +211,9 @@ RESULTS = Path(__file__).parents[3] / "milepost" / "measured" / "lab.json"
         (("comparisons", 0, "low"), {}, "low must be a number"),
         (("runs", 0, "train_loss"), "abc", "train_loss must be a list of numbers"),
         (("runs", 0, "loss_by_length", 0, "loss"), float("nan"), "holds NaN"),
+        (("runs", 0, "loss_by_window", "64"), "abc", "loss_by_window.'64'. must be 480 numbers, one for each of"),
+        (("runs", 0, "loss_by_window", "64", 3), "abc", "loss_by_window.'64'. must be 480 numbers"),
+        (("runs", 0, "window_files"), [0, 1], "loss_by_window.'64'. must be 2 numbers"),
         (("runs",), {"a": 1}, "runs is dict and not list"),
     ],
     ids=lambda value: ".".join(map(str, value)) if isinstance(value, tuple) else None,
