@@ -29,6 +29,8 @@ NAMES: dict[str, str] = {
     "transformer_xl": "TransformerXL",
     "deberta": "DeBERTa",
     "cope": "CoPE",
+    # numbers from the hidden state
+    "fox": "FoX",
 }
 """Encodings of text, where a position is one number: the name in specs (the file's), and the class."""
 
