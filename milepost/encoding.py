@@ -4,6 +4,7 @@
     point 2   query(q, pos), key(k, pos)    a transform of q and of k, each by its own positions
     point 3   bias(h, i, j)                 a number added to a logit, from positions alone
               rescore(s, q, k, i, j)        a new score, where it depends on content
+              share(logits, i, j)           the weights, where they are not a softmax
               output(p, i, j)               what the weights add besides the values
     point 4   features(x, pos)              numbers of each token from its hidden state, kept with its key, for
               gate(h, f)                    a number of each token: the logit gets the query's less the key's
@@ -13,7 +14,7 @@
               restore(y, pos)               a transform of the output, by the query's
 
     logits = scale * relate(rescore(q·k)) + bias + gate + weigh
-    output = restore(softmax(logits) value(v) + output(weights))
+    output = restore(share(logits) value(v) + output(weights))
 
 Letters: B batch, H heads, L tokens, C width, D head size, N features; h, i, j = head, query position, key position;
 f, g = features of the query's and of the key's token.
@@ -43,6 +44,7 @@ HOOKS = (
     "bias",
     "rescore",
     "output",
+    "share",
     "features",
     "gate",
     "weigh",
@@ -61,7 +63,7 @@ PROPERTIES = (
 )
 
 
-_SCORES = frozenset({"rescore", "output", "relate"})
+_SCORES = frozenset({"rescore", "output", "relate", "share"})
 _CONTENT = _SCORES | {"gate", "weigh"}
 
 
@@ -104,6 +106,8 @@ class Encoding(nn.Module):
     """The embedding width that it was made for; None where any will do."""
     feature_count = 0
     """How many numbers `features` gives for each token; 0 where it gives none."""
+    keyless = False
+    """Only the query's features enter: those of keys are neither asked for nor cached."""
     running = False
     """Features are summed along each text before gate, weigh and relate get them. So the order of the tokens enters,
     and not their positions."""
@@ -132,6 +136,12 @@ class Encoding(nn.Module):
     def rescore(self, s: Tensor, q: Tensor, k: Tensor, i: Tensor, j: Tensor) -> Tensor:
         """New scores (B H I J) from the unscaled ``s = q·k``, in which what the mask hides is -inf."""
         return s
+
+    def share(self, logits: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        """Attention weights (B H I J) from logits, in which what the mask hides is -inf: a softmax, unless
+        overridden.
+        """
+        return torch.softmax(logits, dim=-1)
 
     def output(self, p: Tensor, i: Tensor, j: Tensor) -> Tensor:
         """What the attention weights ``p`` (B H I J) add to the output (B H I D), besides the values."""
@@ -428,8 +438,11 @@ class Sum(Encoding):
         self.head_dim = _agreed("head_dim", parts)
         self.width = _agreed("width", [p for p in parts if not p.added_width])
         at_two = {"query", "key"} & set(self.points)
+        if (sharing := [p for p in parts if "share" in p.points])[1:]:
+            raise ValueError(f"a softmax can be replaced once, and {' and '.join(map(repr, sharing))} both replace it")
         self.shift_invariant = all(p.shift_invariant for p in parts) and not (at_two and self.scores_content)
         self.feature_count = sum(p.feature_count for p in parts)
+        self.keyless = all(p.keyless for p in parts if p.feature_count)
         self.running = any(p.running for p in parts)
         turning = [p for p in parts if {"query", "key", "value", "restore"} & set(p.points)]
         self.rotation = bool(turning) and all(p.rotation for p in turning)
@@ -458,6 +471,9 @@ class Sum(Encoding):
 
     def rescore(self, s: Tensor, q: Tensor, k: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return functools.reduce(lambda s, part: part.rescore(s, q, k, i, j), parts_of(self), s)
+
+    def share(self, logits: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return next(p for p in parts_of(self) if "share" in p.points).share(logits, i, j)
 
     def output(self, p: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return functools.reduce(

@@ -102,7 +102,7 @@ def attend(
         if q.shape[-1] == 0:
             raise ValueError(f"q of shape {tuple(q.shape)} has no channels (D = 0), so that there is nothing to score")
         scale = q.shape[-1] ** -0.5
-    call = Call(q, k, v, enc, at, to, causal, scale, first_head, *_both(features, q, k))
+    call = Call(q, k, v, enc, at, to, causal, scale, first_head, *_both(features, enc, q, k))
     answer: Tensor | Attended = _attend(call, turned, "reference" if details else backend, details)
     return answer
 
@@ -151,10 +151,13 @@ def _restored(call: Call, out: Tensor) -> Tensor:
     return call.enc.restore(out, call.at.pos) if "restore" in call.enc.points else out
 
 
-def _both(features: Features | None, q: Tensor, k: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """The features of the queries' tokens and of the keys'."""
+def _both(features: Features | None, enc: Encoding, q: Tensor, k: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """The features of the queries' tokens and of the keys' (of width 0 where only the queries' enter)."""
     if features is None:
         return None, None
+    if enc.keyless and enc.feature_count:
+        f = features if isinstance(features, Tensor) else features[0]
+        return f, f.new_empty(k.shape[0], k.shape[2], 0)
     if isinstance(features, Tensor):
         if q.shape[2] != k.shape[2]:
             raise ValueError(
@@ -184,7 +187,8 @@ def explain(
     call = Call(q, k, v, enc, at, to, causal, 1.0, 0 if shard else None)
     if enc.feature_count:
         of_queries, of_keys = (t.new_zeros(t.shape[0], t.shape[2], enc.feature_count) for t in (q, k))
-        call = replace(call, f=of_queries, g=of_keys)
+        f, g = _both((of_queries, of_keys), enc, q, k)
+        call = replace(call, f=f, g=g)
     check(call)
     if turns_by_length(enc):
         return Choice(
@@ -239,8 +243,12 @@ def _check_features(call: Call) -> None:
     enc, q, count = call.enc, call.q, call.enc.feature_count
     if not count:
         raise ValueError(f"{enc!r} asks for no features of the hidden states; leave features= out")
-    for name, given, tokens in (("queries", call.f, q.shape[2]), ("keys", call.g, call.k.shape[2])):
-        check_features(enc, given, (q.shape[0], tokens, count), f"the {name}' tokens")
+    of_keys = 0 if enc.keyless else count
+    for name, given, wanted in (
+        ("queries", call.f, (q.shape[0], q.shape[2], count)),
+        ("keys", call.g, (q.shape[0], call.k.shape[2], of_keys)),
+    ):
+        check_features(enc, given, wanted, f"the {name}' tokens")
         if given is not None and given.device != q.device:
             raise ValueError(f"features must be on {q.device} as q is, got {given.device}")
 

@@ -82,7 +82,7 @@ class Attention(nn.Module):
             at = cache.next(x.shape[1]) if at is None else at
             f = self.features(x, at)
             keys, values, to = cache.append(k, v, at, features=f)
-            both = None if f is None or cache.features is None else (f, cache.features)
+            both = f if f is None or cache.features is None else (f, cache.features)
             y = attend(q, keys, values, cache.rule, at=at, to=to, backend=backend, features=both)
         out: Tensor = self.out(y.transpose(1, 2).flatten(-2))
         return out

@@ -90,9 +90,9 @@ def draw_features(
     return x, enc.features(x.requires_grad_(), at.pos)
 
 
-def both(f: Tensor | None, g: Tensor | None) -> tuple[Tensor, Tensor] | None:
+def both(f: Tensor | None, g: Tensor | None) -> Tensor | tuple[Tensor, Tensor] | None:
     """Features of queries and of keys as `attend` takes them, where there are any."""
-    return None if f is None or g is None else (f, g)
+    return f if f is None or g is None else (f, g)
 
 
 def starts(enc: Encoding, tokens: int = TEXT) -> list[int]:
