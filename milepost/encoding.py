@@ -4,7 +4,7 @@
     point 2   query(q, pos), key(k, pos)    a transform of q and of k, each by its own positions
     point 3   bias(h, i, j)                 a number added to a logit, from positions alone
               rescore(s, q, k, i, j)        a new score, where it depends on content
-              share(logits, i, j)           the weights, where they are not a softmax
+              spread(logits, i, j)          the weights, where they are not a softmax
               output(p, i, j)               what the weights add besides the values
     point 4   features(x, pos)              numbers of each token from its hidden state, kept with its key, for
               gate(h, f)                    a number of each token: the logit gets the query's less the key's
@@ -14,7 +14,7 @@
               restore(y, pos)               a transform of the output, by the query's
 
     logits = scale * relate(rescore(q·k)) + bias + gate + weigh
-    output = restore(share(logits) value(v) + output(weights))
+    output = restore(spread(logits) value(v) + output(weights))
 
 Letters: B batch, H heads, L tokens, C width, D head size, N features; h, i, j = head, query position, key position;
 f, g = features of the query's and of the key's token.
@@ -44,7 +44,7 @@ HOOKS = (
     "bias",
     "rescore",
     "output",
-    "share",
+    "spread",
     "features",
     "gate",
     "weigh",
@@ -63,7 +63,7 @@ PROPERTIES = (
 )
 
 
-_SCORES = frozenset({"rescore", "output", "relate", "share"})
+_SCORES = frozenset({"rescore", "output", "relate", "spread"})
 _CONTENT = _SCORES | {"gate", "weigh"}
 
 
@@ -137,7 +137,7 @@ class Encoding(nn.Module):
         """New scores (B H I J) from the unscaled ``s = q·k``, in which what the mask hides is -inf."""
         return s
 
-    def share(self, logits: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    def spread(self, logits: Tensor, i: Tensor, j: Tensor) -> Tensor:
         """Attention weights (B H I J) from logits, in which what the mask hides is -inf: a softmax, unless
         overridden.
         """
@@ -438,7 +438,7 @@ class Sum(Encoding):
         self.head_dim = _agreed("head_dim", parts)
         self.width = _agreed("width", [p for p in parts if not p.added_width])
         at_two = {"query", "key"} & set(self.points)
-        if (sharing := [p for p in parts if "share" in p.points])[1:]:
+        if (sharing := [p for p in parts if "spread" in p.points])[1:]:
             raise ValueError(f"a softmax can be replaced once, and {' and '.join(map(repr, sharing))} both replace it")
         self.shift_invariant = all(p.shift_invariant for p in parts) and not (at_two and self.scores_content)
         self.feature_count = sum(p.feature_count for p in parts)
@@ -472,8 +472,8 @@ class Sum(Encoding):
     def rescore(self, s: Tensor, q: Tensor, k: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return functools.reduce(lambda s, part: part.rescore(s, q, k, i, j), parts_of(self), s)
 
-    def share(self, logits: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return next(p for p in parts_of(self) if "share" in p.points).share(logits, i, j)
+    def spread(self, logits: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return next(p for p in parts_of(self) if "spread" in p.points).spread(logits, i, j)
 
     def output(self, p: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return functools.reduce(

@@ -32,7 +32,7 @@ HOOKS = (
     "bias",
     "rescore",
     "output",
-    "share",
+    "spread",
     "features",
     "gate",
     "weigh",
@@ -106,7 +106,7 @@ def page(name: str) -> Page:
             declared[node.targets[0].id] = ast.literal_eval(node.value)
     points = tuple(hook for hook in HOOKS if hook in methods)
     declared["cacheable"] = not declared["length_dependent"]
-    declared["content_dependent"] = bool({"rescore", "output", "share", "gate", "weigh", "relate"} & set(points))
+    declared["content_dependent"] = bool({"rescore", "output", "spread", "gate", "weigh", "relate"} & set(points))
     return Page(
         name,
         body.name,

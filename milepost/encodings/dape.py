@@ -26,6 +26,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from milepost.encoding import Encoding
 from milepost.encodings.alibi import ALiBi
@@ -43,7 +44,7 @@ class DAPE(Encoding):
         self.check_choice("over", over, ("kerple", "alibi"))
         self.heads, self.hidden, self.over = heads, hidden, over
         self.beneath = KERPLE(heads) if over == "kerple" else ALiBi(heads)
-        self.net = nn.Sequential(nn.Linear(2 * heads, hidden), nn.LeakyReLU(), nn.Linear(hidden, heads))
+        self.inner, self.outer = nn.Linear(2 * heads, hidden), nn.Linear(hidden, heads)
 
     def rescore(self, s: Tensor, q: Tensor, k: Tensor, i: Tensor, j: Tensor) -> Tensor:
         root, seen = math.sqrt(q.shape[-1]), s > float("-inf")
@@ -51,7 +52,6 @@ class DAPE(Encoding):
         a = torch.where(seen, s / root, 0.0)
         b = torch.where(seen, self.beneath.bias(h, i, j).to(s.dtype), 0.0)
         both = torch.cat([a, b], dim=1).movedim(1, -1)
-        first, act, second = self.net
-        inner = act(nn.functional.linear(both, first.weight.to(s.dtype), first.bias.to(s.dtype)))
-        more = nn.functional.linear(inner, second.weight.to(s.dtype), second.bias.to(s.dtype)).movedim(-1, 1)
+        units = F.leaky_relu(F.linear(both, self.inner.weight.to(s.dtype), self.inner.bias.to(s.dtype)))
+        more = F.linear(units, self.outer.weight.to(s.dtype), self.outer.bias.to(s.dtype)).movedim(-1, 1)
         return torch.where(seen, root * (a + b + more), float("-inf"))

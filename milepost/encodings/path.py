@@ -53,8 +53,10 @@ class PaTH(Encoding):
 
     def relate(self, s: Tensor, q: Tensor, k: Tensor, f: Tensor, g: Tensor, i: Tensor, j: Tensor) -> Tensor:
         place = j.expand(s.shape[0], 1, 1, -1)[:, 0, 0].argsort(dim=-1, stable=True)  # keys in the order of the text
-        size = self.heads * q.shape[-1]
-        w = _put(g[..., :size].to(q.dtype).unflatten(-1, (self.heads, -1)), place).transpose(1, 2)  # B H J D
+        size = q.shape[1] * q.shape[-1]
+        w = _put(g[..., :size].to(q.dtype).reshape(*g.shape[:-1], q.shape[1], q.shape[-1]), place).transpose(
+            1, 2
+        )  # B H J D
         b = _put(g[..., size:].to(q.dtype), place).transpose(1, 2)[..., None]  # B H J 1
         k = _put(k.transpose(1, 2), place).transpose(1, 2)
         seen = (s > float("-inf")).gather(-1, place[:, None, None].expand(s.shape)).to(q.dtype)  # B H I J

@@ -71,10 +71,11 @@ class RelativeLogits(Encoding):
 
     def weigh(self, h: Tensor, f: Tensor, g: Tensor, i: Tensor, j: Tensor) -> Tensor:
         work = torch.promote_types(f.dtype, torch.float32)
-        mixes = f.to(work).unflatten(-1, (-1, self.size))[..., h, :].transpose(1, 2)  # B H I size
+        mixes = (
+            f.to(work).reshape(*f.shape[:-1], self.feature_count // self.size, self.size)[..., h, :].transpose(1, 2)
+        )  # B H I size
         logits = mixes @ self.profiles.to(work)
         distance = i - j
         near = (distance >= 0) & (distance < self.extent)
-        shape = torch.broadcast_shapes(logits[..., :1].shape, distance.shape)
-        wanted = logits.gather(-1, distance.clamp(0, self.extent - 1).expand(shape))
+        wanted = logits.gather(-1, distance.clamp(0, self.extent - 1).expand(*logits.shape[:-1], -1))
         return torch.where(near, wanted * self.temperature(i).to(work), 0.0)

@@ -38,7 +38,7 @@ class StickBreaking(Encoding):
         super().__init__()
         self.current = current
 
-    def share(self, logits: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    def spread(self, logits: Tensor, i: Tensor, j: Tensor) -> Tensor:
         seen = logits > float("-inf")
         seen = seen if self.current else seen & (j < i)
         z, order = torch.where(seen, logits, 0.0), j.argsort(dim=-1, stable=True).expand(logits.shape)

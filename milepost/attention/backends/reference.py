@@ -3,7 +3,7 @@
     s      = q·k, -inf where the mask hides
     s      = rescore(s, q, k, i, j), then relate(s, q, k, f, g, i, j)
     logits = scale * s + bias(h, i, j) + gate(h, f) - gate(h, g) + weigh(h, f, g, i, j)
-    p      = share(logits), a softmax for nearly all;  a row that may see nothing is zeros
+    p      = spread(logits), a softmax for nearly all;  a row that may see nothing is zeros
     out    = p v + output(p, i, j)
 
 Half precision is widened to float32 for the work and rounded once at the end.
@@ -52,8 +52,8 @@ def reference(call: Call) -> Attended:
             logits = logits + enc.weigh(call.head_numbers(), *call.features, i, j).to(work)
         logits = logits.masked_fill(~seen, float("-inf"))
         blind = logits.isneginf().all(dim=-1, keepdim=True)  # by the mask, or by the encoding itself
-        if "share" in enc.points:
-            weights = enc.share(logits, i, j).masked_fill(blind, 0.0)
+        if "spread" in enc.points:
+            weights = enc.spread(logits, i, j).masked_fill(blind, 0.0)
         else:
             weights = torch.softmax(logits.masked_fill(blind, 0.0), dim=-1).masked_fill(blind, 0.0)
         out = weights @ v
