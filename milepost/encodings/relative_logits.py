@@ -3,7 +3,7 @@
     logits[h, i, j] += t_i (W_r x_i)_h · P[:, i - j]    for 0 <= i - j < extent, and nothing beyond
     q_i -> t_i q_i,        t_i = 1 + alpha ln max(1, (i + 1) / floor),    or 1 where no floor is given
 
-Thinking Machines, Inkling, 2026: no paper; as transformers has it (InklingRelativeLogits), with no rope beside it
+Thinking Machines, Inkling, 2026: no paper; as in transformers, models/inkling/modeling_inkling.py, without rope beside
 
 P holds `size` profiles over the distances, shared by all heads; a token's hidden state mixes them. Beyond the extent a
 layer has no positions at all, but the temperature t.

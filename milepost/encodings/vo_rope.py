@@ -2,7 +2,7 @@
 
     v_j -> R(j) v_j,    y_i -> R(-i) y_i:        y_i = sum over j of p_ij R(j - i) v_j
 
-DeepSeek-V4, 2026: as transformers has it (DeepseekV4Attention), where one vector is both key and value
+DeepSeek-V4, 2026: as in transformers, models/deepseek_v4/modeling_deepseek_v4.py, where one vector is key and value
 
 What a token receives says how far away it comes from: a value turned by the signed distance, whatever the weights. It
 changes no logit, and goes beside an encoding that does: rope + vo_rope.
