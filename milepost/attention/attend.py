@@ -102,7 +102,8 @@ def attend(
         if q.shape[-1] == 0:
             raise ValueError(f"q of shape {tuple(q.shape)} has no channels (D = 0), so that there is nothing to score")
         scale = q.shape[-1] ** -0.5
-    call = Call(q, k, v, enc, at, to, causal, scale, first_head, *_both(features, enc, q, k))
+    f, g = (None, None) if features is None else _both(features, enc, q, k)
+    call = Call(q, k, v, enc, at, to, causal, scale, first_head, f, g)
     answer: Tensor | Attended = _attend(call, turned, "reference" if details else backend, details)
     return answer
 
@@ -136,25 +137,24 @@ def _attend(call: Call, turned: Turned, backend: str, details: bool = False) -> 
     if details:
         dense = reference(call)
         dense = dense if spoilt is None else Attended(*(part + spoilt for part in dense))
-        return dense._replace(output=_restored(call, dense.output))
+        return dense._replace(output=_restored(call, dense.output)) if "restore" in call.enc.points else dense
     if backend == "reference":
         out = reference(call).output
     elif transformed:  # an opaque operator has no derivative in forward mode, and can't be mapped
         out = chunked.run(call)
     else:
         out = _FAST[backend].run(call)
-    return _restored(call, out if spoilt is None else out + spoilt)
+    out = out if spoilt is None else out + spoilt
+    return _restored(call, out) if "restore" in call.enc.points else out
 
 
 def _restored(call: Call, out: Tensor) -> Tensor:
     """The output by the queries' positions, where the encoding turned values by the keys'."""
-    return call.enc.restore(out, call.at.pos) if "restore" in call.enc.points else out
+    return call.enc.restore(out, call.at.pos)
 
 
-def _both(features: Features | None, enc: Encoding, q: Tensor, k: Tensor) -> tuple[Tensor | None, Tensor | None]:
+def _both(features: Features, enc: Encoding, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     """The features of the queries' tokens and of the keys' (of width 0 where only the queries' enter)."""
-    if features is None:
-        return None, None
     if enc.keyless and enc.feature_count:
         f = features if isinstance(features, Tensor) else features[0]
         return f, f.new_empty(k.shape[0], k.shape[2], 0)

@@ -167,8 +167,10 @@ class KVCache:
         if q.dim() != 4:
             raise ValueError(f"q must have shape (B, H, L, D), got {tuple(q.shape)}")
         at = self.next(q.shape[2])
-        self._check_numbers(features, k)
-        check(Call(q, k, v, self.rule, at, at, True, scale, None, features, self._as_kept(features)))
+        if features is not None or self.rule.feature_count:
+            self._check_numbers(features, k)
+        kept = features[..., :0] if features is not None and self.rule.keyless else features
+        check(Call(q, k, v, self.rule, at, at, True, scale, None, features, kept))
         keys, values, to = self.append(k, v, at, features=features)
         both = features if features is None or self.features is None else (features, self.features)
         out = attend(q, keys, values, self.rule, at=at, to=to, scale=scale, features=both)
@@ -209,8 +211,9 @@ class KVCache:
         """
         at = self.next(k.shape[2]) if at is None else at
         self._check(k, v, at)
-        self._check_numbers(features, k)
-        features = None if self.rule.keyless else features
+        if features is not None or self.rule.feature_count:
+            self._check_numbers(features, k)
+            features = None if self.rule.keyless else features
         if turned and self.by_length:
             raise ValueError(
                 f"{self.rule!r} depends on the length of the text: the cache turns its keys; give them as they are"
@@ -342,10 +345,6 @@ class KVCache:
         self.rule.check(at)
         if self.layout is not None:
             self._check_order(self.layout, at)
-
-    def _as_kept(self, features: Tensor | None) -> Tensor | None:
-        """Of these features, what is kept: nothing where only the queries' enter."""
-        return features if features is None or not self.rule.keyless else features[..., :0]
 
     def _check_numbers(self, features: Tensor | None, k: Tensor) -> None:
         """Raise ValueError unless these are the features of the tokens whose keys are ``k``."""

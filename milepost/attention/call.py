@@ -57,7 +57,7 @@ class Call:
     @property
     def numbers(self) -> tuple[Tensor, ...]:
         """All features there are."""
-        return tuple(t for t in (self.f, self.g) if t is not None)
+        return () if self.f is None or self.g is None else (self.f, self.g)
 
     @property
     def features(self) -> tuple[Tensor, Tensor]:
