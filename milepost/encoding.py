@@ -4,11 +4,20 @@
     point 2   query(q, pos), key(k, pos)    a transform of q and of k, each by its own positions
     point 3   bias(h, i, j)                 a number added to a logit, from positions alone
               rescore(s, q, k, i, j)        a new score, where it depends on content
+              spread(logits, i, j)          the weights, where they are not a softmax
               output(p, i, j)               what the weights add besides the values
+    point 4   features(x, pos)              numbers of each token from its hidden state, kept with its key, for
+              gate(h, f)                    a number of each token: the logit gets the query's less the key's
+              weigh(h, f, g, i, j)          a number added to a logit, from both tokens' features and positions
+              relate(s, q, k, f, g, i, j)   a new score, where it depends on features and on q and k
+    point 5   value(v, pos)                 a transform of the values, by the key's position
+              restore(y, pos)               a transform of the output, by the query's
 
-    logits = scale * rescore(q·k) + bias,       output = softmax(logits) v + output(weights)
+    logits = scale * relate(rescore(q·k)) + bias + gate + weigh
+    output = restore(spread(logits) value(v) + output(weights))
 
-Letters: B batch, H heads, L tokens, C width, D head size; h, i, j = head, query position, key position.
+Letters: B batch, H heads, L tokens, C width, D head size, N features; h, i, j = head, query position, key position;
+f, g = features of the query's and of the key's token.
 """
 
 from __future__ import annotations
@@ -28,7 +37,21 @@ from milepost.layout import Layout
 from milepost.positions import check_dtype, check_finite, extent, extents
 from milepost.shown import html
 
-HOOKS = ("embed", "query", "key", "bias", "rescore", "output")
+HOOKS = (
+    "embed",
+    "query",
+    "key",
+    "bias",
+    "rescore",
+    "output",
+    "spread",
+    "features",
+    "gate",
+    "weigh",
+    "relate",
+    "value",
+    "restore",
+)
 PROPERTIES = (
     "shift_invariant",
     "toeplitz",
@@ -38,6 +61,10 @@ PROPERTIES = (
     "length_dependent",
     "content_dependent",
 )
+
+
+_SCORES = frozenset({"rescore", "output", "relate", "spread"})
+_CONTENT = _SCORES | {"gate", "weigh"}
 
 
 class Encoding(nn.Module):
@@ -56,7 +83,7 @@ class Encoding(nn.Module):
     causal_only = False
     """The formula has no meaning for a key after its query."""
     rotation = False
-    """query and key are rotations: norms are kept and R(a) R(b) = R(a + b)."""
+    """What it turns (queries, keys, values, the output) it rotates: norms are kept and R(a) R(b) = R(a + b)."""
     length_dependent = False
     """The encoding is another one for each length: ``at(length)`` gives the plain one."""
     negative = True
@@ -77,6 +104,13 @@ class Encoding(nn.Module):
     """The head size that it was made for; None where any will do."""
     width: int | None = None
     """The embedding width that it was made for; None where any will do."""
+    feature_count = 0
+    """How many numbers `features` gives for each token; 0 where it gives none."""
+    keyless = False
+    """Only the query's features enter: those of keys are neither asked for nor cached."""
+    running = False
+    """Features are summed along each text before gate, weigh and relate get them. So the order of the tokens enters,
+    and not their positions."""
     _points: tuple[str, ...] = ()
     check_choice = staticmethod(check_choice)
     check_at_least = staticmethod(check_at_least)
@@ -103,9 +137,45 @@ class Encoding(nn.Module):
         """New scores (B H I J) from the unscaled ``s = q·k``, in which what the mask hides is -inf."""
         return s
 
+    def spread(self, logits: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        """Attention weights (B H I J) from logits, in which what the mask hides is -inf: a softmax, unless
+        overridden.
+        """
+        return torch.softmax(logits, dim=-1)
+
     def output(self, p: Tensor, i: Tensor, j: Tensor) -> Tensor:
         """What the attention weights ``p`` (B H I J) add to the output (B H I D), besides the values."""
         return torch.zeros((), device=p.device)
+
+    def features(self, x: Tensor, pos: Tensor) -> Tensor:
+        """Numbers (B L N) of each token from its hidden state ``x`` (B L C), and from no other token's: they may be
+        cached.
+        """
+        return x[..., :0]
+
+    def gate(self, h: Tensor, f: Tensor) -> Tensor:
+        """A number for each of the heads h (H) and of the tokens with features ``f`` (B L N): B H L. The logit gets
+        the query's less the key's.
+        """
+        return torch.zeros((), device=f.device)
+
+    def weigh(self, h: Tensor, f: Tensor, g: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        """What is added to the logits (B H I J) of heads h (H), from features ``f`` (B I N) of the queries' tokens and
+        ``g`` (B J N) of the keys', and from their positions.
+        """
+        return torch.zeros((), device=i.device)
+
+    def relate(self, s: Tensor, q: Tensor, k: Tensor, f: Tensor, g: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        """New scores (B H I J) from the unscaled ``s``, as `rescore` makes them, with features of both tokens."""
+        return s
+
+    def value(self, v: Tensor, pos: Tensor) -> Tensor:
+        """Values (B H L D) transformed by their own positions, and by nothing else: they may be cached."""
+        return v
+
+    def restore(self, y: Tensor, pos: Tensor) -> Tensor:
+        """The output (B H L D) transformed by the queries' positions."""
+        return y
 
     # -- what it says of itself ---------------------------------------------------------------------------------
 
@@ -121,8 +191,13 @@ class Encoding(nn.Module):
 
     @property
     def content_dependent(self) -> bool:
-        """The position's part in a logit depends on q or k."""
-        return "rescore" in self.points or "output" in self.points
+        """The position's part in a logit depends on what the tokens say: on q, k or the hidden state."""
+        return not _CONTENT.isdisjoint(self.points)
+
+    @property
+    def scores_content(self) -> bool:
+        """It makes its scores or its output from q, k or the weights themselves."""
+        return not _SCORES.isdisjoint(self.points)
 
     @property
     def properties(self) -> dict[str, bool]:
@@ -149,6 +224,14 @@ class Encoding(nn.Module):
         if "key" in self.points and (repr(was) != repr(self) or not torch.equal(pos, was_pos)):
             raise ValueError(f"{self!r} can't turn a key of {was!r} into one of its own; cache the keys again")
         return k
+
+    def revalue(self, v: Tensor, pos: Tensor, was_pos: Tensor) -> Tensor:
+        """Values that `value` transformed at ``was_pos``, as it would have transformed them at ``pos``: exact, or
+        refused.
+        """
+        if "value" in self.points and not torch.equal(pos, was_pos):
+            raise ValueError(f"{self!r} can't turn a value from one position to another; cache the values again")
+        return v
 
     def check(self, where: Layout | Tensor) -> None:
         """Raise ValueError if positions are not permitted here. Once a batch; hooks that are not compiled call it
@@ -240,7 +323,7 @@ class Encoding(nn.Module):
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
         cls._points = tuple(hook for hook in HOOKS if getattr(cls, hook) is not getattr(Encoding, hook))
-        for hook in ("embed", "query", "key"):
+        for hook in ("embed", "query", "key", "features", "value", "restore"):
             if hook in cls.__dict__:
                 setattr(cls, hook, _checked(cls.__dict__[hook]))
 
@@ -254,7 +337,8 @@ def _signature(cls: type) -> tuple[tuple[str, inspect.Parameter], ...]:
 
 def _checked(hook: Callable[[Any, Tensor, Tensor], Tensor]) -> Callable[[Any, Tensor, Tensor], Tensor]:
     """A hook that looks at its input first: shapes always, values when not compiled."""
-    rank = 3 if hook.__name__ == "embed" else 4
+    rank = 3 if hook.__name__ in ("embed", "features") else 4
+    marks = hook.__name__ in ("query", "key", "value")
 
     def check_and_run(self: Encoding, x: Tensor, pos: Tensor) -> Tensor:
         check_dtype(pos)
@@ -264,7 +348,9 @@ def _checked(hook: Callable[[Any, Tensor, Tensor], Tensor]) -> Callable[[Any, Te
                 f"{hook.__name__}() of {self!r} wants floating numbers of shape {letters}, got {str(x.dtype)[6:]} of "
                 f"{tuple(x.shape)}"
             )
-        size = self.head_dim if rank == 4 else self.width if not self.added_width else None
+        size = (
+            self.head_dim if rank == 4 else self.width if hook.__name__ == "features" or not self.added_width else None
+        )
         if size is not None and x.shape[-1] != size:
             word = "head_dim" if rank == 4 else "width"
             raise ValueError(f"{self!r} was made for {word}={size}, got a tensor of shape {tuple(x.shape)}")
@@ -284,15 +370,17 @@ def _checked(hook: Callable[[Any, Tensor, Tensor], Tensor]) -> Callable[[Any, Te
     @functools.wraps(hook)
     def run(self: Encoding, x: Tensor, pos: Tensor) -> Tensor:
         out = check_and_run(self, x, pos)
-        return out if rank == 3 or hook.__name__ not in self.points else _marked(out, x, self, pos)
+        return _marked(out, x, self, pos) if marks and hook.__name__ in self.points else out
 
     run.unmarked = check_and_run  # type: ignore[attr-defined]
     return run
 
 
-def transform(hook: Literal["query", "key"], enc: Encoding, x: Tensor, pos: Tensor) -> Tensor:
-    """``enc.query(x, pos)`` or ``enc.key(x, pos)`` without a mark: for attention itself, which passes the result on."""
-    method = enc.query if hook == "query" else enc.key
+def transform(hook: Literal["query", "key", "value"], enc: Encoding, x: Tensor, pos: Tensor) -> Tensor:
+    """``enc.query(x, pos)``, or that of another hook, without a mark: for attention itself, which passes the result
+    on.
+    """
+    method = getattr(enc, hook)
     unmarked = None if torch.compiler.is_compiling() else getattr(method, "unmarked", None)
     out: Tensor = method(x, pos) if unmarked is None else unmarked(enc, x, pos)
     return out
@@ -300,7 +388,7 @@ def transform(hook: Literal["query", "key"], enc: Encoding, x: Tensor, pos: Tens
 
 @dataclass(frozen=True)
 class Mark:
-    """What `query` and `key` leave on the tensors that they return: who turned them, and for which positions."""
+    """What `query`, `key` and `value` leave on the tensors that they return: who turned them, for which positions."""
 
     encoding: Encoding
     positions: Tensor
@@ -310,7 +398,7 @@ _marks = WeakIdKeyDictionary()
 
 
 def mark_of(x: Tensor) -> Mark | None:
-    """The mark of a tensor that `query` or `key` returned; None for any other, and in a compiled graph."""
+    """The mark of a tensor that `query`, `key` or `value` returned; None for any other, and in a compiled graph."""
     if torch.compiler.is_compiling() or type(x) is not Tensor or not _marks.data:
         return None
     mark: Mark | None = _marks.get(x)  # type: ignore[no-untyped-call]
@@ -350,8 +438,13 @@ class Sum(Encoding):
         self.head_dim = _agreed("head_dim", parts)
         self.width = _agreed("width", [p for p in parts if not p.added_width])
         at_two = {"query", "key"} & set(self.points)
-        self.shift_invariant = all(p.shift_invariant for p in parts) and not (at_two and self.content_dependent)
-        turning = [p for p in parts if {"query", "key"} & set(p.points)]
+        if (sharing := [p for p in parts if "spread" in p.points])[1:]:
+            raise ValueError(f"a softmax can be replaced once, and {' and '.join(map(repr, sharing))} both replace it")
+        self.shift_invariant = all(p.shift_invariant for p in parts) and not (at_two and self.scores_content)
+        self.feature_count = sum(p.feature_count for p in parts)
+        self.keyless = all(p.keyless for p in parts if p.feature_count)
+        self.running = any(p.running for p in parts)
+        turning = [p for p in parts if {"query", "key", "value", "restore"} & set(p.points)]
         self.rotation = bool(turning) and all(p.rotation for p in turning)
 
     @property
@@ -379,10 +472,46 @@ class Sum(Encoding):
     def rescore(self, s: Tensor, q: Tensor, k: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return functools.reduce(lambda s, part: part.rescore(s, q, k, i, j), parts_of(self), s)
 
+    def spread(self, logits: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return next(p for p in parts_of(self) if "spread" in p.points).spread(logits, i, j)
+
     def output(self, p: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return functools.reduce(
             torch.add, [e.output(p, i, j) for e in parts_of(self) if "output" in e.points] or [super().output(p, i, j)]
         )
+
+    def features(self, x: Tensor, pos: Tensor) -> Tensor:
+        return torch.cat([p.features(x, pos) for p in parts_of(self) if p.feature_count] or [x[..., :0]], dim=-1)
+
+    def gate(self, h: Tensor, f: Tensor) -> Tensor:
+        gates = [p.gate(h, mine) for p, mine in self._split(f) if "gate" in p.points]
+        return functools.reduce(torch.add, gates or [super().gate(h, f)])
+
+    def weigh(self, h: Tensor, f: Tensor, g: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        both = zip(self._split(f), self._split(g), strict=True)
+        added = [p.weigh(h, mine, theirs, i, j) for (p, mine), (_, theirs) in both if "weigh" in p.points]
+        return functools.reduce(torch.add, added or [super().weigh(h, f, g, i, j)])
+
+    def relate(self, s: Tensor, q: Tensor, k: Tensor, f: Tensor, g: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        for (part, mine), (_, theirs) in zip(self._split(f), self._split(g), strict=True):
+            s = part.relate(s, q, k, mine, theirs, i, j)
+        return s
+
+    def value(self, v: Tensor, pos: Tensor) -> Tensor:
+        return functools.reduce(lambda v, part: transform("value", part, v, pos), parts_of(self), v)
+
+    def restore(self, y: Tensor, pos: Tensor) -> Tensor:
+        return functools.reduce(lambda y, part: part.restore(y, pos), reversed(parts_of(self)), y)
+
+    def revalue(self, v: Tensor, pos: Tensor, was_pos: Tensor) -> Tensor:
+        if sum("value" in part.points for part in parts_of(self)) > 1:
+            return super().revalue(v, pos, was_pos)
+        return functools.reduce(lambda v, part: part.revalue(v, pos, was_pos), parts_of(self), v)
+
+    def _split(self, f: Tensor) -> list[tuple[Encoding, Tensor]]:
+        """The parts that have features, each with its own."""
+        parts = [part for part in parts_of(self) if part.feature_count]
+        return list(zip(parts, torch.split(f, [part.feature_count for part in parts], dim=-1), strict=True))
 
     def at(self, length: int) -> Encoding:
         return Sum(*[p.at(length) for p in parts_of(self)])

@@ -38,6 +38,8 @@ MOST = {
     "buckets": 1 << 10,
     "clip": 1 << 16,
     "positions": 1 << 16,
+    "extent": 1 << 20,
+    "rank": 1 << 10,
     "axes": 1 << 4,
 }
 """The largest number that a spec may give for a word."""

@@ -59,7 +59,8 @@ def hooks(enc: Encoding, pos: torch.Tensor, dtype: torch.dtype = torch.float32) 
 
 def attention(enc: Encoding, pos: torch.Tensor) -> Callable[[], torch.Tensor]:
     q = q_for(enc, pos.shape[-1])
-    return lambda: attend(q, q, q, enc, at=Layout.dense(pos.shape[-1]).with_positions(pos))
+    f = torch.ones(1, pos.shape[-1], enc.feature_count) if enc.feature_count else None
+    return lambda: attend(q, q, q, enc, at=Layout.dense(pos.shape[-1]).with_positions(pos), features=f)
 
 
 # -- sizes --------------------------------------------------------------------------------------------------------

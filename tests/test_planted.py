@@ -35,6 +35,7 @@ from milepost import (
     Binary,
     CoPE,
     DeBERTa,
+    KVCache,
     Layout,
     Learned,
     LogN,
@@ -1202,6 +1203,19 @@ MISTAKES = (
         "N4",
         law("every_axis_is_seen", "axial"),
         put(Axial, "turn", lambda self, x, pos: AXIAL(self, x, pos[[0, 0]])),
+    ),
+    # caches that move
+    Mistake(
+        "Beams change places and their keys do not",
+        "P3",
+        law("beams_agree", "rope"),
+        put(KVCache, "reorder", lambda self, beams: None),
+    ),
+    Mistake(
+        "Keys stay turned as they were when tokens before them are evicted",
+        "P3",
+        law("eviction_agrees", "rope"),
+        put(RoPE, "rekey", lambda self, k, pos, was, was_pos: k),
     ),
     # layouts and masks
     Mistake(

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
 
 from milepost.attention import hidden, lengths
-from milepost.attention.backends import chunked, flex, sdpa, toeplitz
+from milepost.attention.backends import chunked, flex, keyed, sdpa, toeplitz
 from milepost.attention.backends.reference import Attended, reference
 from milepost.attention.call import Call
+from milepost.attention.running import run_along
 from milepost.attention.turning import Turned, turn, turns_by_length
 from milepost.encoding import Encoding
 from milepost.layout import Layout
 
-BACKENDS = ("auto", "reference", "sdpa", "toeplitz", "chunked", "flex")
-_FAST = {"sdpa": sdpa, "toeplitz": toeplitz, "flex": flex, "chunked": chunked}
+BACKENDS = ("auto", "reference", "sdpa", "toeplitz", "keyed", "chunked", "flex")
+_FAST = {"sdpa": sdpa, "toeplitz": toeplitz, "keyed": keyed, "flex": flex, "chunked": chunked}
+Features = Tensor | tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ def attend(
     scale: float | None = ...,
     backend: str = ...,
     first_head: int | None = ...,
+    features: Features | None = ...,
     details: Literal[False] = ...,
 ) -> Tensor: ...
 @overload
@@ -58,6 +61,7 @@ def attend(
     scale: float | None = ...,
     backend: str = ...,
     first_head: int | None = ...,
+    features: Features | None = ...,
     details: Literal[True],
 ) -> Attended: ...
 
@@ -75,6 +79,7 @@ def attend(
     scale: float | None = None,
     backend: str = "auto",
     first_head: int | None = None,
+    features: Features | None = None,
     details: bool = False,
 ) -> Tensor | Attended:
     """Attention of q (B H I D) to k (B G J D) and v (B G J Dv), G dividing H, with the position of ``enc``: B H I Dv.
@@ -83,8 +88,9 @@ def attend(
     says that both were turned before, ``turned="keys"`` that the keys were. ``at`` says where the queries are (by
     default dense: the last I of J tokens), ``to`` where the keys are (by default the same as ``at``, or dense).
     ``scale`` is 1/sqrt(D) unless given.
-    ``first_head`` is the global number of head 0 where q holds a shard of the heads. With ``details`` the answer is
-    ``Attended(output, logits, weights)``.
+    ``first_head`` is the global number of head 0 where q holds a shard of the heads. ``features`` is what
+    ``enc.features(x, at.pos)`` gives for the hidden states, where the encoding asks for it: (B L N), or a pair for the
+    tokens of the queries and of the keys. With ``details`` the answer is ``Attended(output, logits, weights)``.
     """
     enc = Encoding() if enc is None else enc
     at, to = _layouts(q, k, at, to)
@@ -96,13 +102,14 @@ def attend(
         if q.shape[-1] == 0:
             raise ValueError(f"q of shape {tuple(q.shape)} has no channels (D = 0), so that there is nothing to score")
         scale = q.shape[-1] ** -0.5
-    call = Call(q, k, v, enc, at, to, causal, scale, first_head)
+    f, g = (None, None) if features is None else _both(features, enc, q, k)
+    call = Call(q, k, v, enc, at, to, causal, scale, first_head, f, g)
     answer: Tensor | Attended = _attend(call, turned, "reference" if details else backend, details)
     return answer
 
 
 def _attend(call: Call, turned: Turned, backend: str, details: bool = False) -> Any:
-    """Check a call, turn its q and k, choose a backend, and run it."""
+    """Check a call, turn its q, k and v, choose a backend, and run it."""
     check(call)
     call = turn(call, turned)
     if turns_by_length(call.enc):
@@ -122,19 +129,45 @@ def _attend(call: Call, turned: Turned, backend: str, details: bool = False) -> 
     if not hidden.all_seen(call) and (
         torch.compiler.is_compiling()
         or transformed  # no number may be looked at
-        or (call.q.device.type == "cpu" and not hidden.finite(call.q, call.k, call.v))
+        or (call.q.device.type == "cpu" and not hidden.finite(call.q, call.k, call.v, *call.numbers))
     ):
         call, spoilt = hidden.repaired_call(call)
+    if call.enc.running:
+        call = run_along(call)
     if details:
         dense = reference(call)
-        return dense if spoilt is None else Attended(*(part + spoilt for part in dense))
+        dense = dense if spoilt is None else Attended(*(part + spoilt for part in dense))
+        return dense._replace(output=_restored(call, dense.output)) if "restore" in call.enc.points else dense
     if backend == "reference":
         out = reference(call).output
     elif transformed:  # an opaque operator has no derivative in forward mode, and can't be mapped
         out = chunked.run(call)
     else:
         out = _FAST[backend].run(call)
-    return out if spoilt is None else out + spoilt
+    out = out if spoilt is None else out + spoilt
+    return _restored(call, out) if "restore" in call.enc.points else out
+
+
+def _restored(call: Call, out: Tensor) -> Tensor:
+    """The output by the queries' positions, where the encoding turned values by the keys'."""
+    return call.enc.restore(out, call.at.pos)
+
+
+def _both(features: Features, enc: Encoding, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """The features of the queries' tokens and of the keys' (of width 0 where only the queries' enter)."""
+    if enc.keyless and enc.feature_count:
+        f = features if isinstance(features, Tensor) else features[0]
+        return f, f.new_empty(k.shape[0], k.shape[2], 0)
+    if isinstance(features, Tensor):
+        if q.shape[2] != k.shape[2]:
+            raise ValueError(
+                f"features of {tuple(features.shape)} for {q.shape[2]} queries and {k.shape[2]} keys: give a pair, "
+                "features=(of the queries' tokens, of the keys'); cache.features has those of a cache"
+            )
+        return features, features
+    if not isinstance(features, tuple | list) or len(features) != 2:
+        raise ValueError(f"features is a tensor (B, L, N), or a pair of them, got {type(features).__name__}")
+    return features[0], features[1]
 
 
 def explain(
@@ -152,6 +185,10 @@ def explain(
     at, to = _layouts(q, k, at, to)
     shard = enc.heads is not None and q.shape[1] != enc.heads
     call = Call(q, k, v, enc, at, to, causal, 1.0, 0 if shard else None)
+    if enc.feature_count:
+        of_queries, of_keys = (t.new_zeros(t.shape[0], t.shape[2], enc.feature_count) for t in (q, k))
+        f, g = _both((of_queries, of_keys), enc, q, k)
+        call = replace(call, f=f, g=g)
     check(call)
     if turns_by_length(enc):
         return Choice(
@@ -165,6 +202,7 @@ def explain(
 _GOOD = {
     "sdpa": "position came in through embeddings, queries and keys; torch's fused kernel does the rest",
     "toeplitz": "the bias is a function of i - j over neighbours: a view of I + J numbers a head, no I x J tensor",
+    "keyed": "the hidden state enters as one number a key: a row of the flash kernel's mask, no I x J tensor",
     "flex": "a bias from positions on a GPU: FlexAttention's score_mod",
     "chunked": "works for anything, a few rows of queries at a time",
 }
@@ -173,7 +211,9 @@ _GOOD = {
 def _choose(call: Call) -> tuple[str, list[tuple[str, str]]]:
     """The fastest exact backend, and what the faster ones lack."""
     passed: list[tuple[str, str]] = []
-    for name in ("sdpa", "toeplitz", "chunked") if call.q.device.type == "cpu" else ("sdpa", "flex", "chunked"):
+    for name in (
+        ("sdpa", "toeplitz", "keyed", "chunked") if call.q.device.type == "cpu" else ("sdpa", "flex", "chunked")
+    ):
         reason = _FAST[name].obstacle(call)
         if reason is None:
             return name, passed
@@ -196,6 +236,35 @@ def _layouts(q: Tensor, k: Tensor, at: Layout | None, to: Layout | None) -> tupl
     if to is None:
         to = at if queries == keys else Layout.dense(keys, device=k.device)
     return at, to
+
+
+def _check_features(call: Call) -> None:
+    """Raise ValueError unless the features are those that the encoding asks for."""
+    enc, q, count = call.enc, call.q, call.enc.feature_count
+    if not count:
+        raise ValueError(f"{enc!r} asks for no features of the hidden states; leave features= out")
+    of_keys = 0 if enc.keyless else count
+    for name, given, wanted in (
+        ("queries", call.f, (q.shape[0], q.shape[2], count)),
+        ("keys", call.g, (q.shape[0], call.k.shape[2], of_keys)),
+    ):
+        check_features(enc, given, wanted, f"the {name}' tokens")
+        if given is not None and given.device != q.device:
+            raise ValueError(f"features must be on {q.device} as q is, got {given.device}")
+
+
+def check_features(enc: Encoding, f: Tensor | None, wanted: tuple[int, int, int], whose: str) -> None:
+    """Raise ValueError unless ``f`` holds the features of so many tokens."""
+    if f is None:
+        raise ValueError(
+            f"{enc!r} needs features of the hidden states of {whose}: give features=enc.features(x, at.pos), x being "
+            "what q, k and v were projected from; milepost.Attention does so"
+        )
+    if tuple(f.shape) != wanted or not f.is_floating_point():
+        raise ValueError(
+            f"features of {whose} for {enc!r} have shape (B, L, N) = {wanted}, got {str(f.dtype)[6:]} of "
+            f"{tuple(f.shape)}; enc.features(x, at.pos) gives them"
+        )
 
 
 def check(call: Call) -> None:
@@ -230,12 +299,14 @@ def check(call: Call) -> None:
                 f"{enc!r} is for {enc.heads} heads, q has {q.shape[1]} from head {first}; "
                 "make the encoding for q's heads, or say with first_head= which of its heads these are"
             )
-        if enc.content_dependent and q.shape[1] != enc.heads:
+        if enc.scores_content and q.shape[1] != enc.heads:
             raise ValueError(
                 f"{enc!r} scores content with parameters of {enc.heads} heads; for a shard of {q.shape[1]}, make an "
                 "encoding with those heads' parameters"
             )
-    if enc.head_dim is not None and enc.content_dependent and enc.head_dim != q.shape[-1]:
+    if enc.feature_count or call.f is not None or call.g is not None:
+        _check_features(call)
+    if enc.head_dim is not None and enc.scores_content and enc.head_dim != q.shape[-1]:
         raise ValueError(f"{enc!r} is for head_dim={enc.head_dim}, q has {q.shape[-1]}")
     if enc.causal_only and not call.causal:
         raise ValueError(

@@ -8,8 +8,11 @@
     k, v, to = cache.append(k, v, at)                   # all keys and values so far, and where they are
     y = attend(q, k, v, enc, at=at, to=to)              # `to` knows that the keys are turned
 
-Keys come as they are and are kept turned. What would make them stale turns them again, exactly, or is refused. An
-encoding that depends on the length is run by a policy:
+    y = cache.decode(q, k, v, features=enc.features(x, pos))    # features of the hidden states, where the encoding
+                                                                asks for them: they are kept beside the keys
+
+Keys come as they are and are kept turned, and so are values where the encoding turns values. What would make them
+stale turns them again, exactly, or is refused. An encoding that depends on the length is run by a policy:
 
     staged     (default) by the stage of each query: exact, cached = full; keys turn again log2(N / trained) times in
                all
@@ -29,7 +32,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from milepost.attention.attend import attend, check
+from milepost.attention.attend import attend, check, check_features
 from milepost.attention.call import Call
 from milepost.attention.lane import Lane
 from milepost.attention.lengths import Keys, rule_of, staged
@@ -84,6 +87,7 @@ class KVCache:
         self._zeros: Tensor | None = None
         self._k: Tensor | None = None
         self._v: Tensor | None = None
+        self._f: Tensor | None = None
 
     # -- what it holds ------------------------------------------------------------------------------------------
 
@@ -109,6 +113,13 @@ class KVCache:
     def v(self) -> Tensor:
         """The values so far, B G N Dv (a view)."""
         return self._filled(self._v)
+
+    @property
+    def features(self) -> Tensor | None:
+        """The features of the tokens so far (a view); None where the encoding asks for none, or for the queries'
+        alone.
+        """
+        return self._filled(self._f)[:, 0] if self.rule.feature_count and not self.rule.keyless else None
 
     def _filled(self, held: Tensor | None) -> Tensor:
         if held is None:
@@ -137,24 +148,32 @@ class KVCache:
 
     # -- what changes it ----------------------------------------------------------------------------------------
 
-    def decode(self, q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None) -> Tensor:
+    def decode(
+        self, q: Tensor, k: Tensor, v: Tensor, *, features: Tensor | None = None, scale: float | None = None
+    ) -> Tensor:
         """Take in the next tokens and attend to all so far: B H L Dv, from q (B H L D), k (B G L D), v (B G L Dv) as
-        they are.
+        they are, and ``features`` (B L N) of the hidden states where the encoding asks for them.
         """
         scale = q.shape[-1] ** -0.5 if scale is None else scale
         refuse_marked("q", q)
         refuse_marked("k", k)
-        if self._lane is not None and self._lane.fits(q, k, v, len(self), scale):
+        if self._lane is not None and self._lane.fits(q, k, v, features, len(self), scale):
             assert self._k is not None and self._v is not None
-            out = self._lane.token(q, k, v, self._k, self._v, len(self))
+            out = self._lane.token(q, k, v, features, self._k, self._v, len(self))
+            if features is not None and self._f is not None:
+                self._f[:, 0, len(self)] = features[:, 0]
             self._more += 1
             return out
         if q.dim() != 4:
             raise ValueError(f"q must have shape (B, H, L, D), got {tuple(q.shape)}")
         at = self.next(q.shape[2])
-        check(Call(q, k, v, self.rule, at, at, True, scale))
-        keys, values, to = self.append(k, v, at)
-        out = attend(q, keys, values, self.rule, at=at, to=to, scale=scale)
+        if features is not None or self.rule.feature_count:
+            self._check_numbers(features, k)
+        kept = features[..., :0] if features is not None and self.rule.keyless else features
+        check(Call(q, k, v, self.rule, at, at, True, scale, None, features, kept))
+        keys, values, to = self.append(k, v, at, features=features)
+        both = features if features is None or self.features is None else (features, self.features)
+        out = attend(q, keys, values, self.rule, at=at, to=to, scale=scale, features=both)
         self._open_lane(q, k, v, scale)
         return out
 
@@ -173,28 +192,42 @@ class KVCache:
             return
         next_stage = None if self.stages is None or self.stage is None else self.stages.start(self.stage + 1)
         ends = (self._k.shape[2], self.rule.end, next_stage)
-        self._lane = Lane(self.by, q, k, v, n, min(end for end in ends if end is not None), scale)
+        self._lane = Lane(self.by, q, k, v, n, min(end for end in ends if end is not None), scale, self.features)
 
     def append(
-        self, k: Tensor, v: Tensor, at: Layout | None = None, *, turned: bool = False
+        self,
+        k: Tensor,
+        v: Tensor,
+        at: Layout | None = None,
+        *,
+        turned: bool = False,
+        features: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Layout]:
         """Take in keys (B G L D) and values (B G L Dv) at ``at`` (by default `next`); all keys and values so far, and
         where they are.
 
-        Keys come as they are and are turned here, unless ``turned`` says that the encoding's `key` did so before.
+        Keys come as they are and are turned here, unless ``turned`` says that the encoding's `key` did so before; so
+        do values, where it has a `value`. ``features`` (B L N) are those of the same tokens, where it asks for any.
         """
         at = self.next(k.shape[2]) if at is None else at
         self._check(k, v, at)
+        if features is not None or self.rule.feature_count:
+            self._check_numbers(features, k)
+            features = None if self.rule.keyless else features
         if turned and self.by_length:
             raise ValueError(
                 f"{self.rule!r} depends on the length of the text: the cache turns its keys; give them as they are"
             )
         if turned:
             check_mark("k", k, self.rule, at)
+            check_mark("v", v, self.rule, at)
         else:
             refuse_marked("k", k)
+            refuse_marked("v", v)
         with torch.no_grad():
             by, stage, k = (self.by, None, k) if turned else self._turned(k, at)
+            if not turned and "value" in self.rule.points:
+                v = transform("value", self.rule, v, at.pos)
             keys = (
                 self.layout.keys
                 if self.layout is not None and by is self.by
@@ -202,7 +235,7 @@ class KVCache:
             )
             layout = self._after(at, keys)
             held = len(self)
-            self._grow(k, v, held + k.shape[2])
+            self._grow(k, v, features, held + k.shape[2])
             assert self._k is not None and self._v is not None
             if (
                 by is not self.by
@@ -215,6 +248,8 @@ class KVCache:
                 self._k[:, :, :held] = by.rekey(self._k[:, :, :held], self.layout.pos, self.by, self.layout.pos)
             self._k[:, :, held : held + k.shape[2]] = k
             self._v[:, :, held : held + k.shape[2]] = v
+            if features is not None and self._f is not None:
+                self._f[:, 0, held : held + k.shape[2]] = features
             self.by, self.stage, self._layout, self._lane = by, stage, layout, None
         return self.k, self.v, layout
 
@@ -235,6 +270,7 @@ class KVCache:
             raise ValueError(f"beams must be integers from 0 to {rows - 1}, one for each row, got {beams.tolist()}")
         with torch.inference_mode(False), torch.no_grad():
             self._k, self._v = self._k.index_select(0, beams), self._v.index_select(0, beams)
+            self._f = None if self._f is None else self._f.index_select(0, beams)
         old = self.layout
         index, segment, pos = (
             t if t.shape[-2] == 1 else t.index_select(-2, beams) for t in (old.index, old.segment, old.pos)
@@ -310,6 +346,26 @@ class KVCache:
         if self.layout is not None:
             self._check_order(self.layout, at)
 
+    def _check_numbers(self, features: Tensor | None, k: Tensor) -> None:
+        """Raise ValueError unless these are the features of the tokens whose keys are ``k``."""
+        if not self.rule.feature_count:
+            if features is not None:
+                raise ValueError(f"{self.rule!r} asks for no features of the hidden states; leave features= out")
+            return
+        check_features(self.rule, features, (k.shape[0], k.shape[2], self.rule.feature_count), "the new tokens")
+        assert features is not None
+        if torch.is_grad_enabled() and features.requires_grad:
+            raise ValueError(
+                "a cache keeps numbers, and gradients would be lost: decode under torch.no_grad(), or append "
+                "features.detach()"
+            )
+        held = features if self._f is None else self._f
+        if (features.dtype, features.device) != (held.dtype, held.device) or features.device != k.device:
+            raise ValueError(
+                f"the cache holds features in {held.dtype} on {held.device} beside keys on {k.device}, got "
+                f"{features.dtype} on {features.device}"
+            )
+
     @staticmethod
     def _check_order(old: Layout, new: Layout) -> None:
         """New tokens must come after those of the same text that are here already."""
@@ -383,14 +439,16 @@ class KVCache:
                 return trusted(index, self._zeros[:, : whole.length], None, ((whole,),), keys)
         return replace(self.layout.then(replace(at, window=None)), keys=keys)
 
-    def _grow(self, k: Tensor, v: Tensor, needed: int) -> None:
+    def _grow(self, k: Tensor, v: Tensor, features: Tensor | None, needed: int) -> None:
         if self._k is not None and self._k.shape[2] >= needed:
             return
         size = self.capacity
         while size < needed:
             size *= 2
         size = size if self.limit is None else max(needed, min(size, self.limit))
-        for name, new in (("_k", k), ("_v", v)):
+        for name, new in (("_k", k), ("_v", v), ("_f", None if features is None else features[:, None])):
+            if new is None:
+                continue
             held = getattr(self, name)
             with torch.inference_mode(False):  # a cache filled in inference mode can be used outside of it
                 room = torch.zeros(new.shape[0], new.shape[1], size, new.shape[3], dtype=new.dtype, device=new.device)
@@ -421,8 +479,12 @@ class KVCache:
             by, stage = self._stage(int(index.max()))
         if by is not None and old is not None:
             k = by.rekey(k, index, old, was)
+        if "value" in self.rule.points:
+            v = self.rule.revalue(v, index, was)
         room = len(tokens)
         self._k[:, :, :room], self._v[:, :, :room] = k, v
+        if self._f is not None:
+            self._f[:, :, :room] = self._f[:, :, tokens]
         rows = tuple((Run(0, room, 0, int(first)),) for first in index[:, 0].tolist())
         self.by, self.stage, self._lane = by, stage, None
         self._layout = Layout(

@@ -16,7 +16,8 @@ from milepost.layout import Layout
 class Call:
     """Attention of q (B H I D) at ``at`` to k (B G J D) and v (B G J Dv) at ``to``, G dividing H, with ``enc``.
 
-    A backend is given q and k turned. ``first_head`` is the global number of head 0 where q holds a shard of the heads.
+    A backend is given q, k and v turned. ``first_head`` is the global number of head 0 where q holds a shard of the
+    heads. ``f`` (B I N) and ``g`` (B J N) are features of the queries' and of the keys' tokens, where ``enc`` has any.
     """
 
     q: Tensor
@@ -28,6 +29,8 @@ class Call:
     causal: bool
     scale: float
     first_head: int | None = None
+    f: Tensor | None = None
+    g: Tensor | None = None
 
     @property
     def blocks(self) -> tuple[Block, ...] | str:
@@ -48,8 +51,19 @@ class Call:
     def learning(self) -> bool:
         """Whether a gradient will be asked for."""
         return torch.is_grad_enabled() and any(
-            t.requires_grad for t in (self.q, self.k, self.v, *self.enc.parameters())
+            t.requires_grad for t in (self.q, self.k, self.v, *self.numbers, *self.enc.parameters())
         )
+
+    @property
+    def numbers(self) -> tuple[Tensor, ...]:
+        """All features there are."""
+        return () if self.f is None or self.g is None else (self.f, self.g)
+
+    @property
+    def features(self) -> tuple[Tensor, Tensor]:
+        """The features of the queries' tokens and of the keys', of an encoding that has some."""
+        assert self.f is not None and self.g is not None
+        return self.f, self.g
 
     def head_numbers(self) -> Tensor:
         """The global number of each of its query heads."""
@@ -58,9 +72,13 @@ class Call:
 
     def given(self, q: Tensor, k: Tensor, v: Tensor) -> Call:
         """The same attention of other q, k and v. Written out, since `dataclasses.replace` takes 1% of a short call."""
-        return Call(q, k, v, self.enc, self.at, self.to, self.causal, self.scale, self.first_head)
+        return Call(q, k, v, self.enc, self.at, self.to, self.causal, self.scale, self.first_head, self.f, self.g)
 
     def part(self, block: Block) -> Call:
         """The same attention of a block's queries to its keys."""
         at, to = block.layouts(self.at, self.to)
-        return replace(self, q=block.queries(self.q), k=block.keys(self.k), v=block.keys(self.v), at=at, to=to)
+        part = replace(self, q=block.queries(self.q), k=block.keys(self.k), v=block.keys(self.v), at=at, to=to)
+        if self.f is None or self.g is None:
+            return part
+        f, g = block.queries(self.f[:, None])[:, 0], block.keys(self.g[:, None])[:, 0]
+        return replace(part, f=f, g=g)

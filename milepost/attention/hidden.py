@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -71,7 +72,13 @@ def all_seen(call: Call) -> bool:
 
 def repaired_call(call: Call) -> tuple[Call, Tensor]:
     """A call without tokens that are not finite, and what to add to each row of its output; see `repaired`."""
-    q, k, v, spoilt = repaired(call.q, call.k, call.v, lambda broken: rows_that_see(broken, call))
+    q, k, v = call.q, call.k, call.v
+    if call.f is not None and call.g is not None:  # a token whose features are broken is broken
+        broken_f, broken_g = (~t.isfinite().all(dim=-1) for t in call.numbers)
+        q, k = (t.masked_fill(b[:, None, :, None], float("nan")) for t, b in ((q, broken_f), (k, broken_g)))
+        f, g = (t.masked_fill(b[..., None], 0.0) for t, b in ((call.f, broken_f), (call.g, broken_g)))
+        call = replace(call, f=f, g=g)
+    q, k, v, spoilt = repaired(q, k, v, lambda broken: rows_that_see(broken, call))
     return call.given(q, k, v), spoilt
 
 

@@ -15,6 +15,7 @@ from milepost.attention.backends.toeplitz import FEWEST, fold
 from milepost.attention.distances import falling
 from milepost.attention.kernel import fused
 from milepost.encoding import Encoding
+from milepost.encodings.fox import FoX
 from milepost.encodings.rope import RoPE
 
 STRETCH = 256
@@ -26,7 +27,10 @@ class Lane:
     D).
     """
 
-    def __init__(self, enc: Encoding, q: Tensor, k: Tensor, v: Tensor, first: int, stop: int, scale: float):
+    def __init__(
+        self, enc: Encoding, q: Tensor, k: Tensor, v: Tensor, first: int, stop: int, scale: float,
+        features: Tensor | None = None,
+    ):  # fmt: skip
         self.enc, self.first, self.stop, self.scale = enc, first, min(stop, first + STRETCH), scale
         self.shapes, self.kind = (q.shape, k.shape, v.shape), (q.dtype, q.device)
         self.heads, self.group = q.shape[1], q.shape[1] // k.shape[1]
@@ -40,20 +44,38 @@ class Lane:
             pos = torch.arange(first, self.stop, device=q.device)
             cos, sin = cos_sin(pos, enc.inv_freq, q.dtype)
             self.turns = list(zip(torch.cat([cos, cos], -1).unbind(), torch.cat([-sin, sin], -1).unbind(), strict=True))
+        self.row: Tensor | None = None
+        if features is not None:  # gates from here on: what is before them is negative, and only their own sums follow
+            self.of_features = (features.shape[0], 1, features.shape[2]), features.dtype
+            sums = features.double().cumsum(dim=1)
+            self.total = torch.zeros_like(sums[:, :1])
+            self.row = q.new_empty(q.shape[0], q.shape[1], self.stop, dtype=torch.promote_types(q.dtype, torch.float32))
+            self.row[..., :first] = self._gate(sums[:, -1:]) - self._gate(sums)
+
+    def _gate(self, f: Tensor) -> Tensor:
+        return self.enc.gate(torch.arange(self.heads, device=f.device), f)
 
     @staticmethod
     def serves(enc: Encoding, q: Tensor, k: Tensor, v: Tensor, first: int) -> bool:
         """Whether a lane gives what `attend` gives, for tokens like these from index ``first`` on."""
         if q.shape[2] != 1 or first < FEWEST or q.shape[-1] != v.shape[-1]:
             return False
-        if enc.content_dependent or not enc.toeplitz:
+        if type(enc) is FoX:
+            return q.device.type == "cpu"
+        if enc.content_dependent or not enc.toeplitz or {"features", "value", "restore"} & set(enc.points):
             return False
         if type(enc) is RoPE:
             return enc.pairing == "half" and 2 * enc.live == enc.head_dim and q.dtype in (torch.float32, torch.float64)
         return not {"query", "key"} & set(enc.points) and ("bias" not in enc.points or q.device.type == "cpu")
 
-    def fits(self, q: Tensor, k: Tensor, v: Tensor, first: int, scale: float) -> bool:
+    def fits(self, q: Tensor, k: Tensor, v: Tensor, features: Tensor | None, first: int, scale: float) -> bool:
         """Whether these are the next token's."""
+        if (features is None) != (self.row is None):
+            return False
+        if features is not None and (
+            (features.shape, features.dtype) != self.of_features or features.device != q.device
+        ):
+            return False
         if not (self.first <= first < self.stop and (q.shape, k.shape, v.shape) == self.shapes and scale == self.scale):
             return False
         if type(self.enc) is RoPE and not torch.equal(self.enc.inv_freq, self.frequencies):
@@ -66,7 +88,9 @@ class Lane:
     def _learning(self) -> bool:
         return any(p.requires_grad for p in self.enc.parameters())
 
-    def token(self, q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, n: int) -> Tensor:
+    def token(
+        self, q: Tensor, k: Tensor, v: Tensor, features: Tensor | None, keys: Tensor, values: Tensor, n: int
+    ) -> Tensor:
         """Write the token at index ``n`` into the buffers ``keys`` and ``values`` (B G N D), and attend: B H 1 D."""
         if self.turns:
             cos, sin = self.turns[n - self.first]
@@ -83,4 +107,8 @@ class Lane:
                 self.enc, self.heads, 0, n, n + 1, causal=True, window=0, dtype=self.work, device=self.kind[1]
             )
             mask = row.reshape(1, -1, self.group, n + 1)
+        if self.row is not None and features is not None:
+            self.total += features
+            self.row[..., n : n + 1] = -self._gate(self.total)
+            mask = self.row.view(q.shape[0], -1, self.group, self.stop)[..., : n + 1]
         return fused(fold(q, keys), keys, values, mask=mask, scale=self.scale).reshape(q.shape)

@@ -59,6 +59,10 @@ class Attention(nn.Module):
             q, k = self.norms[0](q), self.norms[1](k)
         return q, k, v
 
+    def features(self, x: Tensor, at: Layout) -> Tensor | None:
+        """The encoding's features (B L N) of x (B L C) at ``at``, where it asks for any."""
+        return self.enc.features(x, at.pos) if self.enc.feature_count else None
+
     def forward(
         self, x: Tensor, at: Layout | None = None, *, cache: KVCache | None = None, backend: str = "auto"
     ) -> Tensor:
@@ -68,14 +72,17 @@ class Attention(nn.Module):
         q, k, v = self.project(x)
         if cache is None:
             at = Layout.dense(x.shape[1], device=x.device) if at is None else at
-            y = attend(q, k, v, self.enc, at=at, causal=self.causal, backend=backend)
+            y = attend(q, k, v, self.enc, at=at, causal=self.causal, backend=backend, features=self.features(x, at))
         elif not self.causal:
             raise ValueError("a cache goes with causal attention: later tokens can't be seen before they are there")
         elif at is None and backend == "auto":
-            y = cache.decode(q, k, v)
+            f = self.features(x, cache.next(x.shape[1])) if self.enc.feature_count else None
+            y = cache.decode(q, k, v, features=f)
         else:
             at = cache.next(x.shape[1]) if at is None else at
-            keys, values, to = cache.append(k, v, at)
-            y = attend(q, keys, values, cache.rule, at=at, to=to, backend=backend)
+            f = self.features(x, at)
+            keys, values, to = cache.append(k, v, at, features=f)
+            both = f if f is None or cache.features is None else (f, cache.features)
+            y = attend(q, keys, values, cache.rule, at=at, to=to, backend=backend, features=both)
         out: Tensor = self.out(y.transpose(1, 2).flatten(-2))
         return out

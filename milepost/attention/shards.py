@@ -47,30 +47,36 @@ def attend_shards(
     group: Any = None,
     turned: Turned = False,
     causal: bool = True,
+    features: Tensor | None = None,
     **how: Any,
 ) -> Tensor:
     """Attention of this process's queries to everybody's keys: q (B H n D), k and v (B G n D*) of n tokens at ``at``.
 
-    Every process of ``group`` must call it, with the same number of tokens. ``how`` goes to `attend`.
+    Every process of ``group`` must call it, with the same number of tokens. ``features`` (B n N) are those of this
+    process's tokens, where ``enc`` asks for any. ``how`` goes to `attend`.
     """
     if not turns_by_length(enc):
         mine = turn(Call(q, k, v, enc, at, at, causal, 1.0), turned)  # before the keys travel
-        q, k, turned = mine.q, mine.k, True
+        q, k, v, turned = mine.q, mine.k, mine.v, True
     world = dist.get_world_size(group)
     counts = [torch.zeros(1, dtype=torch.long) for _ in range(world)]
     dist.all_gather(counts, torch.tensor([k.shape[2]]), group=group)
     if len({int(c) for c in counts}) > 1:
         raise ValueError(f"every process must hold the same number of tokens, got {[int(c) for c in counts]}")
     keys, values = _Gather.apply(k, group), _Gather.apply(v, group)  # type: ignore[no-untyped-call]
+    everybodys = None if features is None else _Gather.apply(features[:, None], group)[:, 0]  # type: ignore[no-untyped-call]
     index, segment, pos = (_gathered(t, group) for t in (at.index, at.segment, at.pos))
     order = (segment.clamp(min=0) * (int(index.max()) + 1) + index).argsort(dim=-1, stable=True)
     if order.shape[0] == 1 or bool((order == order[:1]).all()):
         whole = order[0]
         to = Layout(index, segment, pos if at.remapped else index).take(whole).discovered()
         keys, values = keys[:, :, whole], values[:, :, whole]
+        everybodys = None if everybodys is None else everybodys[:, whole]
     else:  # rows of different texts stay as they came
         to = Layout(index, segment, pos if at.remapped else index)
-    out: Tensor = attend(q, keys, values, enc, at=at.discovered(), to=to, turned=turned, causal=causal, **how)
+    both = None if features is None or everybodys is None else (features, everybodys)
+    how |= {"turned": turned, "causal": causal, "features": both}
+    out: Tensor = attend(q, keys, values, enc, at=at.discovered(), to=to, **how)
     return out
 
 

@@ -1,14 +1,16 @@
-"""turning: attend turns q and k itself, and never twice.
+"""turning: attend turns q, k and v itself, and never twice.
 
-    attend(q, k, v, enc, at=at)                      q and k as they are: they are turned here, each by its own
+    attend(q, k, v, enc, at=at)                      q, k and v as they are: they are turned here, each by its own
                                                      positions
     attend(q, k, v, enc, at=at, to=to, turned="keys")    keys that were turned before, such as those of a cache
     attend(q, k, v, enc, at=at, turned=True)         both were turned before
 
-What `enc.query` and `enc.key` return carries a mark (`milepost.encoding.Mark`: by which encoding, at which positions).
-A marked tensor without ``turned=`` is refused, and so is one whose mark says another encoding or other positions than
-the call does. Arithmetic, slices, copies and compiled graphs give tensors without a mark: there, what ``turned`` says
-is believed.
+Few encodings turn values; where one does, they go with the keys: who turned the keys has turned the values.
+
+What `enc.query`, `enc.key` and `enc.value` return carries a mark (`milepost.encoding.Mark`: by which encoding, at
+which positions). A marked tensor without ``turned=`` is refused, and so is one whose mark says another encoding or
+other positions than the call does. Arithmetic, slices, copies and compiled graphs give tensors without a mark: there,
+what ``turned`` says is believed.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ def turn(call: Call, turned: Turned) -> Call:
             'turned must be False (q and k as they are), "keys" (only the keys were turned before) or True (both '
             f"were), got {turned!r}"
         )
-    q, k, enc, at, to = call.q, call.k, call.enc, call.at, call.to
+    q, k, v, enc, at, to = call.q, call.k, call.v, call.enc, call.at, call.to
     from_cache = to.keys is not None  # such keys are turned already, and `to` says how
     if turns_by_length(enc):
         if turned is True:
@@ -54,6 +56,7 @@ def turn(call: Call, turned: Turned) -> Call:
         refuse_marked("q", q)
         if not from_cache:
             refuse_marked("k", k)
+            refuse_marked("v", v)
         return call
     if turned is True:
         check_mark("q", q, enc, at)
@@ -63,11 +66,15 @@ def turn(call: Call, turned: Turned) -> Call:
             q = transform("query", enc, q, at.pos)
     if turned is not False or from_cache:
         check_mark("k", k, enc, to)
+        check_mark("v", v, enc, to)
     else:
         refuse_marked("k", k)
+        refuse_marked("v", v)
         if "key" in enc.points:
             k = transform("key", enc, k, to.pos)
-    return call if q is call.q and k is call.k else call.given(q, k, call.v)
+        if "value" in enc.points:
+            v = transform("value", enc, v, to.pos)
+    return call if q is call.q and k is call.k and v is call.v else call.given(q, k, v)
 
 
 def refuse_marked(name: str, x: Tensor) -> None:
@@ -75,7 +82,7 @@ def refuse_marked(name: str, x: Tensor) -> None:
     mark = mark_of(x)
     if mark is not None:
         raise ValueError(
-            f"{name} was turned already, by {mark.encoding!r}, and would be turned twice. attend() turns q and k "
+            f"{name} was turned already, by {mark.encoding!r}, and would be turned twice. attend() turns q, k and v "
             "itself: give them as they are, attend(q, k, v, enc, at=at), or say that they come turned, "
             'attend(..., turned=True), or turned="keys" for the keys alone'
         )
@@ -121,4 +128,4 @@ def _turning(enc: Encoding) -> list[str]:
 
 
 def _turns(enc: Encoding) -> bool:
-    return bool({"query", "key"} & set(enc.points))
+    return bool({"query", "key", "value"} & set(enc.points))

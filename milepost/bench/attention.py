@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from milepost.bench.contestants import SCHEMES, Run, baseline, contestants, encoding, milepost
+from milepost.bench.contestants import SCHEMES, USUAL, Run, baseline, contestants, encoding, milepost
 from milepost.bench.timing import best_seconds, check_sizes
 from milepost.checks import check_known
 from milepost.encoding import Encoding
@@ -23,7 +23,7 @@ from milepost.measure.results import provenance
 
 def bench_attention(
     lengths: Sequence[int] = (4096, 16384),
-    schemes: Sequence[str] = SCHEMES[1:],
+    schemes: Sequence[str] = USUAL,
     *,
     passes: Sequence[str] = ("forward", "training"),
     heads: int = 8,

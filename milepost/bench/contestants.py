@@ -22,7 +22,11 @@ Run = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 TOEPLITZ = ("alibi", "t5", "kerple", "sandwich")
 CONTENT = ("fire", "shaw", "transformer_xl", "deberta", "cope")
-SCHEMES = ("nope", "rope", *TOEPLITZ, *CONTENT)
+STATES = ("fox", "relative_logits", "selective_rope")
+OTHERS = ("vo_rope", "dape", "stick_breaking")
+USUAL = ("rope", *TOEPLITZ, *CONTENT, *STATES, *OTHERS)
+"""All that are timed by default: path takes O(N^3), and is timed where it is asked for."""
+SCHEMES = ("nope", *USUAL, "path")
 LARGEST = 6 * 2**30
 """Bytes of N x N tensors that a dense contestant may take; beyond, it is said that it can't."""
 
@@ -41,17 +45,26 @@ def milepost(enc: Encoding, length: int, device: str) -> Run:
     """Ours, with the backend that `auto` takes."""
     at = Layout.dense(length, device=device)
 
+    x = hidden(enc, length, device)
+
     def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return attend(q, k, v, enc, at=at)
+        return attend(q, k, v, enc, at=at, features=enc.features(x, at.pos) if enc.feature_count else None)
 
     return run
+
+
+def hidden(enc: Encoding, length: int, device: str) -> Tensor:
+    """Hidden states (1 L C) for encodings that make features of them: making those is a part of their cost."""
+    return torch.randn(1, length, enc.width or 1, device=device)
 
 
 def materialised(enc: Encoding, length: int, device: str) -> Run:
     """A bias of N x N numbers a head, given to torch's fused attention; the reference where it needs content."""
     at = Layout.dense(length, device=device)
     if enc.content_dependent:
-        return lambda q, k, v: attend(q, k, v, enc, at=at, backend="reference")
+        x = hidden(enc, length, device)
+        f = enc.features(x, at.pos).detach() if enc.feature_count else None
+        return lambda q, k, v: attend(q, k, v, enc, at=at, backend="reference", features=f)
 
     def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         i = torch.arange(length, device=device)

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from milepost.attention import KVCache
 from milepost.bench.attention import row
-from milepost.bench.contestants import TOEPLITZ, encoding
+from milepost.bench.contestants import TOEPLITZ, encoding, hidden
 from milepost.bench.timing import check_sizes
 from milepost.encoding import Encoding
 from milepost.measure.results import provenance
@@ -26,7 +26,7 @@ from milepost.spec import build
 
 def bench_decode(
     length: int = 16384,
-    schemes: Sequence[str] = ("rope", *TOEPLITZ),
+    schemes: Sequence[str] = ("rope", *TOEPLITZ, "fox"),
     *,
     heads: int = 8,
     head_dim: int = 64,
@@ -116,9 +116,14 @@ class CachedDecoder:
     def __init__(self, enc: Encoding, length: int, tokens: int, heads: int, head_dim: int, device: str):
         self.enc, self.cache = enc, KVCache(enc, capacity=length + tokens)
         k, v = (torch.randn(1, heads, length, head_dim, device=device) for _ in range(2))
-        self.cache.append(k, v)
+        self.cache.append(k, v, features=self.features(hidden(enc, length, device)))
         self.new = [torch.randn(1, heads, 1, head_dim, device=device) for _ in range(3)]
+        self.x = hidden(enc, 1, device)
+
+    def features(self, x: Tensor) -> Tensor | None:
+        """The features of the next tokens, where the encoding asks for any."""
+        return self.enc.features(x, self.cache.next(x.shape[1]).pos) if self.enc.feature_count else None
 
     def token(self) -> Tensor:
         """Decode one token."""
-        return self.cache.decode(*self.new)
+        return self.cache.decode(*self.new, features=self.features(self.x))

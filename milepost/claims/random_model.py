@@ -50,7 +50,7 @@ class Stack:
             part.unflatten(-1, (HEADS, -1)).transpose(1, 2)
             for part in F.layer_norm(x, (WIDTH,)) @ self.weights[layer]["qkv"][:, None]
         )
-        return self.enc.query(q, at.pos), self.enc.key(k, at.pos), v
+        return self.enc.query(q, at.pos), self.enc.key(k, at.pos), self.enc.value(v, at.pos)
 
     def states(self, x: Tensor, at: Layout | None = None, *, causal: bool) -> list[Tensor]:
         """The states before the first layer and after each layer, B L C."""

@@ -65,10 +65,10 @@ def bench_attention_command(
     Example: `milepost bench attention --lengths 4k --pass forward --json`
     """
     from milepost.bench.attention import bench_attention
-    from milepost.bench.contestants import SCHEMES
+    from milepost.bench.contestants import USUAL
     from milepost.bench.report import attention_document
 
-    chosen, kinds = split_list(schemes) or list(SCHEMES[1:]), split_list(passes)
+    chosen, kinds = split_list(schemes) or list(USUAL), split_list(passes)
     if not set(kinds) <= {"forward", "training"}:
         raise ValueError(f"--pass is forward, training, or forward,training; got {passes!r}")
     if rounds < 1:

@@ -29,6 +29,15 @@ NAMES: dict[str, str] = {
     "transformer_xl": "TransformerXL",
     "deberta": "DeBERTa",
     "cope": "CoPE",
+    "dape": "DAPE",
+    "stick_breaking": "StickBreaking",
+    # numbers from the hidden state
+    "fox": "FoX",
+    "relative_logits": "RelativeLogits",
+    "selective_rope": "SelectiveRoPE",
+    "path": "PaTH",
+    # a turn of values and output
+    "vo_rope": "VORoPE",
 }
 """Encodings of text, where a position is one number: the name in specs (the file's), and the class."""
 

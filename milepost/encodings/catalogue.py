@@ -25,7 +25,21 @@ from milepost.maps import NAMES as MAPS
 KNOWN = (*NAMES, *SPACE, *MAPS)
 """Every name that a spec may use."""
 FIELDS = ("Mechanism", "Information", "Prior", "Content", "Storage", "Used by")
-HOOKS = ("embed", "query", "key", "bias", "rescore", "output")
+HOOKS = (
+    "embed",
+    "query",
+    "key",
+    "bias",
+    "rescore",
+    "output",
+    "spread",
+    "features",
+    "gate",
+    "weigh",
+    "relate",
+    "value",
+    "restore",
+)
 SHORT = {
     "shift_invariant": "shift-invariant",
     "toeplitz": "Toeplitz",
@@ -92,7 +106,7 @@ def page(name: str) -> Page:
             declared[node.targets[0].id] = ast.literal_eval(node.value)
     points = tuple(hook for hook in HOOKS if hook in methods)
     declared["cacheable"] = not declared["length_dependent"]
-    declared["content_dependent"] = "rescore" in points
+    declared["content_dependent"] = bool({"rescore", "output", "spread", "gate", "weigh", "relate"} & set(points))
     return Page(
         name,
         body.name,

@@ -27,6 +27,10 @@ RANGES: dict[str, tuple[float, float, float, bool]] = {
     "positions": (2, 256, 1, False),
     "hidden": (1, 512, 1, True),
     "span": (4, 1024, 1, True),
+    "extent": (1, 1024, 1, True),
+    "rank": (1, 128, 1, True),
+    "start": (-8, 8, 0.5, False),
+    "alpha": (0, 1, 0.05, False),
     "axes": (2, 3, 1, False),
     "offset": (0, 8, 1, False),
     "prefix": (0, 8, 1, False),
@@ -61,6 +65,7 @@ SCALINGS = {
 }
 TYPED = {
     "rotary",
+    "floor",
     "slopes",
     "future",
     "sides",

@@ -32,6 +32,8 @@ HELD = (
     "positions",
     "hidden",
     "span",
+    "extent",
+    "rank",
     "axes",
     "prefix",
     "bare",
@@ -40,7 +42,7 @@ HELD = (
 """Sizes whose range is a limit on this page; for the others the package itself says what is permitted."""
 LONGEST, SIDE, TERMS, DIGITS = 300, 32, 4, 40
 """Characters of a spec, places on one side of a grid, terms of a sum, and digits of a number."""
-MULTIPLIED = {"heads", "head_dim", "width", "length", "size", "clip", "positions", "hidden", "span"}
+MULTIPLIED = {"heads", "head_dim", "width", "length", "size", "clip", "positions", "hidden", "span", "rank"}
 SIDES = {"grid": "sides", "swin": "sides", "swin_v2": "trained"}
 """Arguments that are the sides of a table; its rows are all places, or all offsets, of a grid."""
 MOST = 1 << 22

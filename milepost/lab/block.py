@@ -35,6 +35,10 @@ class Block(Attention):
         """q, k and v of x (B L C) as they are, each B H L D."""
         return super().project(self.norm_1(x))
 
+    def features(self, x: Tensor, at: Layout) -> Tensor | None:
+        """The encoding's features of what q, k and v are made of."""
+        return super().features(self.norm_1(x), at) if self.enc.feature_count else None
+
     def forward(
         self, x: Tensor, at: Layout | None = None, *, cache: KVCache | None = None, backend: str = "auto"
     ) -> Tensor:

@@ -131,14 +131,16 @@ class Decoder(Stacked):
             enc = enc.at(int(at.index.max()) + 1)
         return self.embed(self.tokens(ids), enc, at)
 
-    def looks(self, ids: Tensor, at: Layout | None = None) -> list[tuple[Tensor, Tensor, Encoding]]:
-        """Turned queries and keys of each layer (B H L D), with the plain encoding that scores them: for statistics."""
+    def looks(self, ids: Tensor, at: Layout | None = None) -> list[tuple[Tensor, Tensor, Encoding, Tensor | None]]:
+        """Turned queries and keys of each layer (B H L D), with the plain encoding that scores them and its features of
+        the hidden states (B L N), where it asks for any: for statistics.
+        """
         at = Layout.dense(ids.shape[1], device=ids.device) if at is None else at
         x, layers = self._embedded(ids, at), []
         for block in self.blocks:
             enc: Encoding = block.enc.at(ids.shape[1])  # type: ignore[union-attr,operator]
             q, k, _ = block.project(x)  # type: ignore[operator]
-            layers.append((enc.query(q, at.pos), enc.key(k, at.pos), enc))
+            layers.append((enc.query(q, at.pos), enc.key(k, at.pos), enc, block.features(x, at)))  # type: ignore[operator]
             x = block(x, at)
         return layers
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from milepost.attention.backends.reference import reference
 from milepost.attention.call import Call
+from milepost.attention.running import run_along
 from milepost.encoding import Encoding
 from milepost.layout import Layout
 
@@ -55,11 +56,12 @@ def statistics(
     scale: float | None = None,
     window: int | None = None,
     queries: int | None = None,
+    features: Tensor | None = None,
 ) -> list[HeadStatistics]:
     """Of transformed queries (B H L D) and keys (B G L D), causal; queries before ``first`` are not counted.
 
     ``window`` is how many tokens a query may see, itself included. Of long texts, ``queries`` at even distances can
-    stand for all.
+    stand for all. ``features`` (B L N) are those of ``enc``, where it asks for any.
     """
     B, H, L, D = q.shape
     if not 0 <= first < L:
@@ -77,7 +79,9 @@ def statistics(
         chosen = some.to(q.device)
         by = D**-0.5 if scale is None else scale
         call = Call(q[:, :, chosen], k[:, :, :e], v[:, :, :e], enc, whole.take(chosen), whole[:e], True, by)
-        p = reference(call).weights.double().cpu()
+        if features is not None:
+            call = replace(call, f=features[:, chosen], g=features[:, :e])
+        p = reference(run_along(call) if enc.running else call).weights.double().cpu()
         distance = some[:, None] - torch.arange(e)[None]
         place = torch.bucketize(distance.clamp(min=0), torch.tensor(edges), right=True) - 1
         mass = p.sum(0)  # H rows keys

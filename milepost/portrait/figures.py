@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
+from milepost.attention import attend
 from milepost.draw import Document, Figure, Mark, Section, picture
 from milepost.encoding import Encoding, Sum
 from milepost.positions import grid
@@ -81,6 +82,9 @@ def portrait(enc: Encoding, length: int = 128, only: Kind | None = None) -> Port
                 _code(part, n, only)
                 + _bias(part, n, only)
                 + _content(part, n, only)
+                + _states(part, n, only)
+                + _shares(part, n, only)
+                + _values(part, n, only)
                 + (_wavelengths(part, n) if only != "heat" else [])
             )
     figures = [figure for figure in figures if only in (None, figure.kind)]
@@ -206,6 +210,62 @@ def _content(enc: Encoding, n: int, only: Kind | None) -> list[Figure]:
         figures.append(
             _heat("Added score of one random text, head 0", "key position", "query position", added(q, torch.arange(n)))
         )
+    return figures
+
+
+def _states(enc: Encoding, n: int, only: Kind | None) -> list[Figure]:
+    """What features of random hidden states add."""
+    if not enc.feature_count:
+        return []
+    heads, size, generator = enc.heads or 1, enc.head_dim or 16, torch.Generator().manual_seed(0)
+    q, k = (torch.randn(4, heads, n, size, generator=generator) for _ in range(2))
+    x = torch.randn(4, n, enc.width or 16, generator=generator)
+    plain = (q @ k.mT)[:, 0] * size**-0.5
+    added = attend(q, k, k, enc, features=enc.features(x, torch.arange(n)), details=True).logits[:, 0] - plain
+    added = torch.where(added.isfinite(), added, torch.nan)
+    figures = []
+    if only != "heat":
+        title = f"Added score by distance, head 0, query at {n - 1}"
+        lines = {f"query {text}": rows[-1].flip(-1).tolist() for text, rows in enumerate(added)}
+        figures.append(Figure("lines", title, "distance", "added to the logit", _numbers(n), lines=lines))
+    if only != "lines":
+        figures.append(_heat("Added score of one random text, head 0", "key position", "query position", added[0]))
+    return figures
+
+
+def _shares(enc: Encoding, n: int, only: Kind | None) -> list[Figure]:
+    """The weights where they are no softmax."""
+    if "spread" not in enc.points:
+        return []
+    q, k = (torch.randn(1, 1, n, 16, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    at = torch.arange(n)
+    figures = []
+    if only != "heat":
+        logits = torch.tensor([-3.0, -1.0, 0.0, 1.0])[:, None].expand(4, 1, 1, n)
+        rows = enc.spread(logits, at[None, None, -1:, None], at[None, None, None]).flatten(0, 2).flip(-1).tolist()
+        lines = {f"logit {logit}": row for logit, row in zip((-3, -1, 0, 1), rows, strict=True)}
+        title = "Weight by distance where all logits are alike"
+        figures.append(Figure("lines", title, "distance", "weight", _numbers(n), lines=lines))
+    if only != "lines":
+        weights = attend(q, k, k, enc, details=True).weights[0, 0].masked_fill(at > at[:, None], torch.nan)
+        figures.append(_heat("Weights of one random text", "key position", "query position", weights))
+    return figures
+
+
+def _values(enc: Encoding, n: int, only: Kind | None) -> list[Figure]:
+    """What a value of ones is for a query, by distance."""
+    if not {"value", "restore"} & set(enc.points):
+        return []
+    size, pos = enc.head_dim or 16, torch.arange(n)
+    ones = torch.ones(1, 1, n, size, dtype=torch.float64)
+    got = enc.restore(enc.value(ones, pos), torch.full((n,), n - 1))[0, 0].flip(0)
+    figures = []
+    if only != "heat":
+        lines = {"ones with itself": (got.sum(-1) / got.norm(dim=-1) / size**0.5).tolist()}
+        title = f"Similarity of a value with what the query at {n - 1} receives"
+        figures.append(Figure("lines", title, "distance", "cosine", _numbers(n), lines=lines))
+    if only != "lines":
+        figures.append(_heat("What a query receives of a value of ones", "channel", "distance", got))
     return figures
 
 

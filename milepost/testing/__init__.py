@@ -18,7 +18,14 @@ from milepost.draw.document import Document, Section
 from milepost.draw.table import Table
 from milepost.encoding import Encoding
 from milepost.testing.declarations import every_axis_is_seen, order_is_seen, rotation, shift, toeplitz
-from milepost.testing.engine import any_storage, backends_agree, cache_agrees, decode_agrees
+from milepost.testing.engine import (
+    any_storage,
+    backends_agree,
+    beams_agree,
+    cache_agrees,
+    decode_agrees,
+    eviction_agrees,
+)
 from milepost.testing.layer import Broken, Excused, Layer, randomised_copy
 from milepost.testing.layouts import cached, causal, chunked_prefill, packed, padded, sharded
 from milepost.testing.precision import gradients, half_precision, refuses_half_positions
@@ -112,6 +119,8 @@ LAWS: tuple[Callable[[Encoding], None], ...] = (
     any_storage,
     cache_agrees,
     decode_agrees,
+    beams_agree,
+    eviction_agrees,
     causal,
     shift,
     toeplitz,

@@ -64,11 +64,35 @@ class Layer:
         """q, k, v (B H L D) of a text, positions put in."""
         x = self.enc.embed(x, at.pos)
         q, k, v = ((x @ w).unflatten(-1, (self.heads, self.head_dim)).transpose(1, 2) for w in self.weights)
-        return self.enc.query(q, at.pos), self.enc.key(k, at.pos), v
+        return self.enc.query(q, at.pos), self.enc.key(k, at.pos), self.enc.value(v, at.pos)
+
+    def features(self, x: Tensor, at: Layout) -> Tensor | None:
+        """The encoding's features (B L N) of a text, where it asks for any."""
+        return self.enc.features(self.enc.embed(x, at.pos), at.pos) if self.enc.feature_count else None
 
     def __call__(self, x: Tensor, at: Layout, *, causal: bool = True) -> Tensor:
-        q, k, v = self.project(x, at)
-        return attend(q, k, v, self.enc, at=at, turned=True, causal=causal, backend="reference")
+        f = self.features(x, at)
+        return attend(
+            *self.project(x, at), self.enc, at=at, turned=True, causal=causal, backend="reference", features=f
+        )
+
+
+def draw_features(
+    enc: Encoding, batch: int, at: Layout, *, dtype: torch.dtype = torch.float64, seed: int = 13
+) -> tuple[Tensor | None, Tensor | None]:
+    """Hidden states (B L C) of tokens at ``at``, drawn, and what ``enc`` makes of them (B L N); None where it asks for
+    no features.
+    """
+    if not enc.feature_count:
+        return None, None
+    shape = batch, at.length, (enc.width or 16)
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    return x, enc.features(x.requires_grad_(), at.pos)
+
+
+def both(f: Tensor | None, g: Tensor | None) -> Tensor | tuple[Tensor, Tensor] | None:
+    """Features of queries and of keys as `attend` takes them, where there are any."""
+    return f if f is None or g is None else (f, g)
 
 
 def starts(enc: Encoding, tokens: int = TEXT) -> list[int]:
@@ -152,6 +176,8 @@ def codes(enc: Encoding) -> list[Tensor]:
             plain.embed(torch.ones(1, n, plain.width or 16, dtype=torch.float64), pos),
             plain.query(ones, pos),
             plain.key(ones, pos),
+            plain.value(ones, pos),
+            plain.restore(ones, pos),
         ]
     return coded
 

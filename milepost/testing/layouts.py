@@ -12,6 +12,7 @@ from milepost.layout import Layout
 from milepost.testing.layer import (
     Broken,
     Layer,
+    both,
     dense,
     fitted,
     only_fixed_length,
@@ -30,9 +31,12 @@ def cached(enc: Encoding) -> None:
         at, x = dense(enc, n, start), layer.text(n)
         whole = layer(x, at)
         parts = [layer.project(x[:, t : t + 1], at[t : t + 1]) for t in range(n)]
+        numbers = [layer.features(x[:, t : t + 1], at[t : t + 1]) for t in range(n)]
         for t in range(n):
             k, v = (torch.cat([p[which] for p in parts[: t + 1]], dim=2) for which in (1, 2))
-            row = attend(parts[t][0], k, v, enc, at=at[t : t + 1], to=at[: t + 1], turned=True, backend="reference")
+            so_far = torch.cat([f for f in numbers[: t + 1] if f is not None], dim=1) if enc.feature_count else None
+            here, fg = at[t : t + 1], both(numbers[t], so_far)
+            row = attend(parts[t][0], k, v, enc, at=here, to=at[: t + 1], turned=True, backend="reference", features=fg)
             same(row, whole[:, :, t : t + 1], start + n, f"token {start + t}")
 
 
@@ -46,7 +50,9 @@ def chunked_prefill(enc: Encoding) -> None:
         _, k, v = layer.project(x, at)
         for a, b in itertools.pairwise(edges):
             q, _, _ = layer.project(x[:, a:b], at[a:b])
-            rows = attend(q, k[:, :, :b], v[:, :, :b], enc, at=at[a:b], to=at[:b], turned=True, backend="reference")
+            fg = both(layer.features(x[:, a:b], at[a:b]), layer.features(x[:, :b], at[:b]))
+            how = {"at": at[a:b], "to": at[:b], "turned": True, "backend": "reference", "features": fg}
+            rows = attend(q, k[:, :, :b], v[:, :, :b], enc, **how)  # type: ignore[call-overload]
             same(rows, whole[:, :, a:b], start + n, f"tokens {start + a} to {start + b - 1}")
 
 
@@ -93,7 +99,9 @@ def sharded(enc: Encoding) -> None:
         mine = order[: n // 2]
         q, _, _ = layer.project(x[:, mine], at.take(mine))
         _, k, v = layer.project(x[:, order], at.take(order))
-        half = attend(q, k, v, enc, at=at.take(mine), to=at.take(order), turned=True, backend="reference")
+        here, there = at.take(mine), at.take(order)
+        fg = both(layer.features(x[:, mine], here), layer.features(x[:, order], there))
+        half = attend(q, k, v, enc, at=here, to=there, turned=True, backend="reference", features=fg)
         same(half, whole[:, :, mine], start + n, "a shard of the queries")
 
 

@@ -51,7 +51,7 @@ def _same_codes(narrow: Encoding, wide: Encoding, x: Tensor, layer_shape: tuple[
     no more.
     """
     q = torch.randn(layer_shape, generator=torch.Generator().manual_seed(8)).bfloat16()
-    for name, given in (("embed", x), ("query", q), ("key", q)):
+    for name, given in (("embed", x), ("query", q), ("key", q), ("value", q), ("restore", q)):
         if name in narrow.points:
             rough, exact = getattr(narrow, name)(given, at.pos).double(), getattr(wide, name)(given.double(), at.pos)
             permitted = 2 * 2.0**-8 * exact.abs().amax(-1, keepdim=True).clamp(min=1.0)
@@ -71,6 +71,8 @@ def refuses_half_positions(enc: Encoding) -> None:
     tries += [lambda pos: enc.embed(x, pos)] * ("embed" in enc.points)
     tries += [lambda pos: enc.query(q, pos)] * ("query" in enc.points)
     tries += [lambda pos: enc.key(q, pos)] * ("key" in enc.points)
+    tries += [lambda pos: enc.value(q, pos)] * ("value" in enc.points)
+    tries += [lambda pos: enc.restore(q, pos)] * ("restore" in enc.points)
     for dtype in (torch.bfloat16, torch.float16):
         for attempt in tries:
             try:

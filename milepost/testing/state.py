@@ -99,7 +99,7 @@ def far(enc: Encoding) -> None:
             raise Broken(f"not finite at position {p}")
         if p >= 131071:
             ones = torch.ones(1, layer.heads, 1, layer.head_dim, dtype=torch.float64)
-            for name in {"embed", "query", "key"} & set(plain.points):
+            for name in {"embed", "query", "key", "value", "restore"} & set(plain.points):
                 hook, x = getattr(plain, name), layer.text(1) if name == "embed" else ones
                 if torch.equal(hook(x, dense(plain, 1, p).pos), hook(x, dense(plain, 1, p + 1).pos)):
                     raise Broken(f"{name}() is the same at positions {p} and {p + 1}")
@@ -137,7 +137,10 @@ def compiles(enc: Encoding) -> None:
     def hooks(x: Tensor, q: Tensor, pos: Tensor) -> tuple[Tensor, ...]:
         h = torch.arange(layer.heads)[:, None, None]
         bias = enc.bias(h, pos[..., 0, :, None], pos[..., 0, None, :]) if "bias" in enc.points else q
-        return enc.embed(x, pos), enc.query(q, pos), enc.key(q, pos), bias
+        seen = enc.embed(x, pos)
+        numbers = enc.features(seen, pos) if enc.feature_count else seen
+        turned = enc.query(q, pos), enc.key(q, pos), enc.value(q, pos), enc.restore(q, pos)
+        return seen, numbers, *turned, bias
 
     def whole(x: Tensor) -> Tensor:
         return layer(x, dense(enc, x.shape[1]))

@@ -8,6 +8,7 @@ from milepost.attention import explain
 from milepost.encodings import NAMES
 from milepost.testing import randomised_copy
 from milepost.testing.engine import layouts
+from milepost.testing.layer import both, draw_features
 
 SIZES = {"heads": 4, "head_dim": 16, "width": 32, "length": 4096}
 EPS = {torch.float32: 2.0**-23, torch.bfloat16: 2.0**-8}
@@ -18,7 +19,7 @@ def attention(enc, at, to, batch, dtype, backend, groups=4, causal=True):
     generator = torch.Generator().manual_seed(1)
     shapes = [(batch, 4, at.length, 16), (batch, groups, to.length, 16), (batch, groups, to.length, 16)]
     q, k, v = (torch.randn(s, generator=generator).to(dtype).requires_grad_() for s in shapes)
-    out = attend(q, k, v, enc, at=at, to=to, causal=causal, backend=backend)
+    out = attend(q, k, v, enc, at=at, to=to, causal=causal, backend=backend, features=features(enc, at, to, batch))
     weight = torch.randn(out.shape, generator=generator).to(out.dtype)
     learn = [q, k, v, *enc.parameters()]
     grads = torch.autograd.grad((out.float() * weight.float()).sum(), learn, allow_unused=True)
@@ -29,6 +30,13 @@ def attention(enc, at, to, batch, dtype, backend, groups=4, causal=True):
     )
 
 
+def features(enc, at, to, batch):
+    """Of random hidden states of the queries' tokens and of the keys', where the encoding asks for them."""
+    dtype = next((p.dtype for p in enc.parameters()), torch.float32)
+    given = [draw_features(enc, batch, t, dtype=dtype, seed=seed)[1] for seed, t in enumerate((at, to))]
+    return both(*given)
+
+
 def exact(enc, at, to, batch, dtype, groups=4, causal=True):
     """The reference in float64 from the same rounded numbers."""
     wide = randomised_copy(enc).double()
@@ -36,7 +44,9 @@ def exact(enc, at, to, batch, dtype, groups=4, causal=True):
     generator = torch.Generator().manual_seed(1)
     shapes = [(batch, 4, at.length, 16), (batch, groups, to.length, 16), (batch, groups, to.length, 16)]
     q, k, v = (torch.randn(s, generator=generator).to(dtype).double().requires_grad_() for s in shapes)
-    out = attend(q, k, v, wide, at=at, to=to, causal=causal, backend="reference")
+    out = attend(
+        q, k, v, wide, at=at, to=to, causal=causal, backend="reference", features=features(wide, at, to, batch)
+    )
     weight = torch.randn(out.shape, generator=generator).to(dtype).double()
     learn = [q, k, v, *wide.parameters()]
     grads = torch.autograd.grad((out * weight).sum(), learn, allow_unused=True)
@@ -55,7 +65,7 @@ def test_every_backend_and_layout_stays_within_the_budget_of_its_dtype(name, dty
     for what, at, to, batch in layouts(24):
         for groups in (4, 2):
             wanted = exact(enc, at, to, batch, dtype, groups)
-            for backend in ("sdpa", "toeplitz", "chunked"):
+            for backend in ("sdpa", "toeplitz", "keyed", "chunked"):
                 try:
                     found, _ = attention(enc, at, to, batch, dtype, backend, groups)
                 except ValueError as error:

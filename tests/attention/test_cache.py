@@ -9,17 +9,20 @@ from milepost import KVCache, Layout, RoPE, attend, build
 from milepost.attention.lengths import staged
 from milepost.encodings import NAMES
 from milepost.testing import randomised_copy
+from milepost.testing.layer import both, draw_features
 
 SIZES = {"heads": 2, "head_dim": 8, "width": 16, "length": 4096}
 
 
 def through(cache, enc, q, k, v, steps):
     """The outputs of a text read in these steps."""
-    out, t = [], 0
+    out, t, f = [], 0, draw_features(enc, q.shape[0], Layout.dense(q.shape[2]))[1]
     for step in steps:
         at = cache.next(step)
-        keys, values, to = cache.append(k[:, :, t : t + step], v[:, :, t : t + step], at)
-        out.append(attend(q[:, :, t : t + step], keys, values, enc, at=at, to=to))
+        some = None if f is None else f[:, t : t + step]
+        keys, values, to = cache.append(k[:, :, t : t + step], v[:, :, t : t + step], at, features=some)
+        numbers = both(some, cache.features)
+        out.append(attend(q[:, :, t : t + step], keys, values, enc, at=at, to=to, features=numbers))
         t += step
     return torch.cat(out, dim=2)
 
@@ -31,7 +34,7 @@ def text(n, batch=1, groups=2):
 
 def full(enc, q, k, v):
     at = Layout.dense(q.shape[2])
-    return attend(q, k, v, enc, at=at)
+    return attend(q, k, v, enc, at=at, features=draw_features(enc, q.shape[0], at)[1])
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from milepost import KVCache, Layout, attend, build
 from milepost.attention.lane import Lane
 from milepost.encodings import NAMES
 from milepost.testing import randomised_copy
+from milepost.testing.layer import draw_features
 
 SIZES = {"heads": 4, "head_dim": 8, "width": 16, "length": 4096}
 
@@ -20,15 +21,24 @@ def text(n, batch=1, heads=4, groups=4, dtype=torch.float64):
 
 def read(cache, q, k, v, first):
     """The text through the cache: ``first`` tokens at once, the rest one by one."""
-    cuts = [slice(0, first)] + [slice(n, n + 1) for n in range(first, q.shape[2])]
-    return torch.cat([cache.decode(q[:, :, c], k[:, :, c], v[:, :, c]) for c in cuts], dim=2)
+    cuts, f = [slice(0, first)] + [slice(n, n + 1) for n in range(first, q.shape[2])], features(cache.rule, q)
+    parts = [
+        cache.decode(q[:, :, c], k[:, :, c], v[:, :, c], features=None if f is None else f[:, c].clone()) for c in cuts
+    ]
+    return torch.cat(parts, dim=2)
+
+
+def features(enc, q):
+    """Of random hidden states, where the encoding asks for them."""
+    dtype = next((p.dtype for p in enc.parameters()), q.dtype)
+    return draw_features(enc, q.shape[0], Layout.dense(q.shape[2]), dtype=dtype)[1]
 
 
 def full(enc, q, k, v):
     if enc.length_dependent:
         return attend(q, k, v, enc)
     at = Layout.dense(q.shape[2])
-    return attend(q, k, v, enc, at=at)
+    return attend(q, k, v, enc, at=at, features=features(enc, q))
 
 
 @pytest.fixture
@@ -50,7 +60,7 @@ def test_decode_equals_one_pass_for_every_encoding(name, groups):
 
 
 @pytest.mark.parametrize(
-    "name", ["rope", "alibi", "t5", "kerple", "sandwich", "nope", "learned", "rope(scaling=staged(trained=100))"]
+    "name", ["rope", "alibi", "t5", "kerple", "sandwich", "nope", "learned", "fox", "rope(scaling=staged(trained=100))"]
 )
 @torch.no_grad()
 def test_most_tokens_go_the_short_way(name, short_ways):
@@ -60,7 +70,7 @@ def test_most_tokens_go_the_short_way(name, short_ways):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("name", ["rope", "alibi", "t5"])
+@pytest.mark.parametrize("name", ["rope", "alibi", "t5", "fox"])
 @torch.no_grad()
 def test_decode_in_low_precision_is_the_steps_in_low_precision(name, dtype):
     enc = randomised_copy(build(name, **SIZES))

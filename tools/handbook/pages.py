@@ -31,13 +31,15 @@ GROUPS = {
 """Every encoding, by where it enters."""
 POINTS = {
     "embed": "the embedding", "query": "queries", "key": "keys", "bias": "logits, by position", "rescore": "scores, "
-    "by content", "output": "the output"
+    "by content", "output": "the output", "spread": "weights, in place of a softmax", "features": "hidden states",
+    "gate": "logits, by gates of tokens", "weigh": "logits, by hidden states", "relate": "scores, by hidden states",
+    "value": "values", "restore": "the output, by the query's position"
 }  # fmt: skip
 SAID = {
     "shift_invariant": "logits keep when all positions are shifted",
     "toeplitz": "its bias is a function of i - j",
     "causal_only": "refuses attention without a causal mask",
-    "rotation": "is a pure rotation of q and k",
+    "rotation": "turns by pure rotations",
     "length_dependent": "depends on the length of the text",
     "negative": "takes negative positions",
     "fractional": "takes positions that are no whole numbers",

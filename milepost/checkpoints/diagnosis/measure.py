@@ -167,7 +167,9 @@ def _heads(reader: Reader, window: Numbers) -> list[Any]:
     return [
         head
         for look in reader.looks(_tokens(reader, window))
-        for head in statistics(*look[1:4], look.layer, scale=look.scale, window=look.window, queries=QUERIES)
+        for head in statistics(
+            *look[1:4], look.layer, scale=look.scale, window=look.window, queries=QUERIES, features=look.features
+        )
     ]
 
 

@@ -33,7 +33,8 @@ from milepost.rope.config.keys import ConfigError, ConfigKeys, short
 from milepost.rope.config.read_rope import LARGEST_HEAD
 from milepost.scaling import SCALINGS
 
-PLACES = {"embed": EMBEDDING, "query": ROTATED, "key": ROTATED, "bias": LOGITS, "rescore": CONTENT, "output": CONTENT}
+PLACES = {"embed": EMBEDDING, "query": ROTATED, "key": ROTATED, "bias": LOGITS}
+"""Where each point acts; all others act by content."""
 LARGEST = {"layers": 1 << 12, "width": 1 << 20, "heads": 1 << 10, "length": 1 << 40}
 """Sizes that a lab model may have: far above any, and small enough to be listed."""
 INIT = 0.02
@@ -78,7 +79,7 @@ def positions(
         for n, (calls, rope) in enumerate(zip(terms, ropes, strict=True))
     )
     where = [
-        PLACES[point]
+        PLACES.get(point, CONTENT)
         for calls in terms
         for call in calls
         if call.name in NAMES | SPACE

@@ -25,7 +25,8 @@ CHUNK = 512
 class Look(NamedTuple):
     """One layer's queries (B H L D) and keys (B G L D) as they meet.
 
-    ``enc`` is what its logits get besides, ``window`` how far it may look.
+    ``enc`` is what its logits get besides, ``window`` how far it may look, ``features`` what ``enc`` makes of the
+    hidden states (B L N), where it asks for any.
     """
 
     layer: int
@@ -34,6 +35,7 @@ class Look(NamedTuple):
     enc: Encoding
     scale: float
     window: int | None
+    features: Tensor | None = None
 
 
 class Loaded(ABC):

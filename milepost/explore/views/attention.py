@@ -101,8 +101,9 @@ def changed(pos: Tensor, change: str, amount: int) -> Tensor:
 @torch.no_grad()
 def weights(model: Decoder, ids: Tensor, at: Layout, layer: int, head: int) -> Tensor:
     """The attention of one head (L L)."""
-    q, k, enc = model.looks(ids, at)[layer]
-    return attend(q, k, torch.zeros_like(k), enc, at=at, turned=True, details=True).weights[0, head].double()
+    q, k, enc, f = model.looks(ids, at)[layer]
+    v = torch.zeros_like(k)
+    return attend(q, k, v, enc, at=at, turned=True, features=f, details=True).weights[0, head].double()
 
 
 @cache

@@ -22,6 +22,7 @@ CONTROLS = (slider("length", 96, 2, 160),)
 def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
     """The heat maps over ``length`` positions."""
     shown = portrait(enc, asked["length"], only="heat")
-    point = next((point for point in ("embed", "query", "bias", "rescore") if point in enc.points), "none")
+    known = ("embed", "query", "bias", "rescore", "features", "spread", "value")
+    point = next((point for point in known if point in enc.points), "none")
     figures = tuple(figure.said(words.phrase) for figure in shown.figures)
     return Shown(figures, words.say(f"code.{point}", length=shown.length))

@@ -122,7 +122,8 @@ def _vector(word: str, width: int) -> Tensor:
 def _attended(layer: Layer, x: Tensor, causal: bool) -> Attended:
     at = Layout.dense(x.shape[1])
     q, k, v = layer.project(x, at)
-    return attend(q, k, v, layer.enc, at=at, turned=True, causal=causal, details=True)
+    f = layer.features(x, at)
+    return attend(q, k, v, layer.enc, at=at, turned=True, causal=causal, features=f, details=True)
 
 
 def _map(result: Attended, typed: list[str]) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def scores_at(model: Decoder, windows: Tensor, distances: tuple[int, ...]) -> It
     With them comes the size of a head.
     """
     pos = Layout.dense(windows.shape[1]).pos
-    for q, k, enc in model.looks(windows):
+    for q, k, enc, _ in model.looks(windows):
         last, keys = (enc.turn(x.double(), -pos) for x in (q, k))  # type: ignore[operator]
         last, count = last[..., -1:, :], keys.shape[2]
         turned = (enc.turn(keys, torch.full((1, count), -d)) for d in distances)  # type: ignore[operator]
@@ -120,8 +120,8 @@ def _octaves(model: Decoder, windows: Tensor) -> list[float]:
         octaves(
             [
                 head
-                for layer, (q, k, enc) in enumerate(model.looks(window[None]))
-                for head in statistics(q, k, enc, layer)
+                for layer, (q, k, enc, f) in enumerate(model.looks(window[None]))
+                for head in statistics(q, k, enc, layer, features=f)
             ]
         )
         for window in windows
