@@ -63,6 +63,8 @@ class Encoding(nn.Module):
     """Positions below zero have a meaning."""
     fractional = True
     """Positions between the integers have a meaning."""
+    step = 1
+    """After how many positions something has changed: more than one where a formula counts by ``floor(p / step)``."""
     axes = 1
     """How many numbers make a position."""
     flat = False
@@ -352,6 +354,7 @@ class Sum(Encoding):
         at_two = {"query", "key"} & set(self.points)
         self.shift_invariant = all(p.shift_invariant for p in parts) and not (at_two and self.content_dependent)
         turning = [p for p in parts if {"query", "key"} & set(p.points)]
+        self.step = min((p.step for p in parts if {"embed", "query", "key"} & set(p.points)), default=1)
         self.rotation = bool(turning) and all(p.rotation for p in turning)
 
     @property

@@ -22,7 +22,8 @@ Run = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 TOEPLITZ = ("alibi", "t5", "kerple", "sandwich")
 CONTENT = ("fire", "shaw", "transformer_xl", "deberta", "cope")
-SCHEMES = ("nope", "rope", *TOEPLITZ, *CONTENT)
+TURNED = ("temperature", "ssmax")
+SCHEMES = ("nope", "rope", *TOEPLITZ, *CONTENT, *TURNED)
 LARGEST = 6 * 2**30
 """Bytes of N x N tensors that a dense contestant may take; beyond, it is said that it can't."""
 
@@ -158,7 +159,7 @@ def contestants(enc: Encoding, length: int, training: bool, device: str = "cpu")
     entries: dict[str, Run | str] = {"milepost": milepost(enc, length, device)}
     dense = (enc.heads or 8) * length**2 * 4 * (6 if enc.content_dependent else 2) * (2 if training else 1)
     too_large = f"its N x N tensors would take {dense / 2**30:.0f} GiB" if dense > LARGEST else None
-    if name != "rope":
+    if "bias" in enc.points or enc.content_dependent:
         entries["materialised"] = too_large or materialised(enc, length, device)
     if name in ("rope", "alibi", "t5"):
         entries["transformers eager"] = too_large or (

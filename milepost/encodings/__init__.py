@@ -17,7 +17,8 @@ NAMES: dict[str, str] = {
     # a transform of q and k
     "rope": "RoPE",
     "xpos": "XPos",
-    "logn": "LogN",
+    "temperature": "Temperature",
+    "ssmax": "SSMax",
     # a bias from positions
     "alibi": "ALiBi",
     "t5": "T5",
@@ -46,3 +47,6 @@ SPACE: dict[str, str] = {
     "alibi_2d": "ALiBi2D",
 }
 """Encodings of space, where a position has several axes (`milepost.positions` makes such positions)."""
+
+RENAMED: dict[str, tuple[str, dict[str, str]]] = {"logn": ("temperature", {"form": "logn"})}
+"""Names of old that specs may still use: what they are called now, and the arguments that make them so."""

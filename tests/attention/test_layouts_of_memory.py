@@ -18,7 +18,7 @@ SPECS = (
     "nope",
     "rope",
     "xpos",
-    "logn",
+    "temperature",
     "alibi",
     "t5",
     "kerple",

@@ -49,6 +49,8 @@ TYPED = [
     "rope(scaling=llama3(factor=8.0, trained=10**30))",
     "rope(rotary=99999999999999999999)",
     "t5(heads=2, max_distance=3)",
+    "temperature(form='logn', rate=0.5)",
+    "ssmax(start=-1.0)",
     "time_aware(base=3)",
     "grid(width=256, sides=(32, 32, 32, 32))",
     f"rope(base={'9' * 250})",

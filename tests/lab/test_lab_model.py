@@ -30,7 +30,7 @@ EVERY = (
     "fire",
     "cope",
     "xpos",
-    "logn",
+    "temperature",
     "rope",
     "rope + alibi",
     "learned + alibi",
