@@ -17,6 +17,7 @@ from milepost.encodings.grid import Grid as Grid
 from milepost.encodings.integer import Integer as Integer
 from milepost.encodings.kerple import KERPLE as KERPLE
 from milepost.encodings.learned import Learned as Learned
+from milepost.encodings.learned_spectrum import LearnedSpectrum as LearnedSpectrum
 from milepost.encodings.mixed import Mixed as Mixed
 from milepost.encodings.mrope import MRoPE as MRoPE
 from milepost.encodings.nope import NoPE as NoPE

@@ -157,9 +157,12 @@ ARGUMENTS = {
     "xpos": st.fixed_dictionaries(
         {"head_dim": even, "base": base, "scale_base": positive, "pairing": st.sampled_from(["half", "interleaved"])}
     ),
+    "learned_spectrum": rope().map(
+        lambda given: {word: given[word] for word in ("head_dim", "base", "pairing", "rotary")}
+    ),
     "temperature": temperature(),
     "ssmax": st.fixed_dictionaries(
-        {"heads": heads, "length": st.integers(2, 10**9), "start": st.none() | st.floats(0.01, 10)}
+        {"heads": heads, "length": st.integers(2, 10**9), "start": st.none() | st.floats(0.01, 10), "affine": flag}
     ),
     "alibi": alibi(),
     "t5": t5(),

@@ -16,6 +16,7 @@ NAMES: dict[str, str] = {
     "learned": "Learned",
     # a transform of q and k
     "rope": "RoPE",
+    "learned_spectrum": "LearnedSpectrum",
     "xpos": "XPos",
     "temperature": "Temperature",
     "ssmax": "SSMax",

@@ -19,6 +19,8 @@ SPECS = (
     "rope",
     "xpos",
     "temperature",
+    "learned_spectrum",
+    "ssmax",
     "alibi",
     "t5",
     "kerple",

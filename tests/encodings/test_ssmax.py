@@ -43,6 +43,20 @@ def test_each_head_has_its_own_temperature_at_far_positions():
             assert ((y[:, h, t] - want).abs() <= 4 * EPS * want.abs()).all(), p
 
 
+def test_the_affine_form_adds_a_number_of_each_head_and_begins_as_a_plain_softmax():
+    enc = SSMax(2, length=512, affine=True).double()
+    q = torch.randn(2, 2, len(POSITIONS), 4, dtype=torch.float64)
+    assert torch.equal(enc.query(q, torch.tensor(POSITIONS)), q)
+    with torch.no_grad():
+        enc.scale.copy_(torch.tensor([0.25, 3.0]))
+        enc.added.copy_(torch.tensor([-0.5, 7.0]))
+    y = enc.query(q, torch.tensor(POSITIONS))
+    for t, p in enumerate(POSITIONS):
+        for h, (s, b) in enumerate(((0.25, -0.5), (3.0, 7.0))):
+            want = q[:, h, t] * float(s * mpmath.log(p + 1) + b)
+            assert ((y[:, h, t] - want).abs() <= 8 * EPS * (want.abs() + q[:, h, t].abs())).all(), p
+
+
 def test_the_end_of_the_trained_length_begins_with_plain_logits():
     enc, q = SSMax(2, length=512).double(), torch.randn(1, 2, 1, 4, dtype=torch.float64)
     enc.scale.data.fill_(1 / math.log(512))
@@ -77,6 +91,6 @@ def test_another_number_of_heads_and_negative_positions_are_refused():
 
 
 def test_its_text_builds_it_again():
-    text = "ssmax(heads=2, length=64, start=0.43)"
-    assert repr(build(text)) == text
+    for text in ("ssmax(heads=2, length=64, start=0.43)", "ssmax(heads=2, length=64, affine=True)"):
+        assert repr(build(text)) == text
     assert repr(build("ssmax", heads=4, length=64)) == "ssmax(heads=4, length=64)"

@@ -31,6 +31,8 @@ EVERY = (
     "cope",
     "xpos",
     "temperature",
+    "learned_spectrum",
+    "ssmax",
     "rope",
     "rope + alibi",
     "learned + alibi",

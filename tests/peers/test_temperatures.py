@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from milepost import Temperature
+from milepost import SSMax, Temperature
 
 transformers = importlib.import_module("transformers")
 utils = importlib.import_module("transformers.modeling_utils")
@@ -114,6 +114,22 @@ def test_inkling_hands_its_kernel_these_queries():
     config.log_scaling_n_floor = None
     plain = queries(layer, hidden_states=x, attention_mask=None)
     close(Temperature(16, "inkling", rate=0.3), plain, sharp, at)
+
+
+def test_mistral_large_4_learns_an_affine_ssmax():
+    theirs = peer("mistral_large4").MistralLarge4TextSoftmaxScaling(3)
+    ours = SSMax(3, length=512, affine=True)
+    with torch.no_grad():
+        for mine, own in ((ours.scale, theirs.scale), (ours.added, theirs.bias)):
+            mine.copy_(torch.tensor([0.3, -0.1, 1.0]))
+            own.copy_(mine)
+    at = torch.tensor([[0, 1, 255, 511, 512, 131071, 1048575], [9, 8, 7, 6, 5, 4, 3]])
+    q = torch.randn(2, 3, 7, 4)
+    with torch.no_grad():
+        want, got = theirs(q, at, head_dim_first=True), ours.query(q, at)
+    assert (
+        (got - want).abs() <= 8 * 2.0**-23 * (q.abs() * 15)
+    ).all()  # ln(2^20) + 1 < 15; a few roundings of each part
 
 
 def test_a_peers_cache_goes_on_with_its_own_positions():
