@@ -13,6 +13,7 @@ from milepost.encodings.binary import Binary as Binary
 from milepost.encodings.cope import CoPE as CoPE
 from milepost.encodings.deberta import DeBERTa as DeBERTa
 from milepost.encodings.fire import FIRE as FIRE
+from milepost.encodings.fope import FoPE as FoPE
 from milepost.encodings.grid import Grid as Grid
 from milepost.encodings.integer import Integer as Integer
 from milepost.encodings.kerple import KERPLE as KERPLE

@@ -160,6 +160,18 @@ ARGUMENTS = {
     "learned_spectrum": rope().map(
         lambda given: {word: given[word] for word in ("head_dim", "base", "pairing", "rotary")}
     ),
+    "fope": st.fixed_dictionaries(
+        {
+            "heads": st.sampled_from([2, 4]),
+            "head_dim": even,
+            "length": st.integers(7, 10**6),
+            "base": base,
+            "gain": st.floats(0, 2),
+            "pairing": pairing,
+            "clipped": st.sampled_from(["still", "doubled"]),
+            "key_heads": st.sampled_from([None, 1, 2]),
+        }
+    ),
     "temperature": temperature(),
     "ssmax": st.fixed_dictionaries(
         {"heads": heads, "length": st.integers(2, 10**9), "start": st.none() | st.floats(0.01, 10), "affine": flag}

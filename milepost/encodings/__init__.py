@@ -17,6 +17,7 @@ NAMES: dict[str, str] = {
     # a transform of q and k
     "rope": "RoPE",
     "learned_spectrum": "LearnedSpectrum",
+    "fope": "FoPE",
     "xpos": "XPos",
     "temperature": "Temperature",
     "ssmax": "SSMax",

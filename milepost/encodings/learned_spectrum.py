@@ -93,4 +93,4 @@ class LearnedSpectrum(Encoding):
             moved = fn(t)
             return t.to(moved.device) if moved.dtype in HALF else moved
 
-        return super()._apply(move, recurse)
+        return super()._apply(move, recurse)  # type: ignore[no-untyped-call]

@@ -71,7 +71,7 @@ def _pass(layer: Layer, at: Layout, to: Layout, batch: int, causal: bool, backen
     if backend == "flex":
         with torch.no_grad():
             return [attend(q, k, v, layer.enc, at=at, to=to, causal=causal, backend=backend)]
-    learn = [t.requires_grad_() for t in (q, k, v)] + list(layer.enc.parameters())
+    learn = [t.requires_grad_() for t in (q, k, v)] + [p for p in layer.enc.parameters() if p.requires_grad]
     out = attend(q, k, v, layer.enc, at=at, to=to, causal=causal, backend=backend)
     weight = torch.randn(out.shape, generator=generator, dtype=torch.float64)
     grads = torch.autograd.grad((out * weight).sum(), learn, allow_unused=True)

@@ -19,6 +19,7 @@ SPECS = (
     "rope",
     "xpos",
     "temperature",
+    "fope",
     "learned_spectrum",
     "ssmax",
     "alibi",

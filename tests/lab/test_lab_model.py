@@ -31,6 +31,7 @@ EVERY = (
     "cope",
     "xpos",
     "temperature",
+    "fope",
     "learned_spectrum",
     "ssmax",
     "rope",
