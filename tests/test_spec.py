@@ -96,7 +96,8 @@ def mixed(draw):
 def mrope(draw):
     sections = tuple(sorted(draw(st.lists(st.integers(1, 6), min_size=3, max_size=3)), reverse=True))
     rotary = 2 * sum(sections)
-    order = draw(st.sampled_from(["chunked", "interleaved"])) if sections[0] == sections[2] else "chunked"
+    equal = ["interleaved", "tail"] if sections[0] == sections[2] else []
+    order = draw(st.sampled_from(["chunked", "balanced", *equal]))
     return {
         "head_dim": rotary + draw(st.integers(0, 3)),
         "sections": sections,
