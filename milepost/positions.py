@@ -18,6 +18,7 @@ Positions of several axes have the shape (axes, batch, tokens), in the order in 
     centred(14, 14)               the same, from -6.5 to 6.5: zero in the middle
     normalised(14, 14)            -1 + 1/14 .. 1 - 1/14: the middles of patches on an image that goes from -1 to 1
     normalised(14, 14, reach=tau) the same times 2 pi                                        DINOv3
+    augmented(normalised(14, 14), rescale=2.0)    the same, moved and stretched at random in training      DINOv3
     prefixed(pos, 1)              class or register tokens before the patches
     multimodal(5, (4, 6), 3)      text, an image of 4 rows and 6 columns, text               Qwen2-VL
     xd(5, (4, 6), 3)              the same on four axes: index, column, row, number of the image    HunYuan VL
@@ -28,6 +29,7 @@ codes) takes pos.flip(0). Give them to a layout: ``Layout.dense(196).with_positi
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import torch
@@ -165,6 +167,41 @@ def normalised(*sides: int, reach: float = 1.0) -> Tensor:
         raise ValueError(f"reach must be above 0 and finite, got {reach}")
     half = torch.tensor([side / 2 for side in sides], dtype=torch.float64)
     return centred(*sides) / half[:, None, None] * reach
+
+
+def augmented(
+    pos: Tensor,
+    *,
+    shift: float = 0.0,
+    jitter: float = 1.0,
+    rescale: float = 1.0,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Places on an image that goes from -1 to 1, moved and stretched at random: for training only. ``pos`` is float,
+    (axes, B, L), and each of its B images is drawn for itself.
+
+    DINOv3 (Simeoni et al., 2025, arXiv:2508.10104): each axis is moved by a number from -shift to shift, then
+    multiplied by one from 1/jitter to jitter, then all axes by one from 1/rescale to rescale, both drawn evenly on a log
+    scale. Its released models have rescale=2. Multiply by the reach afterwards: ``augmented(...) * tau``.
+    """
+    if pos.dim() != 3 or not pos.is_floating_point():
+        raise ValueError(
+            "places on images are float, of shape (axes, B, L), such as normalised(14, 14); got "
+            f"{str(pos.dtype)[6:]} of {tuple(pos.shape)}"
+        )
+    if not 0 <= shift < float("inf") or not all(1 <= most < float("inf") for most in (jitter, rescale)):
+        raise ValueError(
+            f"shift must be at least 0, jitter and rescale at least 1, all finite; got shift={shift}, jitter={jitter}, "
+            f"rescale={rescale}"
+        )
+    axes, batch = pos.shape[:2]
+    if shift > 0:
+        pos = pos + pos.new_empty(axes, batch, 1).uniform_(-shift, shift, generator=generator)
+    for most, alike in ((jitter, axes), (rescale, 1)):
+        if most > 1:
+            reach = math.log(most)
+            pos = pos * pos.new_empty(alike, batch, 1).uniform_(-reach, reach, generator=generator).exp()
+    return pos
 
 
 def prefixed(pos: Tensor, count: int, place: Literal["above", "zero"] = "above") -> Tensor:
