@@ -13,13 +13,14 @@ from __future__ import annotations
 from typing import Any
 
 from milepost.public import public_names as _public_names
+from milepost.renamed import CLASSES as _CLASSES
 from milepost.renamed import install as _install
 from milepost.shown import built_by as _built_by
 
 _install()
 
 __version__ = "0.2.0"
-__all__, __getattr__ = _public_names(__name__, __file__)
+__all__, __getattr__ = _public_names(__name__, __file__, _CLASSES)
 
 
 def _document(thing: Any) -> Any:

@@ -14,12 +14,13 @@ from milepost.encodings.cope import CoPE as CoPE
 from milepost.encodings.dape import DAPE as DAPE
 from milepost.encodings.deberta import DeBERTa as DeBERTa
 from milepost.encodings.fire import FIRE as FIRE
+from milepost.encodings.fope import FoPE as FoPE
 from milepost.encodings.fox import FoX as FoX
 from milepost.encodings.grid import Grid as Grid
 from milepost.encodings.integer import Integer as Integer
 from milepost.encodings.kerple import KERPLE as KERPLE
 from milepost.encodings.learned import Learned as Learned
-from milepost.encodings.logn import LogN as LogN
+from milepost.encodings.learned_spectrum import LearnedSpectrum as LearnedSpectrum
 from milepost.encodings.mixed import Mixed as Mixed
 from milepost.encodings.mrope import MRoPE as MRoPE
 from milepost.encodings.nope import NoPE as NoPE
@@ -32,10 +33,12 @@ from milepost.encodings.selective_rope import SelectiveRoPE as SelectiveRoPE
 from milepost.encodings.shaw import Shaw as Shaw
 from milepost.encodings.sinusoidal import Sinusoidal as Sinusoidal
 from milepost.encodings.sinusoidal_nd import SinusoidalND as SinusoidalND
+from milepost.encodings.ssmax import SSMax as SSMax
 from milepost.encodings.stick_breaking import StickBreaking as StickBreaking
 from milepost.encodings.swin import Swin as Swin
 from milepost.encodings.swin_v2 import SwinV2 as SwinV2
 from milepost.encodings.t5 import T5 as T5
+from milepost.encodings.temperature import Temperature as Temperature
 from milepost.encodings.transformer_xl import TransformerXL as TransformerXL
 from milepost.encodings.vo_rope import VORoPE as VORoPE
 from milepost.encodings.xpos import XPos as XPos

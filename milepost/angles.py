@@ -31,7 +31,7 @@ def cos_sin(pos: Tensor, frequencies: Tensor, dtype: torch.dtype) -> Table:
     for the others, which add nothing: its table is to the last bit the one of that axis.
     """
     double = dtype == torch.float64
-    if torch.compiler.is_compiling() and not pos.requires_grad:
+    if torch.compiler.is_compiling() and not pos.requires_grad and not frequencies.requires_grad:
         cos, sin = torch.ops.milepost.cos_sin(pos, frequencies.to(pos.device), double)
         return cos, sin
     return _shared(pos, frequencies, double)

@@ -90,6 +90,8 @@ class Encoding(nn.Module):
     """Positions below zero have a meaning."""
     fractional = True
     """Positions between the integers have a meaning."""
+    step = 1
+    """After how many positions something has changed: more than one where a formula counts by ``floor(p / step)``."""
     axes = 1
     """How many numbers make a position."""
     flat = False
@@ -445,6 +447,7 @@ class Sum(Encoding):
         self.keyless = all(p.keyless for p in parts if p.feature_count)
         self.running = any(p.running for p in parts)
         turning = [p for p in parts if {"query", "key", "value", "restore"} & set(p.points)]
+        self.step = min((p.step for p in parts if {"embed", "query", "key"} & set(p.points)), default=1)
         self.rotation = bool(turning) and all(p.rotation for p in turning)
 
     @property

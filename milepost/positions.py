@@ -18,8 +18,10 @@ Positions of several axes have the shape (axes, batch, tokens), in the order in 
     centred(14, 14)               the same, from -6.5 to 6.5: zero in the middle
     normalised(14, 14)            -1 + 1/14 .. 1 - 1/14: the middles of patches on an image that goes from -1 to 1
     normalised(14, 14, reach=tau) the same times 2 pi                                        DINOv3
+    augmented(normalised(14, 14), rescale=2.0)    the same, moved and stretched at random in training      DINOv3
     prefixed(pos, 1)              class or register tokens before the patches
     multimodal(5, (4, 6), 3)      text, an image of 4 rows and 6 columns, text               Qwen2-VL
+    xd(5, (4, 6), 3)              the same on four axes: index, column, row, number of the image    HunYuan VL
 
 The first axis is always the rows (frames, for a video): a model that wants columns first (rope-vit, Llama 4, MAE's
 codes) takes pos.flip(0). Give them to a layout: ``Layout.dense(196).with_positions(grid(14, 14))``.
@@ -27,6 +29,7 @@ codes) takes pos.flip(0). Give them to a layout: ``Layout.dense(196).with_positi
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import torch
@@ -166,6 +169,41 @@ def normalised(*sides: int, reach: float = 1.0) -> Tensor:
     return centred(*sides) / half[:, None, None] * reach
 
 
+def augmented(
+    pos: Tensor,
+    *,
+    shift: float = 0.0,
+    jitter: float = 1.0,
+    rescale: float = 1.0,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Places on an image that goes from -1 to 1, moved and stretched at random: for training only. ``pos`` is float,
+    (axes, B, L), and each of its B images is drawn for itself.
+
+    DINOv3 (Simeoni et al., 2025, arXiv:2508.10104): each axis is moved by a number from -shift to shift, then
+    multiplied by one from 1/jitter to jitter, then all axes by one from 1/rescale to rescale, both drawn evenly on a log
+    scale. Its released models have rescale=2. Multiply by the reach afterwards: ``augmented(...) * tau``.
+    """
+    if pos.dim() != 3 or not pos.is_floating_point():
+        raise ValueError(
+            "places on images are float, of shape (axes, B, L), such as normalised(14, 14); got "
+            f"{str(pos.dtype)[6:]} of {tuple(pos.shape)}"
+        )
+    if not 0 <= shift < float("inf") or not all(1 <= most < float("inf") for most in (jitter, rescale)):
+        raise ValueError(
+            f"shift must be at least 0, jitter and rescale at least 1, all finite; got shift={shift}, jitter={jitter}, "
+            f"rescale={rescale}"
+        )
+    axes, batch = pos.shape[:2]
+    if shift > 0:
+        pos = pos + pos.new_empty(axes, batch, 1).uniform_(-shift, shift, generator=generator)
+    for most, alike in ((jitter, axes), (rescale, 1)):
+        if most > 1:
+            reach = math.log(most)
+            pos = pos * pos.new_empty(alike, batch, 1).uniform_(-reach, reach, generator=generator).exp()
+    return pos
+
+
 def prefixed(pos: Tensor, count: int, place: Literal["above", "zero"] = "above") -> Tensor:
     """``pos`` (axes, B, L) with ``count`` tokens before it, such as a class token and registers: (axes, B, count + L).
 
@@ -186,6 +224,29 @@ def prefixed(pos: Tensor, count: int, place: Literal["above", "zero"] = "above")
     return torch.cat([before, pos], dim=-1)
 
 
+def xd(*parts: int | tuple[int, int]) -> Tensor:
+    """Positions of text and images in a row on the four axes of XD: int64, shape (4, 1, tokens), axes index, column,
+    row, number of the image.
+
+    A number is so many tokens of text, which have their index on all four axes. (rows, columns) is an image after
+    merging of patches; each row ends with one more token, so that it has rows * (columns + 1) tokens. They keep their
+    index on the first axis, count column and row from 0, and have the number of their image, from 0, on the last.
+    """
+    positions, here, images = [], 0, 0
+    for part in parts:
+        sides = _sides(part, "a number of text tokens or (rows, columns)", 2)
+        tokens = sides[0] if len(sides) == 1 else sides[0] * (sides[1] + 1)
+        places = (here + torch.arange(tokens)).repeat(4, 1)
+        if len(sides) == 2:
+            places[1:3] = grid(sides[0], sides[1] + 1)[:, 0].flip(0)
+            places[3], images = images, images + 1
+        positions.append(places[:, None])
+        here += tokens
+    if not positions:
+        raise ValueError("there is nothing to place: give at least one part, such as xd(5, (4, 6), 3)")
+    return torch.cat(positions, dim=-1)
+
+
 def multimodal(*parts: int | tuple[int, ...], start: int = 0) -> Tensor:
     """Positions of text, images and videos in a row, as M-RoPE wants them: int64, shape (3, 1, tokens), axes frame,
     row, column.
@@ -197,21 +258,18 @@ def multimodal(*parts: int | tuple[int, ...], start: int = 0) -> Tensor:
     """
     positions, here = [], start
     for part in parts:
-        sides = (part,) if isinstance(part, int) and not isinstance(part, bool) else part
-        if (
-            not isinstance(sides, tuple | list)
-            or len(sides) not in (1, 2, 3)
-            or any(type(n) is not int or n < 1 for n in sides)
-        ):
-            raise ValueError(
-                "a part is a number of text tokens, (rows, columns) or (frames, rows, columns), each at least 1; got "
-                f"{part!r}"
-            )
-        places = (
-            grid(*sides).expand(AXES, -1, -1) if len(sides) == 1 else grid(*((1,) * (AXES - len(sides)) + tuple(sides)))
-        )
+        sides = _sides(part, "a number of text tokens, (rows, columns) or (frames, rows, columns)", 3)
+        places = grid(*sides).expand(AXES, -1, -1) if len(sides) == 1 else grid(*((1,) * (AXES - len(sides)) + sides))
         positions.append(here + places)
         here += max(sides)
     if not positions:
         raise ValueError("there is nothing to place: give at least one part, such as multimodal(5, (4, 6), 3)")
     return torch.cat(positions, dim=-1)
+
+
+def _sides(part: int | tuple[int, ...], kinds: str, most: int) -> tuple[int, ...]:
+    """The sides of a part of a text with images: one for text, up to ``most`` for what is seen."""
+    sides = tuple(part) if isinstance(part, tuple | list) else (part,)
+    if not 1 <= len(sides) <= most or any(type(n) is not int or n < 1 for n in sides):
+        raise ValueError(f"a part is {kinds}, each at least 1; got {part!r}")
+    return sides

@@ -1,4 +1,4 @@
-"""Renamed: modules that README or docs of 0.1.0 showed say, when they are imported, what they are called now."""
+"""Renamed: modules and classes that README or docs of earlier versions showed say what they are called now."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ MODULES = {
     "milepost.results": "milepost.measure.results",
     "milepost.choose": "milepost.lab.choose",
     "milepost.resize": "milepost.encodings.resize_table",
+    "milepost.encodings.logn": "milepost.encodings.temperature",
 }
 """Old name, new name."""
+CLASSES = {"LogN": "Temperature(form='logn', length=...)"}
+"""Public classes: old name, what to write now."""
 
 
 class Renamed:

@@ -13,7 +13,8 @@ import ast
 import importlib
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from milepost import encodings, maps
@@ -119,12 +120,13 @@ def _terms(node: ast.expr, text: str) -> list[ast.expr]:
 
 def _encoding(node: ast.expr, text: str, sizes: Mapping[str, int | tuple[int, ...] | None]) -> Encoding:
     name, given = _call(node, text, sizes)
+    name, fixed = encodings.RENAMED.get(name, (name, {}))
     cls = find_class(name)
-    known = _arguments(cls)
+    known = {word: parameter for word, parameter in _arguments(cls).items() if word not in fixed}
     for word in (*SIZES, "sides"):
         if word in known and word not in given and sizes.get(word) is not None:
             given[word] = sizes[word]
-    made = _make(cls, name, known, given)
+    made = _make(partial(cls, **fixed) if fixed else cls, name, known, given)
     assert isinstance(made, Encoding)
     return made
 
@@ -172,7 +174,7 @@ def _name(node: ast.expr, text: str) -> str:
 def _value(node: ast.expr, text: str, sizes: Mapping[str, int | tuple[int, ...] | None]) -> Any:
     if isinstance(node, ast.Call):
         return _encoding(node, text, sizes) if _names_encoding(_name(node.func, text)) else _scaling(node, text)
-    if isinstance(node, ast.Name) and node.id in PAGES:
+    if isinstance(node, ast.Name) and _names_encoding(node.id):
         return _encoding(node, text, sizes)
     if isinstance(node, ast.Tuple | ast.List) and any(isinstance(item, ast.Call) for item in node.elts):
         return tuple(_value(item, text, sizes) for item in node.elts)
@@ -190,7 +192,7 @@ def _names_encoding(name: str) -> bool:
     """Whether a name inside a spec is an encoding's, ours or of an imported module; the others are scalings."""
     module, _, attribute = name.partition(":")
     found = getattr(sys.modules.get(module), attribute, None) if attribute else None
-    return name in PAGES or (isinstance(found, type) and issubclass(found, Encoding))
+    return name in PAGES or name in encodings.RENAMED or (isinstance(found, type) and issubclass(found, Encoding))
 
 
 def _arguments(cls: type) -> dict[str, inspect.Parameter]:
@@ -198,7 +200,7 @@ def _arguments(cls: type) -> dict[str, inspect.Parameter]:
     return {k: v for k, v in found.items() if v.kind not in (v.VAR_POSITIONAL, v.VAR_KEYWORD)}
 
 
-def _make(cls: type, name: str, known: Mapping[str, inspect.Parameter], given: dict[str, Any]) -> Any:
+def _make(cls: Callable[..., Any], name: str, known: Mapping[str, inspect.Parameter], given: dict[str, Any]) -> Any:
     for word, value in given.items():
         if word not in known:
             raise ValueError(

@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
+ORDERS = ("chunked", "interleaved", "tail", "balanced")
+"""How the pairs of one spectrum are dealt out to several axes."""
+
 
 @dataclass(frozen=True)
 class Spectrum:
@@ -60,3 +63,51 @@ def retuned(plain: Spectrum, base: float) -> Spectrum:
     """The spectrum of another base, with as many pairs that turn, and the same temperature."""
     live = sum(1 for w in plain.frequencies if w)
     return replace(geometric(plain.size, base, pairs=live), temperature=plain.temperature)
+
+
+def usual_sections(pairs: int, order: str) -> tuple[int, ...]:
+    """Sections for frame, row, column where none are given: equal parts when all take turns, else a quarter (one more
+    where rows and columns would differ) and the rest in halves.
+    """
+    frames = pairs // 4 if order in ("chunked", "tail") else -(-pairs // 3)
+    frames += order == "tail" and (pairs - frames) % 2
+    return frames, -(-(pairs - frames) // 2), (pairs - frames) // 2
+
+
+def deal(sections: tuple[int, ...], order: str) -> tuple[int, ...]:
+    """The axis of each rotary pair, fastest first, where ``sections`` says how many each axis has (M-RoPE)."""
+    if order == "chunked":
+        return tuple(axis for axis, count in enumerate(sections) for _ in range(count))
+    axes = len(sections)
+    if order == "tail":
+        if len(set(sections[1:])) > 1:
+            raise ValueError(
+                f"the axes after the first take turns in order 'tail' and need equal sections, got {sections}"
+            )
+        return tuple(range(1, axes)) * sections[1] + (0,) * sections[0]
+    if order == "balanced":
+        return _balanced(sections)
+    pairs = tuple(i % axes if i < axes * sections[i % axes] else 0 for i in range(sum(sections)))
+    counts = tuple(pairs.count(axis) for axis in range(axes))
+    if counts != sections:
+        raise ValueError(
+            f"interleaved sections {sections} can't be dealt in turn: {sum(sections)} pairs would be {counts}; "
+            "axis 0 must have no fewer than the others"
+        )
+    return pairs
+
+
+def _balanced(sections: tuple[int, ...]) -> tuple[int, ...]:
+    """Each pair to the axis that has the smallest share of its own so far, but not twice in a row while others have
+    some left; of three axes, the first keeps one of its pairs for the end.
+    """
+    ends = len(sections) == 3
+    wanted = [count - (ends and axis == 0) for axis, count in enumerate(sections)]
+    if min(wanted) < 0:
+        raise ValueError(f"axis 0 has the last pair in order 'balanced' and needs one at least, got {sections}")
+    dealt: list[int] = []
+    while len(dealt) < sum(wanted):
+        left = [axis for axis, count in enumerate(wanted) if dealt.count(axis) < count]
+        others = [axis for axis in left if axis != (dealt[-1] if dealt else None)]
+        dealt.append(min(others or left, key=lambda axis: dealt.count(axis) / wanted[axis]))
+    return (*dealt, 0) if ends else tuple(dealt)

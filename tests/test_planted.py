@@ -38,12 +38,13 @@ from milepost import (
     KVCache,
     Layout,
     Learned,
-    LogN,
     RoPE,
     Sandwich,
     Shaw,
     Sinusoidal,
+    SSMax,
     Sum,
+    Temperature,
     TransformerXL,
     XPos,
     attend,
@@ -388,9 +389,18 @@ def binary_bits_are_lowest_first() -> None:
 
 def logn_sharpens_by_the_querys_own_position() -> None:
     q = torch.ones(1, 1, 3, 8, dtype=torch.float64)
-    got = LogN(length=16).query(q, torch.tensor([3, 16, 255]))[0, 0, :, 0].tolist()
+    got = Temperature(length=16, form="logn").query(q, torch.tensor([3, 16, 255]))[0, 0, :, 0].tolist()
     for p, value in zip((3, 16, 255), got, strict=True):
         close(value, max(1.0, math.log(p + 1) / math.log(16)), p)
+
+
+def steps_of_a_temperature_begin_where_they_were_published() -> None:
+    places = (15, 16, 31, 32, 4095)
+    q = torch.ones(1, 1, 5, 8, dtype=torch.float64)
+    for form, ahead in (("llama4", 1), ("mistral", 0)):
+        got = Temperature(length=16, form=form).query(q, torch.tensor(places))[0, 0, :, 0].tolist()
+        for p, value in zip(places, got, strict=True):
+            close(value, 1 + 0.1 * math.log((p + ahead) // 16 + 1), (form, p))
 
 
 def shaw_reads_the_row_of_key_minus_query() -> None:
@@ -624,7 +634,7 @@ def xpos_both_grow(turn: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return lambda self, x, pos, sign: turn(self, x, pos, +1)
 
 
-def logn_by_length(self: LogN, q: Tensor, pos: Tensor) -> Tensor:
+def logn_by_length(self: Temperature, q: Tensor, pos: Tensor) -> Tensor:
     return q * max(1.0, math.log(pos.shape[-1]) / math.log(self.length))
 
 
@@ -988,17 +998,29 @@ MISTAKES = (
         "log-n goes by the length of the text",
         "S7",
         law("cached", "logn(length=16)"),
-        put(LogN, "query", logn_by_length),
+        put(Temperature, "query", logn_by_length),
     ),
     Mistake(
         "log-n has no floor",
         "formula",
         logn_sharpens_by_the_querys_own_position,
         put(
-            LogN,
+            Temperature,
             "query",
             lambda self, q, pos: q * (torch.log1p(pos.double()) / math.log(self.length))[..., None, :, None],
         ),
+    ),
+    Mistake(
+        "Llama 4's temperature begins a token late",
+        "formula",
+        steps_of_a_temperature_begin_where_they_were_published,
+        put(Temperature, "factor", lambda self, pos: 1 + self.rate * (pos.double() // self.length).log1p()),
+    ),
+    Mistake(
+        "SSMax goes by the length of the text",
+        "S7",
+        law("cached", "ssmax"),
+        put(SSMax, "query", lambda self, q, pos: q * self.scale[:, None, None] * math.log1p(pos.shape[-1])),
     ),
     Mistake(
         "Cached keys are not turned again for a longer text",

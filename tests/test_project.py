@@ -96,12 +96,18 @@ def test_names_that_docs_of_0_1_showed_say_their_new_ones():
     import importlib
 
     from milepost import Layout
-    from milepost.renamed import MODULES
+    from milepost.renamed import CLASSES, MODULES
 
     for old, new in MODULES.items():
         with pytest.raises(ModuleNotFoundError, match=f"{old} was renamed: import {new} instead"):
             importlib.import_module(old)
         importlib.import_module(new)
+    for old, new in CLASSES.items():
+        with pytest.raises(
+            AttributeError, match=f"milepost.{old} was renamed: write milepost.{re.escape(new)} instead"
+        ):
+            getattr(milepost, old)
+        assert hasattr(milepost, new.partition("(")[0])
     with pytest.raises(AttributeError, match=r"use Layout\.with_positions"):
         Layout.dense(3).told  # noqa: B018
 

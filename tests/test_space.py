@@ -7,7 +7,7 @@ import torch
 
 from milepost import build
 from milepost.portrait import portrait
-from milepost.positions import centred, grid, normalised, prefixed
+from milepost.positions import augmented, centred, grid, normalised, prefixed
 
 
 @pytest.mark.parametrize("sides", [(3, 4), (2, 5, 3), (1, 1), (7, 2)])
@@ -79,3 +79,23 @@ def test_a_portrait_shows_every_place_on_a_plane_beside_the_middle(spec):
         assert max(max(row) for row in first.z) == first.z[rows // 2][columns // 2]
     if spec == "axial":
         assert [len(line) for line in portrait(enc, 81).figures[-1].lines.values()] == [8, 8]
+
+
+def test_places_in_training_are_drawn_for_each_image_within_their_bounds():
+    plain = normalised(3, 5).expand(-1, 2000, -1)
+    drawn = augmented(plain, shift=0.25, generator=torch.Generator().manual_seed(0)) - plain
+    assert (drawn - drawn[..., :1]).abs().max() <= 2**-50  # one move for each image and axis
+    assert drawn.abs().max() <= 0.25 and (drawn[..., 0].amax(1) > 0.24).all() and (drawn[..., 0].amin(1) < -0.24).all()
+    assert (drawn[0] - drawn[1]).abs().max() > 0.1  # each axis by itself
+    for word, alike in (("jitter", False), ("rescale", True)):
+        times = augmented(plain, **{word: 2.0}, generator=torch.Generator().manual_seed(1))[..., 0] / plain[..., 0]
+        assert times.max() <= 2 + 2**-50 and times.min() >= 0.5 - 2**-50
+        assert times.max() > 1.9 and times.min() < 0.53 and abs(times.log().mean()) < 0.05  # even on a log scale
+        assert torch.allclose(times[0], times[1], rtol=2**-50, atol=0) == alike
+    assert torch.equal(augmented(plain), plain)
+    for wrong in ({"shift": -1.0}, {"jitter": 0.5}, {"rescale": float("inf")}, {"shift": float("nan")}):
+        with pytest.raises(ValueError, match="shift must be at least 0, jitter and rescale at least 1"):
+            augmented(plain, **wrong)
+    for pos in (grid(2, 2), torch.zeros(4)):
+        with pytest.raises(ValueError, match=r"places on images are float, of shape \(axes, B, L\)"):
+            augmented(pos, shift=1.0)

@@ -96,7 +96,8 @@ def mixed(draw):
 def mrope(draw):
     sections = tuple(sorted(draw(st.lists(st.integers(1, 6), min_size=3, max_size=3)), reverse=True))
     rotary = 2 * sum(sections)
-    order = draw(st.sampled_from(["chunked", "interleaved"])) if sections[0] == sections[2] else "chunked"
+    equal = ["interleaved", "tail"] if sections[0] == sections[2] else []
+    order = draw(st.sampled_from(["chunked", "balanced", *equal]))
     return {
         "head_dim": rotary + draw(st.integers(0, 3)),
         "sections": sections,
@@ -104,6 +105,13 @@ def mrope(draw):
         "base": draw(base),
         "rotary": rotary,
     }
+
+
+@st.composite
+def temperature(draw):
+    form = draw(st.sampled_from(["llama4", "mistral", "inkling", "beam", "logn"]))
+    rate = 0.1 if form == "logn" else draw(st.floats(0.01, 10))
+    return {"length": draw(st.integers(2, 10**9)), "form": form, "rate": rate}
 
 
 pairing = st.sampled_from(["half", "interleaved"])
@@ -150,7 +158,25 @@ ARGUMENTS = {
     "xpos": st.fixed_dictionaries(
         {"head_dim": even, "base": base, "scale_base": positive, "pairing": st.sampled_from(["half", "interleaved"])}
     ),
-    "logn": st.fixed_dictionaries({"length": st.integers(2, 10**9)}),
+    "learned_spectrum": rope().map(
+        lambda given: {word: given[word] for word in ("head_dim", "base", "pairing", "rotary")}
+    ),
+    "fope": st.fixed_dictionaries(
+        {
+            "heads": st.sampled_from([2, 4]),
+            "head_dim": even,
+            "length": st.integers(7, 10**6),
+            "base": base,
+            "gain": st.floats(0, 2),
+            "pairing": pairing,
+            "clipped": st.sampled_from(["still", "doubled"]),
+            "key_heads": st.sampled_from([None, 1, 2]),
+        }
+    ),
+    "temperature": temperature(),
+    "ssmax": st.fixed_dictionaries(
+        {"heads": heads, "length": st.integers(2, 10**9), "start": st.none() | st.floats(0.01, 10), "affine": flag}
+    ),
     "alibi": alibi(),
     "t5": t5(),
     "kerple": st.fixed_dictionaries({"heads": heads, "kind": st.sampled_from(["log", "power"]), "shared": flag}),
@@ -423,6 +449,13 @@ def test_a_missing_argument_is_named_with_what_to_write(name):
         ("cope(heads=2, head_dim=4, positions=1)", "positions=1"),
         ("deberta(heads=2, head_dim=4, buckets=7)", "7"),
         ("logn(length=1)", "1"),
+        ("logn(length=8, form='beam')", "no argument 'form'"),
+        ("temperature(length=0)", "0"),
+        ("temperature(length=8, form='ssmax')", "'ssmax'"),
+        ("temperature(length=8, rate=0.0)", "0.0"),
+        ("temperature(length=8, form='logn', rate=0.2)", "0.2"),
+        ("ssmax(heads=2, length=1)", "1"),
+        ("ssmax(heads=2, length=8, start=-1.0)", "-1.0"),
         ("rope(head_dim=7)", "7"),
         ("rope(head_dim=8, rotary=10)", "10"),
         ("rope(head_dim=8, base=1)", "1"),

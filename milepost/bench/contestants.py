@@ -24,7 +24,8 @@ TOEPLITZ = ("alibi", "t5", "kerple", "sandwich")
 CONTENT = ("fire", "shaw", "transformer_xl", "deberta", "cope")
 STATES = ("fox", "relative_logits", "selective_rope")
 OTHERS = ("vo_rope", "dape", "stick_breaking")
-USUAL = ("rope", *TOEPLITZ, *CONTENT, *STATES, *OTHERS)
+TURNED = ("temperature", "ssmax", "learned_spectrum", "fope")
+USUAL = ("rope", *TOEPLITZ, *CONTENT, *TURNED, *STATES, *OTHERS)
 """All that are timed by default: path takes O(N^3), and is timed where it is asked for."""
 SCHEMES = ("nope", *USUAL, "path")
 LARGEST = 6 * 2**30
@@ -171,7 +172,7 @@ def contestants(enc: Encoding, length: int, training: bool, device: str = "cpu")
     entries: dict[str, Run | str] = {"milepost": milepost(enc, length, device)}
     dense = (enc.heads or 8) * length**2 * 4 * (6 if enc.content_dependent else 2) * (2 if training else 1)
     too_large = f"its N x N tensors would take {dense / 2**30:.0f} GiB" if dense > LARGEST else None
-    if name != "rope":
+    if "bias" in enc.points or enc.content_dependent:
         entries["materialised"] = too_large or materialised(enc, length, device)
     if name in ("rope", "alibi", "t5"):
         entries["transformers eager"] = too_large or (

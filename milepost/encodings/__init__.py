@@ -16,8 +16,11 @@ NAMES: dict[str, str] = {
     "learned": "Learned",
     # a transform of q and k
     "rope": "RoPE",
+    "learned_spectrum": "LearnedSpectrum",
+    "fope": "FoPE",
     "xpos": "XPos",
-    "logn": "LogN",
+    "temperature": "Temperature",
+    "ssmax": "SSMax",
     # a bias from positions
     "alibi": "ALiBi",
     "t5": "T5",
@@ -55,3 +58,6 @@ SPACE: dict[str, str] = {
     "alibi_2d": "ALiBi2D",
 }
 """Encodings of space, where a position has several axes (`milepost.positions` makes such positions)."""
+
+RENAMED: dict[str, tuple[str, dict[str, str]]] = {"logn": ("temperature", {"form": "logn"})}
+"""Names of old that specs may still use: what they are called now, and the arguments that make them so."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from milepost.checks import nearest
 from milepost.draw.table import Table
-from milepost.encodings import NAMES, SPACE
+from milepost.encodings import NAMES, RENAMED, SPACE
 from milepost.maps import NAMES as MAPS
 
 KNOWN = (*NAMES, *SPACE, *MAPS)
@@ -92,6 +92,10 @@ class Page:
 @cache
 def page(name: str) -> Page:
     """The page of an encoding or a map by its name in specs: the file's, and the class's in lower case."""
+    if name in RENAMED:
+        now, fixed = RENAMED[name]
+        asked = ", ".join(f"{word}={value!r}" for word, value in fixed.items())
+        raise ValueError(f"{name} is called {now}({asked}) now: ask for {now}")
     if name not in KNOWN:
         raise ValueError(f"unknown encoding {name!r}{nearest(name, KNOWN)}; known: {', '.join(KNOWN)}")
     folder = Path(__file__).parents[1] / ("maps" if name in MAPS else "encodings")

@@ -3,6 +3,9 @@
     pair i turns by p_a(i) w_i,     w_i = base^(-2i/size),     a(i): the axis of pair i
     chunked:      the first sections[0] pairs are axis 0's, the next sections[1] axis 1's, ...
     interleaved:  pair i is axis (i mod axes)'s while that one has some left, else axis 0's
+    tail:         the other axes take turns over the fast pairs; axis 0 has the slowest
+    balanced:     the next pair is of the axis that has the smallest share of its own so far, never the one before's;
+                  the last pair is axis 0's
 
 Wang et al., "Qwen2-VL: Enhancing Vision-Language Model's Perception of the World at Any Resolution", 2024, section 2.1.
 arXiv:2409.12191
@@ -12,15 +15,19 @@ as such. `milepost.positions.multimodal` makes the positions of text with images
 max(rows, columns).
 
 Departure: none. order="chunked" is Qwen2-VL (16, 24, 24 of 64 pairs: a quarter for frames, our default), "interleaved"
-is Qwen3-VL (24, 20, 20), where all axes get fast and slow pairs; our default there is equal parts. The two are no
-permutation of each other. A temperature, where the scaling has one, multiplies queries only, as in rope.
+is Qwen3-VL (24, 20, 20), where all axes get fast and slow pairs; our default there is equal parts. "tail" is Ernie 4.5
+VL (20, 22, 22) and Bailing (Ling 3 VL: 8, 12, 12), both with pairing="interleaved"; Ernie's config writes row, column,
+frame: (22, 22, 20). "balanced" is openPangu VL. XD (HunYuan VL) is "chunked" with four sections, one for each axis that
+`milepost.positions.xd` gives. No two are permutations of each other. transformers 5.22.2 reads XD's sections another
+way: a channel and its partner turn by different axes, which is no rotation where they differ; vLLM has it as here. A
+temperature, where the scaling has one, multiplies queries only, as in rope.
 
 Mechanism: turns pairs of channels of q and k, each pair by one of the axes
 Information: relative on every axis, from absolute rotations
 Prior: with chunks, frames have the fast pairs and columns the slow ones
 Content: multiplies it, channel pair by channel pair
 Storage: none
-Used by: Qwen2-VL, Qwen2.5-VL, Qwen3-VL, Qwen3.5, GLM-4V
+Used by: Qwen2-VL to Qwen3.5, GLM-4V; tail: Ernie 4.5 VL, Ling 3 VL; balanced: openPangu VL; XD: HunYuan VL
 """
 
 from __future__ import annotations
@@ -34,7 +41,7 @@ from milepost.angles import cos_sin
 from milepost.encoding import Encoding
 from milepost.rotation import PAIRINGS, Pairing, rotate
 from milepost.scaling import Scaling
-from milepost.spectrum import geometric
+from milepost.spectrum import ORDERS, deal, geometric, usual_sections
 
 
 class MRoPE(Encoding):
@@ -49,7 +56,7 @@ class MRoPE(Encoding):
         self,
         head_dim: int,
         sections: tuple[int, ...] | None = None,
-        order: Literal["chunked", "interleaved"] = "chunked",
+        order: Literal["chunked", "interleaved", "tail", "balanced"] = "chunked",
         base: float = 10000.0,
         pairing: Pairing = "half",
         rotary: int | None = None,
@@ -59,7 +66,7 @@ class MRoPE(Encoding):
         size = head_dim if rotary is None else rotary
         if size < 2 or size % 2 or size > head_dim:
             raise ValueError(f"the rotary size must be even, from 2 to head_dim={head_dim}, got {size}")
-        self.check_choice("order", order, ("chunked", "interleaved"))
+        self.check_choice("order", order, ORDERS)
         self.check_choice("pairing", pairing, PAIRINGS)
         if scaling is not None and (not isinstance(scaling, Scaling) or scaling.length_dependent):
             raise ValueError(
@@ -75,7 +82,7 @@ class MRoPE(Encoding):
             )
         self.head_dim, self.sections, self.order, self.base = head_dim, given, order, base
         self.pairing, self.rotary, self.scaling = pairing, rotary, scaling
-        self.axis_of_pair = dealt(given or usual(size // 2, order), order)
+        self.axis_of_pair = deal(given or usual_sections(size // 2, order), order)
         self.axes, self.size = len(given or (0, 0, 0)), size
         plain = geometric(size, base)
         self.spectrum = plain if scaling is None else scaling(plain)
@@ -97,26 +104,3 @@ class MRoPE(Encoding):
 
     def key(self, k: Tensor, pos: Tensor) -> Tensor:
         return self.turn(k, pos)
-
-
-def usual(pairs: int, order: str) -> tuple[int, ...]:
-    """Sections for frame, row, column where none are given: a quarter and the rest in halves; equal parts when
-    interleaved.
-    """
-    frames = pairs // 4 if order == "chunked" else -(-pairs // 3)
-    return frames, -(-(pairs - frames) // 2), (pairs - frames) // 2
-
-
-def dealt(sections: tuple[int, ...], order: str) -> tuple[int, ...]:
-    """The axis of each pair."""
-    if order == "chunked":
-        return tuple(axis for axis, count in enumerate(sections) for _ in range(count))
-    axes = len(sections)
-    dealt = tuple(i % axes if i < axes * sections[i % axes] else 0 for i in range(sum(sections)))
-    counts = tuple(dealt.count(axis) for axis in range(axes))
-    if counts != sections:
-        raise ValueError(
-            f"interleaved sections {sections} can't be dealt in turn: {sum(sections)} pairs would be {counts}; "
-            "axis 0 must have no fewer than the others"
-        )
-    return dealt

@@ -10,7 +10,8 @@ A rectifier of the distance: RoPE with its order near by, and no order (or littl
 published code's `scaling_factor`, 16 there. Both forms see distances alone, so they are shift-invariant.
 
 Departure: the published code also multiplies queries by log-n with the trained length: here that is a part of its own,
-`rerope(...) + logn(length=4096)`. It takes the distance without its sign; here a key after its query is refused.
+`rerope(...) + temperature(length=4096, form='logn')`. It takes the distance without its sign; here a key after its
+query is refused.
 
 Mechanism: scores near keys by RoPE, far keys by RoPE at one distance, or at distances divided by `leak`
 Information: relative; past the window none, or coarse

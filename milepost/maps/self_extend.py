@@ -11,7 +11,7 @@ gives the exact number.
 
 Departure: the authors' code drops the shift W - floor(W/G) while the text is shorter than W, where no distance is far:
 nothing changes. It multiplies queries by log-n if asked to: here that is a part of its own, `self_extend(...) +
-logn(length=4096)`.
+temperature(length=4096, form='logn')`.
 
 Mechanism: scores near keys by RoPE, far keys by RoPE at floor(position / group)
 Information: relative near by; far away relative in groups

@@ -129,13 +129,13 @@ def _code(enc: Encoding, n: int, only: Kind | None) -> list[Figure]:
         ]
     if not {"query", "key"} & set(enc.points):
         return []
-    size = enc.head_dim or 16
-    ones = torch.ones(1, 1, n, size, dtype=torch.float64)
+    size, heads = enc.head_dim or 16, enc.heads or 1
+    ones = torch.ones(1, heads, n, size, dtype=torch.float64)
     q, k = enc.query(ones, pos)[0, 0], enc.key(ones, pos)[0, 0]
     if only == "heat":
         return [_heat("What a query of ones becomes", "channel", "position", q)]
     noise = torch.randn(max(16, RANDOM // size), size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    many = noise[:, None, None].expand(-1, 1, n, -1)
+    many = noise[:, None, None].expand(-1, heads, n, -1)
     logits = (enc.query(many[:, :, -1:], pos[-1:])[:, 0] * enc.key(many, pos)[:, 0]).sum(
         -1
     ) / size  # the last query to every key

@@ -86,7 +86,8 @@ def _pass(layer: Layer, at: Layout, to: Layout, batch: int, causal: bool, backen
             numbers = both(draw_features(enc, batch, at)[1], draw_features(enc, batch, to, seed=14)[1])
             return [attend(q, k, v, enc, at=at, to=to, causal=causal, backend=backend, features=numbers)]
     (x, f), (y, g) = draw_features(enc, batch, at), draw_features(enc, batch, to, seed=14)
-    learn = [t.requires_grad_() for t in (q, k, v)] + list(enc.parameters()) + [t for t in (x, y) if t is not None]
+    learn = [t.requires_grad_() for t in (q, k, v)] + [p for p in enc.parameters() if p.requires_grad]
+    learn += [t for t in (x, y) if t is not None]
     out = attend(q, k, v, enc, at=at, to=to, causal=causal, backend=backend, features=both(f, g))
     weight = torch.randn(out.shape, generator=generator, dtype=torch.float64)
     grads = torch.autograd.grad((out * weight).sum(), learn, allow_unused=True)

@@ -101,8 +101,8 @@ def far(enc: Encoding) -> None:
             ones = torch.ones(1, layer.heads, 1, layer.head_dim, dtype=torch.float64)
             for name in {"embed", "query", "key", "value", "restore"} & set(plain.points):
                 hook, x = getattr(plain, name), layer.text(1) if name == "embed" else ones
-                if torch.equal(hook(x, dense(plain, 1, p).pos), hook(x, dense(plain, 1, p + 1).pos)):
-                    raise Broken(f"{name}() is the same at positions {p} and {p + 1}")
+                if torch.equal(hook(x, dense(plain, 1, p).pos), hook(x, dense(plain, 1, p + plain.step).pos)):
+                    raise Broken(f"{name}() is the same at positions {p} and {p + plain.step}")
 
 
 def _past_every_side(enc: Encoding, layer: Layer) -> None:

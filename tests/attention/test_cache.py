@@ -192,7 +192,7 @@ def test_beams_are_reordered_with_their_layout():
         cache.reorder(torch.tensor([0, 3]))
 
 
-@pytest.mark.parametrize("spec", ["rope", "alibi", "rope(scaling=staged(trained=16))", "t5", "logn(length=8)"])
+@pytest.mark.parametrize("spec", ["rope", "alibi", "rope(scaling=staged(trained=16))", "t5", "temperature(length=8)"])
 def test_eviction_leaves_what_a_text_without_the_evicted_tokens_would_hold(spec):
     enc = randomised_copy(build(spec, heads=2, head_dim=8))
     q, k, v = text(40)

@@ -14,7 +14,14 @@ from milepost.scaling import Dynamic
 from milepost.testing import check_encoding
 
 H, L, D = 4, 20, 16
-TURNING = ("rope", "xpos", "logn(length=8)", "rope + alibi", "mrope", "rope(scaling=yarn(factor=4.0, trained=8))")
+TURNING = (
+    "rope",
+    "xpos",
+    "temperature(length=8)",
+    "rope + alibi",
+    "mrope",
+    "rope(scaling=yarn(factor=4.0, trained=8))",
+)
 
 
 def drawn(seed: int, length: int = L, heads: int = H) -> Tensor:

@@ -1,19 +1,22 @@
 """M-RoPE: text alone is RoPE to the last bit; which pair is whose, by hand; places of text with images."""
 
 import cmath
+import functools
+import importlib
+import types
 
 import pytest
 import torch
 
 from milepost import Layout, MRoPE, RoPE, attend, build
 from milepost.lab.model import Decoder, Shape
-from milepost.positions import multimodal
+from milepost.positions import multimodal, xd
 from milepost.scaling import YaRN
 
 T, H, W = 0, 1, 2
 
 
-@pytest.mark.parametrize("order", ["chunked", "interleaved"])
+@pytest.mark.parametrize("order", ["chunked", "interleaved", "tail", "balanced"])
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
 @pytest.mark.parametrize("rotary", [None, 12])
 def test_text_alone_is_rope_to_the_last_bit(order, pairing, rotary):
@@ -45,10 +48,33 @@ def test_whose_pair_it_is():
     assert qwen3 == (T, H, W) * 20 + (T,) * 4
 
 
-@pytest.mark.parametrize("order", ["chunked", "interleaved"])
+def test_whose_pair_it_is_in_ernie_bailing_and_pangu():
+    assert MRoPE(128, sections=(20, 22, 22), order="tail").axis_of_pair == (H, W) * 22 + (T,) * 20
+    assert MRoPE(12, sections=(2, 2, 2), order="tail").axis_of_pair == (H, W, H, W, T, T)  # as vLLM's own test has it
+    for sections, want in (  # what vLLM's own list gives for openPangu
+        ((8, 12, 12), "01212012120121201201212012120120"),
+        ((24, 20, 20), "0120120120120120120120102012012012012012012010201201201201201200"),
+        ((3, 3, 2), "01210210"),
+        ((1, 2, 2), "12120"),
+        ((5, 3), "01010100"),
+    ):
+        enc = MRoPE(2 * sum(sections), sections=sections, order="balanced")
+        assert "".join(map(str, enc.axis_of_pair)) == want
+    with pytest.raises(ValueError, match=r"equal sections, got \(2, 3, 1\)"):
+        MRoPE(12, sections=(2, 3, 1), order="tail")
+    with pytest.raises(ValueError, match=r"needs one at least, got \(0, 3, 3\)"):
+        MRoPE(12, sections=(0, 3, 3), order="balanced")
+
+
+@pytest.mark.parametrize("order", ["chunked", "interleaved", "tail", "balanced"])
 def test_each_pair_turns_by_its_axis(order):
-    enc = MRoPE(16, sections=(3, 3, 2), order=order)
-    whose = [T, T, T, H, H, H, W, W] if order == "chunked" else [T, H, W, T, H, W, T, H]
+    enc = MRoPE(16, sections=(4, 2, 2) if order == "tail" else (3, 3, 2), order=order)
+    whose = {
+        "chunked": [T, T, T, H, H, H, W, W],
+        "interleaved": [T, H, W, T, H, W, T, H],
+        "tail": [H, W, H, W, T, T, T, T],
+        "balanced": [T, H, W, H, T, W, H, T],
+    }[order]
     pos = [[0, 5, 131071], [7, 257, 2], [1, 3, 1048575]]
     x = torch.randn(1, 1, 3, 16, dtype=torch.float64)
     y = enc.query(x, torch.tensor(pos)[:, None])
@@ -59,6 +85,86 @@ def test_each_pair_turns_by_its_axis(order):
             assert abs(complex(y[0, 0, t, i], y[0, 0, t, i + 8]) - want) <= 8 * 2.0**-52 * (1 + pos[axis][t]) * abs(
                 z
             ), (t, i)
+
+
+def turned(enc: MRoPE, cos: torch.Tensor, sin: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """``x`` (B H L D) by tables of whole heads (B L D), as transformers applies them: neighbours, or halves."""
+    half = x.shape[-1] // 2
+    if enc.pairing == "interleaved":
+        other = torch.stack([-x[..., 1::2], x[..., 0::2]], dim=-1).flatten(-2)
+    else:
+        other = torch.cat([-x[..., half:], x[..., :half]], dim=-1)
+    return x * cos[:, None] + other * sin[:, None]
+
+
+PLACES = torch.tensor([[3, 3, 3, 3, 9, 200], [3, 4, 5, 3, 9, 200], [3, 3, 4, 7, 9, 200]])[:, None]
+
+
+def test_ernie_turns_as_we_do():
+    peer = importlib.import_module("transformers.models.ernie4_5_vl_moe.modeling_ernie4_5_vl_moe")
+    transformers = importlib.import_module("transformers")
+    rope = {"rope_type": "default", "rope_theta": 500000.0, "mrope_section": [22, 22, 20]}
+    config = transformers.Ernie4_5_VLMoeTextConfig(
+        hidden_size=256, num_attention_heads=2, head_dim=128, rope_parameters=rope, num_hidden_layers=1
+    )
+    ours = MRoPE(128, sections=(20, 22, 22), order="tail", base=500000.0, pairing="interleaved")
+    x = torch.randn(1, 2, 6, 128)
+    theirs = turned(ours, *peer.Ernie4_5_VLMoeTextRotaryEmbedding(config)(x, PLACES), x)
+    off = (ours.query(x, PLACES) - theirs).abs().max()
+    assert off <= 4 * 200 * 2**-24 * 2 * x.abs().max()  # their angles are float32
+    chunked = MRoPE(128, sections=(20, 22, 22), base=500000.0, pairing="interleaved")
+    assert (chunked.query(x, PLACES) - theirs).abs().max() > 0.1
+
+
+def hunyuan(sections: list[int]) -> object:
+    peer = importlib.import_module("transformers.models.hunyuan_vl.modeling_hunyuan_vl")
+    transformers = importlib.import_module("transformers")
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": sections}
+    config = transformers.HunYuanVLTextConfig(
+        hidden_size=256, num_attention_heads=2, head_dim=128, rope_parameters=rope, num_hidden_layers=1
+    )
+    return peer.HunYuanVLRotaryEmbedding(config)
+
+
+def test_transformers_turns_the_partners_of_xd_by_different_axes():
+    ours, x = MRoPE(128, sections=(16, 16, 16, 16)), torch.randn(1, 2, 6, 128)
+    text = torch.tensor([[0, 1, 2, 77, 255, 300]]).expand(4, 1, -1)
+    off = (ours.query(x, text) - turned(ours, *hunyuan([16] * 4)(x, text), x)).abs().max()
+    assert off <= 4 * 300 * 2**-24 * 2 * x.abs().max()  # texts are alike
+    image = torch.cat([PLACES, PLACES[:1] * 0], dim=0)
+    theirs = turned(ours, *hunyuan([16] * 4)(x, image), x)
+    assert (theirs.norm(dim=-1) - x.norm(dim=-1)).abs().max() > 0.1, "peer fixed it: move to parity"
+    assert (ours.query(x, image).norm(dim=-1) - x.norm(dim=-1)).abs().max() < 1e-4
+
+
+def test_places_on_the_four_axes_of_xd():
+    pos = xd(2, (2, 1), 1, (1, 2), 1)[:, 0].tolist()
+    assert pos[0] == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+    assert pos[1] == [0, 1, 0, 1, 0, 1, 6, 0, 1, 2, 10]  # columns, the one that ends a row too
+    assert pos[2] == [0, 1, 0, 0, 1, 1, 6, 0, 0, 0, 10]  # rows
+    assert pos[3] == [0, 1, 0, 0, 0, 0, 6, 1, 1, 1, 10]  # images
+    for wrong in ((), ((2,), (0, 1)), ((1, 2, 3),), (True,), ("3",)):
+        with pytest.raises(
+            ValueError, match=r"a part is a number of text tokens or \(rows, columns\)|nothing to place"
+        ):
+            xd(*wrong)
+
+
+def test_hunyuan_places_its_images_as_we_do():
+    peer = importlib.import_module("transformers.models.hunyuan_vl.modeling_hunyuan_vl")
+    model, rope = peer.HunYuanVLModel, {"mrope_section": [16] * 4}
+    fake = types.SimpleNamespace(
+        config=types.SimpleNamespace(
+            text_config=types.SimpleNamespace(rope_parameters=rope),
+            vision_config=types.SimpleNamespace(spatial_merge_size=2),
+        )
+    )
+    fake.get_vision_position_ids = functools.partial(model.get_vision_position_ids, fake)
+    want = xd(3, (2, 3), 2, (4, 1), 2)
+    kinds = torch.tensor([[0] * 3 + [1] * 8 + [0] * 2 + [1] * 8 + [0] * 2])
+    sides = torch.tensor([[1, 4, 6], [1, 8, 2]])
+    got, _ = model.get_rope_index(fake, torch.zeros(1, 23, dtype=torch.long), kinds, sides)
+    assert torch.equal(got, want)
 
 
 def test_places_of_text_an_image_text_a_video_and_text():

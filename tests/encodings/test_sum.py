@@ -18,13 +18,13 @@ from milepost import (
     Integer,
     Layout,
     Learned,
-    LogN,
     NoPE,
     RoPE,
     Sandwich,
     Shaw,
     Sinusoidal,
     Sum,
+    Temperature,
     XPos,
     attend,
     build,
@@ -72,7 +72,7 @@ def test_embeddings_are_mixed_from_left_to_right():
 
 
 def test_queries_pass_through_every_part_and_keys_too():
-    rope, sharp, x = RoPE(4), LogN(100), torch.randn(1, 2, 8, 4, dtype=torch.float64)
+    rope, sharp, x = RoPE(4), Temperature(100, "logn"), torch.randn(1, 2, 8, 4, dtype=torch.float64)
     both = rope + sharp
     assert torch.equal(both.query(x, pos()), sharp.query(rope.query(x, pos()), pos()))
     assert torch.equal(both.key(x, pos()), rope.key(x, pos()))
@@ -123,13 +123,13 @@ def test_what_a_sum_declares_follows_from_its_parts():
     assert both.shift_invariant and both.toeplitz and both.causal_only and both.rotation and not both.content_dependent
     assert not (RoPE(4) + ALiBi(2, mode="symmetric")).causal_only
     assert not (RoPE(4) + FIRE(2)).toeplitz
-    assert not (RoPE(4) + LogN(8)).rotation and not (RoPE(4) + LogN(8)).shift_invariant
+    assert not (RoPE(4) + Temperature(8)).rotation and not (RoPE(4) + Temperature(8)).shift_invariant
     assert (ALiBi(2) + Shaw(2, 4)).shift_invariant and not (RoPE(4) + Shaw(2, 4)).shift_invariant
     assert not (ALiBi(2) + T5(2)).rotation
     assert (RoPE(4) + Integer(over="length")).length_dependent
     assert (Learned(8, 4) + Learned(6, 4) + RoPE(4)).end == 6
     assert (Learned(8, 4) + RoPE(2) + CoPE(3, 2)).heads == 3
-    assert not (RoPE(4) + T5(2)).fractional and not (RoPE(4) + LogN(4)).negative
+    assert not (RoPE(4) + T5(2)).fractional and not (RoPE(4) + Temperature(4)).negative
 
 
 def test_at_a_length_every_part_is_its_plain_self():
@@ -139,15 +139,15 @@ def test_at_a_length_every_part_is_its_plain_self():
 
 
 def test_sums_of_sums_are_flat_and_keep_their_order():
-    enc = (RoPE(4) + ALiBi(2)) + (LogN(8) + T5(2))
-    assert [type(p) for p in enc.parts] == [RoPE, ALiBi, LogN, T5]
+    enc = (RoPE(4) + ALiBi(2)) + (Temperature(8) + T5(2))
+    assert [type(p) for p in enc.parts] == [RoPE, ALiBi, Temperature, T5]
     assert isinstance(enc, Sum) and isinstance(enc, Encoding)
 
 
 def test_its_text_builds_it_again():
-    text = "rope(head_dim=8, base=500000.0) + alibi(heads=2) + logn(length=16)"
+    text = "rope(head_dim=8, base=500000.0) + alibi(heads=2) + temperature(length=16)"
     assert repr(build(text)) == text
-    assert repr(build("rope(base=5e5) + alibi + logn", head_dim=8, heads=2, length=16)) == text
+    assert repr(build("rope(base=5e5) + alibi + temperature", head_dim=8, heads=2, length=16)) == text
 
 
 def test_a_positions_limits_are_those_of_every_part():
@@ -155,7 +155,7 @@ def test_a_positions_limits_are_those_of_every_part():
     with pytest.raises(ValueError, match="past the end of the learned table"):
         enc.embed(x, torch.tensor([8]))
     with pytest.raises(ValueError, match="before position 0"):
-        (RoPE(4) + LogN(8)).key(torch.zeros(1, 1, 1, 4), torch.tensor([-1]))
+        (RoPE(4) + Temperature(8)).key(torch.zeros(1, 1, 1, 4), torch.tensor([-1]))
     q = torch.randn(1, 2, 3, 4)
     with pytest.raises(ValueError, match="whole positions"):
         attend(q, q, q, RoPE(4) + T5(2), at=Layout.dense(3).with_positions(torch.tensor([0, 0.5, 1])))
@@ -184,6 +184,6 @@ def test_bad_use_is_refused():
 
 
 def test_a_sum_without_a_bias_gives_zero_like_every_encoding():
-    enc, i = RoPE(4) + LogN(8), torch.arange(3)
+    enc, i = RoPE(4) + Temperature(8), torch.arange(3)
     assert torch.equal(enc.bias(i[:, None, None], i[:, None], i), torch.zeros(()))
     assert torch.equal(enc.output(torch.ones(1, 1, 3, 3), i[:, None], i), torch.zeros(()))

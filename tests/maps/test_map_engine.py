@@ -24,7 +24,7 @@ VARIANTS = (
     "rerope(rope=rope(rotary=4, partial='proportional'), window=3, leak=2)",
     "dual_chunk(rope=rope(base=500000.0), chunk=6, local=0)",
     "streaming(rope=rope(rotary=4), sinks=0, window=3)",
-    "rerope(rope=rope, window=4) + logn(length=6)",
+    "rerope(rope=rope, window=4) + temperature(length=6)",
     "self_extend(rope=rope, group=2, window=4) + alibi",
 )
 SLOW = ("compiles", "backends_agree", "gradients")

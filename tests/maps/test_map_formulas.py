@@ -9,7 +9,7 @@ import pytest
 import torch
 from by_hand import EPS, agree, distance, rolling, room
 
-from milepost import DualChunk, Layout, LogN, ReRoPE, RoPE, SelfExtend, Streaming, attend, build
+from milepost import DualChunk, Layout, ReRoPE, RoPE, SelfExtend, Streaming, Temperature, attend, build
 
 PLAIN = RoPE(head_dim=4)
 MAPS = {
@@ -106,7 +106,7 @@ def test_a_dynamic_rope_can_be_mapped_at_a_length():
 def test_log_n_sharpens_mapped_queries():
     enc, n = ReRoPE(PLAIN, window=3), 12
     q, k, v = (torch.randn(1, 2, n, 4, dtype=torch.float64) for _ in range(3))
-    at, both = Layout.dense(n), enc + LogN(length=5)
+    at, both = Layout.dense(n), enc + Temperature(5, "logn")
     sharp = attend(q, k, v, both, at=at, details=True).logits
     plain = attend(q, k, v, enc, at=at, details=True).logits
     factor = torch.tensor([max(1.0, math.log(p + 1) / math.log(5)) for p in range(n)], dtype=torch.float64)

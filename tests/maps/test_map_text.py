@@ -89,7 +89,10 @@ def test_a_map_of_ones_own_says_how_far_it_reaches():
         ("rerope(rope=rope, leak=None)", "rerope(rope=rope(head_dim=64))"),
         ("dual_chunk(rope=rope, chunk=3072, local=512)", "dual_chunk(rope=rope(head_dim=64), chunk=3072, local=512)"),
         ("streaming(rope=rope(scaling=yarn(factor=4.0, trained=8)), sinks=1)", None),
-        ("rerope(rope=rope) + logn(length=4096)", "rerope(rope=rope(head_dim=64)) + logn(length=4096)"),
+        (
+            "rerope(rope=rope) + logn(length=4096)",
+            "rerope(rope=rope(head_dim=64)) + temperature(length=4096, form='logn')",
+        ),
         ("streaming(rope=rope) + alibi(heads=4)", "streaming(rope=rope(head_dim=64)) + alibi(heads=4)"),
     ],
 )

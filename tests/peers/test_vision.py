@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from milepost import Axial, Grid, Layout, MRoPE, SinusoidalND, Swin, SwinV2, attend, resize_table
-from milepost.positions import grid, multimodal, normalised, prefixed
+from milepost.positions import augmented, grid, multimodal, normalised, prefixed
 from milepost.testing import randomised_copy
 
 transformers = importlib.import_module("transformers")
@@ -199,6 +199,23 @@ def test_pixtral_deals_one_spectrum_out_to_rows_and_columns(sides):
     enc = Axial(16, spectra="dealt", base=config.rope_parameters["rope_theta"])
     assert gap(enc.query(q, grid(*sides)), theirs) <= room(max(sides), q.abs().max().item())
     assert gap(Axial(16).query(q, grid(*sides)), theirs) > 0.1
+
+
+def test_dinov3_moves_and_stretches_its_places_in_training_as_we_do():
+    modeling, sides = peer("dinov3_vit"), (4, 7)
+    centres = modeling.get_patches_center_coordinates(*sides, torch.float64, torch.device("cpu"))
+    for drawn in (
+        {"shift": 0.3},
+        {"jitter": 1.5},
+        {"rescale": 2.0},
+        {"shift": 0.3, "jitter": 1.5, "rescale": 2.0},
+    ):
+        torch.manual_seed(3)
+        theirs = modeling.augment_patches_center_coordinates(centres, **drawn)
+        torch.manual_seed(3)
+        ours = augmented(normalised(*sides), **drawn)
+        assert (ours[:, 0].T - theirs).abs().max() <= 8 * 2.0**-52 * 4, drawn  # the same draws, in the same order
+        assert (ours - normalised(*sides)).abs().max() > 1e-2
 
 
 @pytest.mark.parametrize("sides", [(4, 4), (3, 7)])

@@ -17,7 +17,7 @@ from milepost.attention import attend
 from milepost.spec import build
 
 SPECS = (
-    "rope", "alibi", "nope", "t5", "kerple", "sandwich", "rope + alibi", "xpos", "shaw", "fire", "cope", "logn",
+    "rope", "alibi", "nope", "t5", "kerple", "sandwich", "rope + alibi", "xpos", "shaw", "fire", "cope", "temperature",
     "deberta", "transformer_xl", "rope(pairing='interleaved')", "rope(scaling=yarn(factor=4.0, trained=16))",
     "self_extend(rope=rope)", "streaming(rope=rope)",
 )  # fmt: skip

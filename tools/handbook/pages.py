@@ -23,7 +23,7 @@ HOME = Path(milepost.__file__).parent
 GROUPS = {
     "No position": ("nope",),
     "Added to the embedding": ("integer", "binary", "sinusoidal", "learned"),
-    "Q and k": ("rope", "xpos", "logn"),
+    "Q and k": ("rope", "xpos", "temperature", "ssmax", "learned_spectrum", "fope"),
     "Logits, by position": ("alibi", "t5", "kerple", "sandwich", "fire"),
     "Logits, by content": ("shaw", "transformer_xl", "deberta", "cope"),
     "In space": tuple(SPACE),
