@@ -40,6 +40,23 @@ PROPERTIES = (
 )
 
 
+@dataclass(frozen=True)
+class Relative:
+    """A score that depends on content by vectors of the distance d = i - j alone, given for n distances:
+
+        rescore(q·k) = share ((q + u)·k + (q + v)·a[d] + k·b[d]),        output(p) = sum over j of p_j values[d]
+
+    ``a``, ``b`` and ``values`` (H n D, or 1 n D where heads share them), ``u`` and ``v`` (H D); None: there is none.
+    """
+
+    a: Tensor | None = None
+    b: Tensor | None = None
+    u: Tensor | None = None
+    v: Tensor | None = None
+    values: Tensor | None = None
+    share: float = 1.0
+
+
 class Encoding(nn.Module):
     """Base of all encodings, and NoPE itself. Override the hooks that your formula is about, and declare the
     properties.
@@ -67,6 +84,8 @@ class Encoding(nn.Module):
     """How many numbers make a position."""
     flat = False
     """With several axes: positions of one axis are taken too, and are equal on every axis."""
+    alike_from: int | None = None
+    """Distances i - j from here on have the same vectors in `relative`, and so have those from minus this down."""
     sides: tuple[int, ...] | None = None
     """How many places each of several axes has; None where axes do not end."""
     end: int | None = None
@@ -102,6 +121,12 @@ class Encoding(nn.Module):
     def rescore(self, s: Tensor, q: Tensor, k: Tensor, i: Tensor, j: Tensor) -> Tensor:
         """New scores (B H I J) from the unscaled ``s = q·k``, in which what the mask hides is -inf."""
         return s
+
+    def relative(self, distance: Tensor) -> Relative | None:
+        """`rescore` and `output` as vectors of the given distances i - j (n), if they have that form: for fast paths,
+        which equal the hooks.
+        """
+        return None
 
     def output(self, p: Tensor, i: Tensor, j: Tensor) -> Tensor:
         """What the attention weights ``p`` (B H I J) add to the output (B H I D), besides the values."""

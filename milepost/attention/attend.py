@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from milepost.attention import hidden, lengths
-from milepost.attention.backends import chunked, flex, sdpa, toeplitz
+from milepost.attention.backends import chunked, flex, relative, sdpa, toeplitz
 from milepost.attention.backends.reference import Attended, reference
 from milepost.attention.call import Call
 from milepost.attention.turning import Turned, turn, turns_by_length
 from milepost.encoding import Encoding
 from milepost.layout import Layout
 
-BACKENDS = ("auto", "reference", "sdpa", "toeplitz", "chunked", "flex")
-_FAST = {"sdpa": sdpa, "toeplitz": toeplitz, "flex": flex, "chunked": chunked}
+BACKENDS = ("auto", "reference", "sdpa", "toeplitz", "relative", "chunked", "flex")
+_FAST = {"sdpa": sdpa, "toeplitz": toeplitz, "relative": relative, "flex": flex, "chunked": chunked}
 
 
 @dataclass(frozen=True)
@@ -165,6 +165,8 @@ def explain(
 _GOOD = {
     "sdpa": "position came in through embeddings, queries and keys; torch's fused kernel does the rest",
     "toeplitz": "the bias is a function of i - j over neighbours: a view of I + J numbers a head, no I x J tensor",
+    "relative": "content meets vectors of the distance i - j: one more product as the flash kernel's mask, of a band "
+    "alone where far distances are scored alike",
     "flex": "a bias from positions on a GPU: FlexAttention's score_mod",
     "chunked": "works for anything, a few rows of queries at a time",
 }
@@ -173,7 +175,8 @@ _GOOD = {
 def _choose(call: Call) -> tuple[str, list[tuple[str, str]]]:
     """The fastest exact backend, and what the faster ones lack."""
     passed: list[tuple[str, str]] = []
-    for name in ("sdpa", "toeplitz", "chunked") if call.q.device.type == "cpu" else ("sdpa", "flex", "chunked"):
+    on_cpu = call.q.device.type == "cpu"
+    for name in ("sdpa", "toeplitz", "relative", "chunked") if on_cpu else ("sdpa", "flex", "chunked"):
         reason = _FAST[name].obstacle(call)
         if reason is None:
             return name, passed

@@ -1,4 +1,5 @@
-"""distances: a bias of the distance as a table, one number a head and distance, by falling distance.
+"""distances: a bias of the distance as a table, one number a head and distance, by falling distance; and the vectors of
+the distance that a score meets.
 
 A decode needs the same numbers at every token, so the table of an encoding is kept, together with a copy of every
 number that it was made of (parameters, buffers, attributes). It is taken again only while all of them are equal to
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from milepost.encoding import Encoding, Sum
+from milepost.encoding import Encoding, Relative, Sum
 
 
 def falling(
@@ -79,6 +80,40 @@ def _whole(
             memo = _Memo([x.detach().clone() if isinstance(x, Tensor) else x for x in made_of], table)
         _memos[enc] = memo
     return memo.table
+
+
+@dataclasses.dataclass(frozen=True)
+class _Vectors:
+    """Vectors of the distances ``far`` down to ``near``, and copies of all that they were made of."""
+
+    made_of: list[Any]
+    far: int
+    near: int
+    relative: Relative
+
+
+_vectors: weakref.WeakKeyDictionary[Encoding, _Vectors] = weakref.WeakKeyDictionary()
+
+
+def vectors(enc: Encoding, far: int, near: int, device: torch.device) -> Relative:
+    """``enc.relative`` for the distances from ``far`` down to ``near``; where nothing is learned, kept like a table."""
+    numbers = None if torch.compiler.is_compiling() or _learning(enc) else _numbers(enc)
+    if numbers is None:
+        made = enc.relative(torch.arange(far, near - 1, -1, device=device))
+        assert made is not None
+        return made
+    made_of = [device, *numbers]
+    memo = _vectors.get(enc)
+    if memo is None or memo.far < far or memo.near != near or not _same(memo.made_of, made_of):
+        reach = far if enc.alike_from is not None else max(255, (1 << far.bit_length()) - 1)
+        with torch.inference_mode(False), torch.no_grad():
+            made = enc.relative(torch.arange(reach, near - 1, -1, device=device))
+            assert made is not None
+            memo = _Vectors([x.detach().clone() if isinstance(x, Tensor) else x for x in made_of], reach, near, made)
+        _vectors[enc] = memo
+    kept, skipped = memo.relative, memo.far - far
+    a, b, values = (t if t is None else t[:, skipped:] for t in (kept.a, kept.b, kept.values))
+    return dataclasses.replace(kept, a=a, b=b, values=values)
 
 
 def _numbers(enc: Encoding) -> list[Any] | None:
