@@ -118,6 +118,12 @@ class Encoding(nn.Module):
         """What is added to the logit of head h, query at i, key at j: all three broadcast."""
         return torch.zeros((), device=i.device)
 
+    def bias_by_row(self, h: Tensor, i: Tensor, distance: Tensor) -> Tensor | None:
+        """The bias of heads ``h`` (H), neighbouring queries ``i`` (R) and distances i - j (n): H R n, where a strip of
+        rows has a quicker way to it than `bias`; for fast paths, which equal the hook.
+        """
+        return None
+
     def rescore(self, s: Tensor, q: Tensor, k: Tensor, i: Tensor, j: Tensor) -> Tensor:
         """New scores (B H I J) from the unscaled ``s = q·k``, in which what the mask hides is -inf."""
         return s

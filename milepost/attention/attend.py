@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from milepost.attention import hidden, lengths
-from milepost.attention.backends import chunked, flex, relative, sdpa, toeplitz
+from milepost.attention.backends import by_row, chunked, flex, relative, sdpa, toeplitz
 from milepost.attention.backends.reference import Attended, reference
 from milepost.attention.call import Call
 from milepost.attention.turning import Turned, turn, turns_by_length
 from milepost.encoding import Encoding
 from milepost.layout import Layout
 
-BACKENDS = ("auto", "reference", "sdpa", "toeplitz", "relative", "chunked", "flex")
-_FAST = {"sdpa": sdpa, "toeplitz": toeplitz, "relative": relative, "flex": flex, "chunked": chunked}
+BACKENDS = ("auto", "reference", "sdpa", "toeplitz", "relative", "by_row", "chunked", "flex")
+_FAST = {"sdpa": sdpa, "toeplitz": toeplitz, "relative": relative, "by_row": by_row, "flex": flex, "chunked": chunked}
 
 
 @dataclass(frozen=True)
@@ -167,6 +167,7 @@ _GOOD = {
     "toeplitz": "the bias is a function of i - j over neighbours: a view of I + J numbers a head, no I x J tensor",
     "relative": "content meets vectors of the distance i - j: one more product as the flash kernel's mask, of a band "
     "alone where far distances are scored alike",
+    "by_row": "a bias that is quickly made for a strip of rows at a time, as the flash kernel's mask",
     "flex": "a bias from positions on a GPU: FlexAttention's score_mod",
     "chunked": "works for anything, a few rows of queries at a time",
 }
@@ -176,7 +177,7 @@ def _choose(call: Call) -> tuple[str, list[tuple[str, str]]]:
     """The fastest exact backend, and what the faster ones lack."""
     passed: list[tuple[str, str]] = []
     on_cpu = call.q.device.type == "cpu"
-    for name in ("sdpa", "toeplitz", "relative", "chunked") if on_cpu else ("sdpa", "flex", "chunked"):
+    for name in ("sdpa", "toeplitz", "relative", "by_row", "chunked") if on_cpu else ("sdpa", "flex", "chunked"):
         reason = _FAST[name].obstacle(call)
         if reason is None:
             return name, passed

@@ -37,7 +37,7 @@ def largest(enc, n, training):
 
 @pytest.mark.parametrize("training", [False, True], ids=["forward", "training"])
 @pytest.mark.parametrize(
-    "spec", ["rope", "alibi", "t5", "kerple", "sandwich", "rope + alibi", "shaw", "transformer_xl", "deberta"]
+    "spec", ["rope", "alibi", "t5", "kerple", "sandwich", "rope + alibi", "shaw", "transformer_xl", "deberta", "fire"]
 )
 def test_no_quadratic_tensor_is_allocated_on_a_fast_path(spec, training):
     n = 3000
@@ -52,7 +52,7 @@ def test_the_largest_tensor_grows_no_faster_than_the_length(spec):
     assert long <= 2.1 * short
 
 
-@pytest.mark.parametrize("spec", ["fire", "cope", "shaw + deberta(buckets=32, span=64)"])
+@pytest.mark.parametrize("spec", ["cope", "shaw + fire", "shaw + deberta(buckets=32, span=64)"])
 def test_chunked_memory_is_a_chunk_of_rows_times_the_length(spec, monkeypatch):
     from milepost.attention.backends import chunked
 

@@ -139,17 +139,25 @@ def _summed(t: Tensor, like: Tensor) -> Tensor:
     return t.sum(dim=(0, 1))[None] if like.shape[0] == 1 else t.sum(dim=0)
 
 
+def _of_rows(table: Tensor, s: _Strip) -> Tensor:
+    """What a table says of a strip's distances: (H 1|R distances), the same for all rows, or row by row."""
+    some = table[:, None] if table.dim() == 2 else table[:, s.first : s.stop]
+    return some[..., s.start : s.start + s.end - s.begin]
+
+
 def _mask(x: Tensor, s: _Strip, p: Tensor, a: Tensor | None, table: Tensor | None) -> Tensor:
     """What is added to the logits of a strip, written into x (B H R wide): the view B H R keys."""
     seen = x[..., s.begin : s.end]
     x[..., : s.begin] = HIDDEN
     x[..., s.end :] = HIDDEN
-    if a is None:
-        seen.zero_()
-    else:
+    if a is not None:
         torch.matmul(p, _between(a, s.start, s.end - s.begin).transpose(-1, -2), out=seen)
-    if table is not None:
-        seen.add_(_between(table[..., None], s.start, s.end - s.begin)[:, None, :, 0])
+        if table is not None:
+            seen.add_(_of_rows(table, s))
+    elif table is not None:
+        seen.copy_(_of_rows(table, s))
+    else:
+        seen.zero_()
     return _skewed(x, s.high - s.low)
 
 
@@ -261,7 +269,7 @@ def bands(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Output (B H I D), log-sum-exp (B H I), the mass by distance (B H I n; empty unless ``weigh``), and the output and
     log-sum-exp of the left side (B H I D+1; empty unless there are two) for q, p (B H I D), k, v (B H J D), a and b
-    (H|1 n D), and a table (H n).
+    (H|1 n D), and a table (H n, or H I n where each row has its own).
     """
     work = torch.promote_types(q.dtype, torch.float32)
     k, v = rows(k), rows(v)
@@ -384,7 +392,8 @@ def bands_backward(
                     part = by_distance.transpose(-1, -2) @ some_p
                     _give(_of_heads(da, heads), s.start, _summed(part, da).mul_(scale))
                 if table is not None:
-                    _give(dt[heads], s.start, by_distance.sum(dim=(0, 2)))
+                    part = by_distance.sum(dim=0)
+                    _of_rows(dt[heads], s).add_(part.sum(dim=1, keepdim=True) if table.dim() == 2 else part)
             if met is not None:
                 _give_keys(ds, s, k[rows_, heads], met, heads, dk[rows_, heads], _of_heads(db, heads), scale)
     sides = _sides(shape, causal, count, apart)
@@ -477,8 +486,8 @@ def _backward(
         raise ValueError("the log-sum-exp of bands() is for merging, and has no gradient")
     if grad is None and grad_mass is None:
         return (None,) * 15
-    given: Any = ctx.saved_tensors[:7]
-    results = ctx.saved_tensors[7:]
+    saved: Any = ctx.saved_tensors  # once: a checkpoint gives them once
+    given, results = saved[:7], saved[7:]
     how = (ctx.scale, ctx.ahead, ctx.causal, ctx.window, ctx.far, ctx.count, ctx.apart, ctx.weigh)
     if grad is None:
         grad = torch.zeros_like(results[0])
@@ -489,7 +498,9 @@ def _backward(
         if grad_mass is not None:
             out = torch.cat([out, mass.to(out.dtype)], dim=-1)
             grad = torch.cat([grad, grad_mass.to(grad.dtype)], dim=-1)
-        return *gradients_of(out, given, ctx.needs_input_grad[:7], grad), *(None,) * 8
+        wanted = list(ctx.needs_input_grad[:7])
+        wanted[1] &= given[4] is not None  # p meets nothing but a
+        return *gradients_of(out, given, wanted, grad), *(None,) * 8
     grads = torch.ops.milepost.bands_backward(grad.contiguous(), grad_mass, *given, *results, *how)
     parts = tuple(None if t is None else g.to(t.dtype) for t, g in zip(given, grads, strict=True))
     return *parts, *(None,) * 8
@@ -511,7 +522,8 @@ def dense(
         logits = logits + (k @ b.to(work).transpose(-1, -2)).gather(-1, number.mT).mT
     logits = logits * scale
     if table is not None:
-        logits = logits + table.to(work)[:, number[0, 0]]
+        own = table.to(work)[:, None] if table.dim() == 2 else table.to(work)
+        logits = logits + own.expand(-1, I, -1).gather(-1, number[0, :1].expand(len(own), -1, -1))
     hidden = (distance < 0) & causal
     if window:
         hidden = hidden | (distance.abs() >= window)
