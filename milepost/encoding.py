@@ -57,6 +57,18 @@ class Relative:
     share: float = 1.0
 
 
+@dataclass(frozen=True)
+class Stretch:
+    """Keys ``first .. stop-1`` of a text as one query meets them: in copy number ``copy``, by the query ``q`` (B H 1
+    D).
+    """
+
+    first: int
+    stop: int
+    copy: int
+    q: Tensor
+
+
 class Encoding(nn.Module):
     """Base of all encodings, and NoPE itself. Override the hooks that your formula is about, and declare the
     properties.
@@ -133,6 +145,16 @@ class Encoding(nn.Module):
         which equal the hooks.
         """
         return None
+
+    def copies(self, k: Tensor, pos: Tensor) -> tuple[Tensor, ...]:
+        """Keys (B G L D) in each of the ways in which `rescore` turns them, if `stretches` says which query meets
+        which: for caches, which then turn no key twice.
+        """
+        return ()
+
+    def stretches(self, q: Tensor, m: int) -> tuple[Stretch, ...]:
+        """All keys that a query at ``m`` sees of a text 0 .. m, by stretches: plain products of q and a copy of k."""
+        return ()
 
     def output(self, p: Tensor, i: Tensor, j: Tensor) -> Tensor:
         """What the attention weights ``p`` (B H I J) add to the output (B H I D), besides the values."""
@@ -354,6 +376,18 @@ def _marked(out: Tensor, given: Tensor, enc: Encoding, pos: Tensor) -> Tensor:
     out = out.view_as(out) if out is given else out  # what was given stays without a mark
     _marks[out] = Mark(enc, pos)
     return out
+
+
+def has_quick(enc: Encoding, quick: str, *hooks: str) -> bool:
+    """Whether the class of ``enc`` has the method ``quick``, written for its ``hooks`` as they are: a subclass that
+    overrides a hook alone has not.
+    """
+    lines = type(enc).__mro__
+
+    def depth(name: str) -> int:
+        return next(n for n, line in enumerate(lines) if name in vars(line))
+
+    return lines[depth(quick)] is not Encoding and all(depth(quick) <= depth(hook) for hook in hooks)
 
 
 class Sum(Encoding):

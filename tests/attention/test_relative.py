@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from milepost import Encoding, KVCache, Layout, attend, build
+from milepost import FIRE, Encoding, KVCache, Layout, Shaw, attend, build
 from milepost.attention import explain
 from milepost.attention.backends import bands
 from milepost.encoding import Relative
@@ -187,3 +187,22 @@ def test_explain_says_why_it_was_taken_or_not():
         ValueError, match=r"backend 'relative' can't do this for cope.*not made of vectors of the distance"
     ):
         attend(q, q, q, made("cope"), backend="relative")
+
+
+def test_a_subclass_with_a_hook_of_its_own_is_not_scored_by_its_parents_vectors():
+    class Doubled(Shaw):
+        def rescore(self, s: Tensor, q: Tensor, k: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return 2 * super().rescore(s, q, k, i, j)
+
+    class Slow(FIRE):
+        def bias(self, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return 2 * super().bias(h, i, j)
+
+    class Same(Shaw):
+        """Nothing of its own."""
+
+    q, k, v = (drawn(s, B, 4, L, D) for s in range(3))
+    for enc in (Doubled(heads=4, head_dim=D, clip=2).double(), Slow(heads=4).double()):
+        assert explain(q, k, v, enc).backend == "chunked"
+        assert torch.allclose(attend(q, k, v, enc), attend(q, k, v, enc, backend="reference"), atol=1e-12)
+    assert explain(q, k, v, Same(heads=4, head_dim=D)).backend == "relative"

@@ -16,7 +16,7 @@ from milepost.attention.backends.toeplitz import fold
 from milepost.attention.blocks import Block, assemble
 from milepost.attention.call import Call
 from milepost.attention.kernel import fused
-from milepost.encoding import Encoding, parts_of
+from milepost.encoding import Encoding, has_quick, parts_of
 
 ROWS = 256
 """Rows in a strip."""
@@ -33,7 +33,7 @@ def obstacle(call: Call) -> str | None:
         return "where its pieces begin depends on numbers, which a compiled graph does not look at"
     if enc.content_dependent:
         return "the encoding depends on content"
-    slow = [p for p in parts_of(enc) if not p.toeplitz and type(p).bias_by_row is Encoding.bias_by_row]
+    slow = [p for p in parts_of(enc) if not p.toeplitz and not has_quick(p, "bias_by_row", "bias")]
     if slow:
         return f"{slow[0]!r} has no quick way to the bias of a strip of rows"
     if width != value_width:

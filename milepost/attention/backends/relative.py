@@ -15,7 +15,7 @@ from milepost.attention.blocks import Block, assemble
 from milepost.attention.call import Call
 from milepost.attention.distances import falling, vectors
 from milepost.attention.kernel import flash, merged
-from milepost.encoding import Encoding, Relative, parts_of
+from milepost.encoding import Relative, has_quick, parts_of
 
 
 def obstacle(call: Call) -> str | None:
@@ -26,7 +26,7 @@ def obstacle(call: Call) -> str | None:
     content = [part for part in parts_of(enc) if part.content_dependent]
     if len(content) != 1:
         return f"it is for one part that depends on content, and here are {len(content)}"
-    if type(content[0]).relative is Encoding.relative:
+    if not has_quick(content[0], "relative", "rescore", "output"):
         return "its score is not made of vectors of the distance"
     if not enc.toeplitz:
         return "its bias is not a function of i - j alone"
