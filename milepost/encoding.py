@@ -65,6 +65,33 @@ PROPERTIES = (
 
 _SCORES = frozenset({"rescore", "output", "relate", "spread"})
 _CONTENT = _SCORES | {"gate", "weigh"}
+@dataclass(frozen=True)
+class Relative:
+    """A score that depends on content by vectors of the distance d = i - j alone, given for n distances:
+
+        rescore(q·k) = share ((q + u)·k + (q + v)·a[d] + k·b[d]),        output(p) = sum over j of p_j values[d]
+
+    ``a``, ``b`` and ``values`` (H n D, or 1 n D where heads share them), ``u`` and ``v`` (H D); None: there is none.
+    """
+
+    a: Tensor | None = None
+    b: Tensor | None = None
+    u: Tensor | None = None
+    v: Tensor | None = None
+    values: Tensor | None = None
+    share: float = 1.0
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Keys ``first .. stop-1`` of a text as one query meets them: in copy number ``copy``, by the query ``q`` (B H 1
+    D).
+    """
+
+    first: int
+    stop: int
+    copy: int
+    q: Tensor
 
 
 class Encoding(nn.Module):
@@ -96,6 +123,8 @@ class Encoding(nn.Module):
     """How many numbers make a position."""
     flat = False
     """With several axes: positions of one axis are taken too, and are equal on every axis."""
+    alike_from: int | None = None
+    """Distances i - j from here on have the same vectors in `relative`, and so have those from minus this down."""
     sides: tuple[int, ...] | None = None
     """How many places each of several axes has; None where axes do not end."""
     end: int | None = None
@@ -135,6 +164,12 @@ class Encoding(nn.Module):
         """What is added to the logit of head h, query at i, key at j: all three broadcast."""
         return torch.zeros((), device=i.device)
 
+    def bias_by_row(self, h: Tensor, i: Tensor, distance: Tensor) -> Tensor | None:
+        """The bias of heads ``h`` (H), neighbouring queries ``i`` (R) and distances i - j (n): H R n, where a strip of
+        rows has a quicker way to it than `bias`; for fast paths, which equal the hook.
+        """
+        return None
+
     def rescore(self, s: Tensor, q: Tensor, k: Tensor, i: Tensor, j: Tensor) -> Tensor:
         """New scores (B H I J) from the unscaled ``s = q·k``, in which what the mask hides is -inf."""
         return s
@@ -144,6 +179,21 @@ class Encoding(nn.Module):
         overridden.
         """
         return torch.softmax(logits, dim=-1)
+    def relative(self, distance: Tensor) -> Relative | None:
+        """`rescore` and `output` as vectors of the given distances i - j (n), if they have that form: for fast paths,
+        which equal the hooks.
+        """
+        return None
+
+    def copies(self, k: Tensor, pos: Tensor) -> tuple[Tensor, ...]:
+        """Keys (B G L D) in each of the ways in which `rescore` turns them, if `stretches` says which query meets
+        which: for caches, which then turn no key twice.
+        """
+        return ()
+
+    def stretches(self, q: Tensor, m: int) -> tuple[Stretch, ...]:
+        """All keys that a query at ``m`` sees of a text 0 .. m, by stretches: plain products of q and a copy of k."""
+        return ()
 
     def output(self, p: Tensor, i: Tensor, j: Tensor) -> Tensor:
         """What the attention weights ``p`` (B H I J) add to the output (B H I D), besides the values."""
@@ -413,6 +463,18 @@ def _marked(out: Tensor, given: Tensor, enc: Encoding, pos: Tensor) -> Tensor:
     out = out.view_as(out) if out is given else out  # what was given stays without a mark
     _marks[out] = Mark(enc, pos)
     return out
+
+
+def has_quick(enc: Encoding, quick: str, *hooks: str) -> bool:
+    """Whether the class of ``enc`` has the method ``quick``, written for its ``hooks`` as they are: a subclass that
+    overrides a hook alone has not.
+    """
+    lines = type(enc).__mro__
+
+    def depth(name: str) -> int:
+        return next(n for n, line in enumerate(lines) if name in vars(line))
+
+    return lines[depth(quick)] is not Encoding and all(depth(quick) <= depth(hook) for hook in hooks)
 
 
 class Sum(Encoding):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from milepost.attention import hidden, lengths
-from milepost.attention.backends import chunked, flex, keyed, sdpa, toeplitz
+from milepost.attention.backends import by_row, chunked, flex, keyed, relative, sdpa, toeplitz
 from milepost.attention.backends.reference import Attended, reference
 from milepost.attention.call import Call
 from milepost.attention.running import run_along
@@ -17,8 +17,13 @@ from milepost.attention.turning import Turned, turn, turns_by_length
 from milepost.encoding import Encoding
 from milepost.layout import Layout
 
-BACKENDS = ("auto", "reference", "sdpa", "toeplitz", "keyed", "chunked", "flex")
-_FAST = {"sdpa": sdpa, "toeplitz": toeplitz, "keyed": keyed, "flex": flex, "chunked": chunked}
+_FAST = {
+    "sdpa": sdpa, "toeplitz": toeplitz, "keyed": keyed, "relative": relative, "by_row": by_row, "flex": flex,
+    "chunked": chunked,
+}  # fmt: skip
+BACKENDS = ("auto", "reference", *_FAST)
+ON_CPU, ON_GPU = ("sdpa", "toeplitz", "keyed", "relative", "by_row", "chunked"), ("sdpa", "flex", "chunked")
+"""What "auto" tries, the fastest first."""
 Features = Tensor | tuple[Tensor, Tensor]
 
 
@@ -203,6 +208,9 @@ _GOOD = {
     "sdpa": "position came in through embeddings, queries and keys; torch's fused kernel does the rest",
     "toeplitz": "the bias is a function of i - j over neighbours: a view of I + J numbers a head, no I x J tensor",
     "keyed": "the hidden state enters as one number a key: a row of the flash kernel's mask, no I x J tensor",
+    "relative": "content meets vectors of the distance i - j: one more product as the flash kernel's mask, of a band "
+    "alone where far distances are scored alike",
+    "by_row": "a bias that is quickly made for a strip of rows at a time, as the flash kernel's mask",
     "flex": "a bias from positions on a GPU: FlexAttention's score_mod",
     "chunked": "works for anything, a few rows of queries at a time",
 }
@@ -211,9 +219,7 @@ _GOOD = {
 def _choose(call: Call) -> tuple[str, list[tuple[str, str]]]:
     """The fastest exact backend, and what the faster ones lack."""
     passed: list[tuple[str, str]] = []
-    for name in (
-        ("sdpa", "toeplitz", "keyed", "chunked") if call.q.device.type == "cpu" else ("sdpa", "flex", "chunked")
-    ):
+    for name in ON_CPU if call.q.device.type == "cpu" else ON_GPU:
         reason = _FAST[name].obstacle(call)
         if reason is None:
             return name, passed

@@ -36,6 +36,7 @@ from milepost.attention.attend import attend, check, check_features
 from milepost.attention.call import Call
 from milepost.attention.lane import Lane
 from milepost.attention.lengths import Keys, rule_of, staged
+from milepost.attention.map_lane import MapLane
 from milepost.attention.turning import check_mark, refuse_marked, turns_by_length
 from milepost.checks import check_choice
 from milepost.encoding import Encoding, transform
@@ -82,7 +83,7 @@ class KVCache:
         self.stages = rule_of(self.rule) if self.by_length else None
         self._layout: Layout | None = None
         self._more = 0  # tokens that the lane has written past the layout
-        self._lane: Lane | None = None
+        self._lane: Lane | MapLane | None = None
         self._count: Tensor | None = None
         self._zeros: Tensor | None = None
         self._k: Tensor | None = None
@@ -187,6 +188,10 @@ class KVCache:
             and all(row == (Run(0, n, 0, 0),) for row in self.layout.rows)
         )
         if not one_text or (self.policy == "hf" and self.by_length):
+            return
+        if self.by is not None and MapLane.serves(self.by, q, k, v):
+            stop = min(end for end in (self._k.shape[2], self.rule.end) if end is not None)
+            self._lane = MapLane(self.by, q, k, v, self._k, n, stop, scale)
             return
         if self.by is None or not Lane.serves(self.by, q, k, v, n):
             return

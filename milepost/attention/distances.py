@@ -1,4 +1,5 @@
-"""distances: a bias of the distance as a table, one number a head and distance, by falling distance.
+"""distances: a bias of the distance as a table, one number a head and distance, by falling distance; and the vectors of
+the distance that a score meets.
 
 A decode needs the same numbers at every token, so the table of an encoding is kept, together with a copy of every
 number that it was made of (parameters, buffers, attributes). It is taken again only while all of them are equal to
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from milepost.encoding import Encoding, Sum
+from milepost.encoding import Encoding, Relative, Sum
 
 
 def falling(
@@ -66,26 +67,60 @@ def _whole(
     enc: Encoding, reach: int, heads: int, first_head: int, dtype: torch.dtype, device: torch.device
 ) -> Tensor | None:
     """Distances from ``reach`` - 1 or more down to 0, kept; None where it can't be known what the bias is made of."""
-    numbers = _numbers(enc)
+    numbers = numbers_of(enc)
     if numbers is None:
         return None
     made_of = [heads, first_head, dtype, device, *numbers]
     memo = _memos.get(enc)
-    if memo is None or memo.table.shape[1] < reach or not _same(memo.made_of, made_of):
+    if memo is None or memo.table.shape[1] < reach or not same(memo.made_of, made_of):
         size = 1 << max(8, (reach - 1).bit_length())
         with torch.inference_mode(False), torch.no_grad():  # in this order: leaving inference mode turns gradients on
             distance = torch.arange(size - 1, -1, -1, device=device)
             table = _bias(enc, distance, heads, first_head, dtype).contiguous()
-            memo = _Memo([x.detach().clone() if isinstance(x, Tensor) else x for x in made_of], table)
+            memo = _Memo(copied(made_of), table)
         _memos[enc] = memo
     return memo.table
 
 
-def _numbers(enc: Encoding) -> list[Any] | None:
-    """All that the bias of one of milepost's own encodings is made of; None for a stranger's."""
+@dataclasses.dataclass(frozen=True)
+class _Vectors:
+    """Vectors of the distances ``far`` down to ``near``, and copies of all that they were made of."""
+
+    made_of: list[Any]
+    far: int
+    near: int
+    relative: Relative
+
+
+_vectors: weakref.WeakKeyDictionary[Encoding, _Vectors] = weakref.WeakKeyDictionary()
+
+
+def vectors(enc: Encoding, far: int, near: int, device: torch.device) -> Relative:
+    """``enc.relative`` for the distances from ``far`` down to ``near``; where nothing is learned, kept like a table."""
+    numbers = None if torch.compiler.is_compiling() or _learning(enc) else numbers_of(enc)
+    if numbers is None:
+        made = enc.relative(torch.arange(far, near - 1, -1, device=device))
+        assert made is not None
+        return made
+    made_of = [device, *numbers]
+    memo = _vectors.get(enc)
+    if memo is None or memo.far < far or memo.near != near or not same(memo.made_of, made_of):
+        reach = far if enc.alike_from is not None else max(255, (1 << far.bit_length()) - 1)
+        with torch.inference_mode(False), torch.no_grad():
+            made = enc.relative(torch.arange(reach, near - 1, -1, device=device))
+            assert made is not None
+            memo = _Vectors(copied(made_of), reach, near, made)
+        _vectors[enc] = memo
+    kept, skipped = memo.relative, memo.far - far
+    a, b, values = (t if t is None else t[:, skipped:] for t in (kept.a, kept.b, kept.values))
+    return dataclasses.replace(kept, a=a, b=b, values=values)
+
+
+def numbers_of(enc: Encoding) -> list[Any] | None:
+    """All that the hooks of one of milepost's own encodings are made of; None for a stranger's."""
     numbers: list[Any] = []
     for module in enc.modules():
-        if not type(module).__module__.startswith("milepost.encodings.") and type(module) not in (
+        if not type(module).__module__.startswith(("milepost.encodings.", "milepost.maps.")) and type(module) not in (
             Encoding,
             Sum,
             torch.nn.ModuleList,
@@ -110,7 +145,13 @@ def _unchanging(value: Any) -> bool:
     return value is None or isinstance(value, int | float | str)
 
 
-def _same(was: list[Any], now: list[Any]) -> bool:
+def copied(numbers: list[Any]) -> list[Any]:
+    """Copies that `same` can be asked about later."""
+    return [x.detach().clone() if isinstance(x, Tensor) else x for x in numbers]
+
+
+def same(was: list[Any], now: list[Any]) -> bool:
+    """Whether all numbers are still those that were copied."""
     return len(was) == len(now) and all(
         a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
         if isinstance(a, Tensor) and isinstance(b, Tensor)

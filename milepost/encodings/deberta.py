@@ -25,7 +25,7 @@ from bisect import bisect_left
 import torch
 from torch import Tensor, nn
 
-from milepost.encoding import Encoding
+from milepost.encoding import Encoding, Relative
 
 
 class DeBERTa(Encoding):
@@ -58,6 +58,7 @@ class DeBERTa(Encoding):
         )
         self.side = buckets or span
         self.share = float((1 + c2p + p2c) ** -0.5)
+        self.alike_from = span if buckets is None else edges(buckets, span)[-1]
         if buckets is not None:
             self.edges = torch.tensor(edges(buckets, span), device="cpu")
         shape = (heads, 2 * self.side, head_dim)
@@ -81,6 +82,11 @@ class DeBERTa(Encoding):
         if self.queries is not None:
             s = s + (k @ self.queries.to(k.dtype).transpose(-1, -2)).gather(-1, row.transpose(-1, -2)).transpose(-1, -2)
         return s * self.share
+
+    def relative(self, distance: Tensor) -> Relative:
+        row = self.row(distance, torch.zeros_like(distance))
+        a, b = (None if table is None else table[:, row] for table in (self.keys, self.queries))
+        return Relative(a=a, b=b, share=self.share)
 
 
 def edges(buckets: int, span: int) -> tuple[int, ...]:

@@ -66,3 +66,24 @@ class FIRE(Encoding):
         x = torch.log1p((c * distance).abs()) / torch.log1p((c * reach).abs())
         piece, row = torch.bucketize(x.detach(), edges, right=True), h % len(slope)
         return slope[row, piece] * x + offset[row, piece]
+
+    def bias_by_row(self, h: Tensor, i: Tensor, distance: Tensor) -> Tensor:
+        """Where all of these queries find a distance in one piece, the bias is slope psi(d) / psi(reach) + offset: a
+        product. The few other distances, at which an edge passes as the rows go by, are looked up.
+        """
+        edges, slope, offset = self.pieces()
+        c, start = self.slant.to(edges.dtype), self.start.to(edges.dtype)
+        psi = torch.log1p((c * distance.to(edges.dtype)).abs())
+        reach = torch.log1p((c * torch.maximum(i.to(edges.dtype), start.abs())).abs())
+        piece, last = (torch.bucketize((psi / r).detach(), edges, right=True) for r in (reach[0], reach[-1]))
+        row = (h % len(slope))[:, None]
+        rates = torch.stack([slope[row, piece] * psi, offset[row, piece]], dim=1)  # H 2 n
+        bias = torch.stack([1 / reach, torch.ones_like(reach)], dim=1) @ rates
+        passed = (piece != last).nonzero()[:, 0]
+        if len(passed):
+            place = i[:, None]
+            looked_up = self.bias(h[:, None, None], place, place - distance[passed])
+            bias = (
+                bias.index_copy(2, passed, looked_up) if bias.requires_grad else bias.index_copy_(2, passed, looked_up)
+            )
+        return bias

@@ -20,7 +20,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from milepost.encoding import Encoding
+from milepost.encoding import Encoding, Relative
 
 
 class Shaw(Encoding):
@@ -32,6 +32,7 @@ class Shaw(Encoding):
         super().__init__()
         self.check_at_least(1, heads=heads, head_dim=head_dim, clip=clip)
         self.heads, self.head_dim, self.clip, self.values, self.shared = heads, head_dim, clip, values, shared
+        self.alike_from = clip
         shape = (1 if shared else heads, 2 * clip + 1, head_dim)
         self.a = nn.Parameter(torch.randn(shape) * head_dim**-0.5)
         self.b = nn.Parameter(torch.randn(shape) * head_dim**-0.5) if values else None
@@ -52,3 +53,7 @@ class Shaw(Encoding):
             return super().output(p, i, j)
         mass = p.new_zeros(*p.shape[:-1], 2 * self.clip + 1).scatter_add(-1, self._row(i, j).expand(p.shape), p)
         return mass @ self.b.to(p.dtype)
+
+    def relative(self, distance: Tensor) -> Relative:
+        row = self._row(distance, torch.zeros_like(distance))
+        return Relative(a=self.a[:, row], values=None if self.b is None else self.b[:, row])

@@ -24,8 +24,11 @@ import torch
 from torch import Tensor, nn
 
 from milepost.angles import cos_sin
-from milepost.encoding import Encoding
+from milepost.encoding import Encoding, Relative
 from milepost.spectrum import geometric
+
+CHUNK = 2048
+"""Distances whose sinusoids are held at a time."""
 
 
 class TransformerXL(Encoding):
@@ -50,3 +53,13 @@ class TransformerXL(Encoding):
         of_sin_j = on_cos * sin_i - on_sin * cos_i
         place = torch.cat([of_cos_j, of_sin_j], dim=-1) @ torch.cat([cos_j, sin_j], dim=-1).transpose(-1, -2)
         return s + u @ k.transpose(-1, -2) + place
+
+    def relative(self, distance: Tensor) -> Relative:
+        project = self.project.mT  # H width D
+        dtype = torch.promote_types(project.dtype, torch.float32)
+        parts = []
+        for some in [distance] if torch.compiler.is_compiling() else torch.split(distance, CHUNK):
+            cos, sin = cos_sin(some, self.frequencies, dtype)
+            parts.append(torch.cat([sin, cos], dim=-1) @ project.to(dtype))
+        a = torch.cat(parts, dim=1)  # H n D
+        return Relative(a=a, u=self.u, v=self.v)

@@ -61,6 +61,19 @@ class DualChunk(Mapped):
         back = i // c - j // c
         return unless_hidden(s, torch.where(back == 0, own, torch.where(back == 1, before, older)))
 
+    def key_places(self, n: Tensor) -> tuple[Tensor, ...]:
+        return (n % (self.chunk - self.local),)
+
+    def cases(self, m: int) -> tuple[tuple[int, int, int, float], ...]:
+        c = self.chunk - self.local
+        own = m // c * c
+        before = max(0, own - c)
+        return (
+            (own, m + 1, 0, m % c),
+            (before, own, 0, min(m % c + c, self.chunk)),
+            (0, before, 0, min(2 * c - 1, self.chunk)),
+        )
+
     def reach(self, length: int) -> float:
         last = whole("length", length, 1, "tokens of a text") - 1
         return min(last, 2 * (self.chunk - self.local) - 1, self.chunk)

@@ -4,15 +4,17 @@
 
 A rotated key would hold one place for all queries, so q and k pass points 1 and 2 as they are, and `rescore` turns
 them: once for each case of the map (near, far, ...), a whole chunk of queries at a time. Keys are therefore cached as
-they came, and stay right for ever. In a sum a map stands first: it scores anew, and what an earlier part made of the
-scores is lost, but for the -inf of the mask.
+they came, and stay right for ever. A decode has one query: `cases` says which keys it meets in which case, so that a
+cache turns each key once for each case, when it comes. In a sum a map stands first: it scores anew, and what an earlier
+part made of the scores is lost, but for the -inf of the mask.
 """
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from milepost.encoding import Encoding
+from milepost.encoding import Encoding, Stretch, transform
 from milepost.encodings.rope import RoPE
 
 
@@ -36,6 +38,26 @@ class Mapped(Encoding):
                 "one for your longest text: rope.at(length)"
             )
         self.rope, self.head_dim = rope, rope.head_dim
+
+    def key_places(self, n: Tensor) -> tuple[Tensor, ...]:
+        """Where each case puts keys at ``n``: one tensor for each copy of the keys."""
+        return ()
+
+    def cases(self, m: int) -> tuple[tuple[int, int, int, float], ...]:
+        """The keys that a query at ``m`` meets: first, end, which copy, and the place of the query."""
+        return ()
+
+    def copies(self, k: Tensor, pos: Tensor) -> tuple[Tensor, ...]:
+        return tuple(transform("key", self.rope, k, places) for places in self.key_places(pos))
+
+    def stretches(self, q: Tensor, m: int) -> tuple[Stretch, ...]:
+        def turned(place: float) -> Tensor:
+            kind = torch.int64 if isinstance(place, int) else torch.float64
+            return transform("query", self.rope, q, torch.tensor([place], dtype=kind, device=q.device))
+
+        return tuple(
+            Stretch(first, stop, copy, turned(place)) for first, stop, copy, place in self.cases(m) if stop > first
+        )
 
     def reach(self, length: int) -> float:
         """The largest relative position that a text of ``length`` tokens (from position 0) meets: keep it below the

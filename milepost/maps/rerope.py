@@ -56,6 +56,13 @@ class ReRoPE(Mapped):
             far = rope.query(q, w + (m.double() - w) / self.leak) @ rope.key(k, n.double() / self.leak).mT
         return unless_hidden(s, torch.where(i - j < w, near, far))
 
+    def key_places(self, n: Tensor) -> tuple[Tensor, ...]:
+        return n, torch.zeros_like(n) if self.leak is None else n.double() / self.leak
+
+    def cases(self, m: int) -> tuple[tuple[int, int, int, float], ...]:
+        w, edge = self.window, max(0, m - self.window + 1)
+        return (edge, m + 1, 0, m), (0, edge, 1, w if self.leak is None else w + (m - w) / self.leak)
+
     def reach(self, length: int) -> float:
         last = whole("length", length, 1, "tokens of a text") - 1
         past = max(last - self.window, 0)

@@ -49,6 +49,14 @@ class SelfExtend(Mapped):
         far = rope.query(q, m // G + W - W // G) @ rope.key(k, n // G).mT
         return unless_hidden(s, torch.where(i - j < W, near, far))
 
+    def key_places(self, n: Tensor) -> tuple[Tensor, ...]:
+        return n, n // self.group
+
+    def cases(self, m: int) -> tuple[tuple[int, int, int, float], ...]:
+        G, W = self.group, self.window
+        edge = max(0, m - W + 1)
+        return (edge, m + 1, 0, m), (0, edge, 1, m // G + W - W // G)
+
     def reach(self, length: int) -> float:
         last = whole("length", length, 1, "tokens of a text") - 1
         return last if last < self.window else last // self.group + self.window - self.window // self.group

@@ -57,5 +57,12 @@ class Streaming(Mapped):
         dropped = ~sink & (i - j > self.window)
         return unless_hidden(s, torch.where(sink, first, near)).masked_fill(dropped, float("-inf"))
 
+    def key_places(self, n: Tensor) -> tuple[Tensor, ...]:
+        return (n,)
+
+    def cases(self, m: int) -> tuple[tuple[int, int, int, float], ...]:
+        near = max(self.sinks, m - self.window)
+        return (near, m + 1, 0, m), (0, min(self.sinks, m + 1), 0, min(m, self.sinks + self.window))
+
     def reach(self, length: int) -> float:
         return min(whole("length", length, 1, "tokens of a text") - 1, self.sinks + self.window)

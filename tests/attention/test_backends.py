@@ -178,7 +178,9 @@ def test_auto_takes_the_fast_path_and_says_why():
     cases = [
         ("nope", at, "sdpa"), ("rope", at, "sdpa"), ("learned(length=8, width=4)", at, "sdpa"), ("rope", told, "sdpa"),
         ("alibi", at, "toeplitz"), ("t5", at, "toeplitz"), ("rope + alibi", at, "toeplitz"), ("alibi", told, "chunked"),
-        ("alibi", scattered, "chunked"), ("fire", at, "chunked"), ("shaw", at, "chunked"), ("cope", at, "chunked"),
+        ("alibi", scattered, "chunked"), ("fire", at, "by_row"), ("shaw", at, "relative"), ("cope", at, "chunked"),
+            ("transformer_xl", at, "relative"), ("deberta", at, "relative"), ("rope + shaw + t5", at, "relative"),
+            ("shaw", told, "chunked"), ("shaw + deberta", at, "chunked"), ("shaw + fire", at, "chunked"),
     ]  # fmt: skip
     for spec, where, backend in cases:
         choice = explain(q, q, q, build(spec, heads=4, head_dim=16, width=32), at=where)
