@@ -43,5 +43,6 @@ from milepost.maps.streaming import Streaming as Streaming
 from milepost.rope import RopeSpec as RopeSpec
 from milepost.spec import build as build
 from milepost.spectrum import Spectrum as Spectrum
+from milepost.stack import Stack as Stack
 
 __version__: str

@@ -138,7 +138,11 @@ def _attention(model: Decoder, windows: Numbers, length: int) -> list[Row]:
     """How far each head looks in texts of this length, over a few windows; nothing where weights are no numbers."""
     with torch.no_grad():
         layers = model.looks(torch.from_numpy(windows[:LOOKED_AT, :length]).to(model.device))
-        heads = [head for layer, (q, k, enc) in enumerate(layers) for head in statistics(q, k, enc, layer)]
+        heads = [
+            head
+            for layer, ((q, k, enc), window) in enumerate(zip(layers, model.windows, strict=True))
+            for head in statistics(q, k, enc, layer, window=window)
+        ]
     return to_rows(heads) if all(math.isfinite(head.mean + head.entropy) for head in heads) else []
 
 

@@ -63,9 +63,14 @@ class Decoder(Stacked):
     def __init__(self, shape: Shape, encoding: str | Sequence[str]):
         super().__init__()
         self.shape = shape
-        self.specs, encodings = build_by_layer(encoding, shape.layers, shape.width, shape.build)
+        self.specs, encodings, self.windows = build_by_layer(encoding, shape.layers, shape.width, shape.build)
         self.tokens = nn.Embedding(shape.vocabulary, shape.width - encodings[0].added_width)
-        self.blocks = nn.ModuleList([Block(shape.width, shape.heads, enc) for enc in encodings])
+        self.blocks = nn.ModuleList(
+            [
+                Block(shape.width, shape.heads, enc, window=window)
+                for enc, window in zip(encodings, self.windows, strict=True)
+            ]
+        )
         self.norm = nn.LayerNorm(shape.width)
         self.head = Linear(shape.width, shape.vocabulary, bias=False)
 
@@ -132,7 +137,9 @@ class Decoder(Stacked):
         return self.embed(self.tokens(ids), enc, at)
 
     def looks(self, ids: Tensor, at: Layout | None = None) -> list[tuple[Tensor, Tensor, Encoding]]:
-        """Turned queries and keys of each layer (B H L D), with the plain encoding that scores them: for statistics."""
+        """Turned queries and keys of each layer (B H L D), with the plain encoding that scores them: for statistics.
+        How far a layer may look is in ``windows``.
+        """
         at = Layout.dense(ids.shape[1], device=ids.device) if at is None else at
         x, layers = self._embedded(ids, at), []
         for block in self.blocks:

@@ -140,7 +140,8 @@ def all_encodings(width: int) -> tuple[str, ...]:
     """What the larger profiles compare; a concatenated code takes a quarter of the embedding's channels."""
     concatenated = f'sinusoidal(width={width // 4}, how="concat")'
     codes = ("nope", "integer", "binary", "sinusoidal", concatenated, "learned")
-    return (*codes, "shaw", "transformer_xl", "t5", "deberta", "alibi", "rope", "rope + alibi")
+    stacks = ("layers(rope, nope)", "layers(rope, temperature)")
+    return (*codes, "shaw", "transformer_xl", "t5", "deberta", "alibi", "rope", "rope + alibi", *stacks)
 
 
 CONTROL, ADDED = "rope", 0.05
