@@ -22,6 +22,7 @@ from milepost.encodings.learned_spectrum import LearnedSpectrum as LearnedSpectr
 from milepost.encodings.mixed import Mixed as Mixed
 from milepost.encodings.mrope import MRoPE as MRoPE
 from milepost.encodings.nope import NoPE as NoPE
+from milepost.encodings.pope import PoPE as PoPE
 from milepost.encodings.resize_table import resize_table as resize_table
 from milepost.encodings.rope import RoPE as RoPE
 from milepost.encodings.sandwich import Sandwich as Sandwich

@@ -98,4 +98,4 @@ def layer_of(enc: Encoding, number: int) -> tuple[Encoding, int | None]:
 def different(enc: Encoding) -> list[Encoding]:
     """The encodings that a stack is made of, each once; of any other, itself."""
     parts = enc.parts if isinstance(enc, Stack) else [enc]
-    return list({repr(part): part for part in parts}.values())  # type: ignore[misc]
+    return list({repr(part): part for part in parts}.values())  # type: ignore[arg-type]

@@ -22,8 +22,9 @@ Run = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 TOEPLITZ = ("alibi", "t5", "kerple", "sandwich")
 CONTENT = ("fire", "shaw", "transformer_xl", "deberta", "cope")
+PAPERS = ("pope",)
 TURNED = ("temperature", "ssmax", "learned_spectrum", "fope")
-SCHEMES = ("nope", "rope", *TOEPLITZ, *CONTENT, *TURNED)
+SCHEMES = ("nope", "rope", *TOEPLITZ, *CONTENT, *PAPERS, *TURNED)
 LARGEST = 6 * 2**30
 """Bytes of N x N tensors that a dense contestant may take; beyond, it is said that it can't."""
 

@@ -32,6 +32,7 @@ NAMES: dict[str, str] = {
     "transformer_xl": "TransformerXL",
     "deberta": "DeBERTa",
     "cope": "CoPE",
+    "pope": "PoPE",
 }
 """Encodings of text, where a position is one number: the name in specs (the file's), and the class."""
 
