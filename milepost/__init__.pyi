@@ -25,6 +25,7 @@ from milepost.encodings.mixed import Mixed as Mixed
 from milepost.encodings.mrope import MRoPE as MRoPE
 from milepost.encodings.nope import NoPE as NoPE
 from milepost.encodings.path import PaTH as PaTH
+from milepost.encodings.pope import PoPE as PoPE
 from milepost.encodings.relative_logits import RelativeLogits as RelativeLogits
 from milepost.encodings.resize_table import resize_table as resize_table
 from milepost.encodings.rope import RoPE as RoPE
@@ -50,5 +51,6 @@ from milepost.maps.streaming import Streaming as Streaming
 from milepost.rope import RopeSpec as RopeSpec
 from milepost.spec import build as build
 from milepost.spectrum import Spectrum as Spectrum
+from milepost.stack import Stack as Stack
 
 __version__: str

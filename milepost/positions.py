@@ -181,8 +181,8 @@ def augmented(
     (axes, B, L), and each of its B images is drawn for itself.
 
     DINOv3 (Simeoni et al., 2025, arXiv:2508.10104): each axis is moved by a number from -shift to shift, then
-    multiplied by one from 1/jitter to jitter, then all axes by one from 1/rescale to rescale, both drawn evenly on a log
-    scale. Its released models have rescale=2. Multiply by the reach afterwards: ``augmented(...) * tau``.
+    multiplied by one from 1/jitter to jitter, then all axes by one from 1/rescale to rescale, both drawn evenly on a
+    log scale. Its released models have rescale=2. Multiply by the reach afterwards: ``augmented(...) * tau``.
     """
     if pos.dim() != 3 or not pos.is_floating_point():
         raise ValueError(

@@ -5,6 +5,9 @@ tuple of scalings, or an encoding (``self_extend(rope=rope(base=5e5))``). It is 
 nothing that is not ours. The size words heads, head_dim, width and length can be given beside the text, and fill what
 it leaves open, inside such an encoding too; so can ``sides``, the places on each axis of a grid. ``repr`` of an
 encoding is its spec, with sizes.
+
+What a model does layer by layer is a pattern that repeats: ``layers(3 * rope in window(4096), temperature)``. A number
+times an encoding is so many layers of it (a sum in brackets), ``in window(n)`` lets their queries see n tokens.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from milepost import encodings, maps
 from milepost.checks import nearest
 from milepost.encoding import Encoding, Sum
 from milepost.scaling import SCALINGS, Scaling
+from milepost.stack import Group, Stack
 
 PAGES = {
     name: (f"{home.__name__}.{name}", cls)
@@ -66,10 +70,12 @@ def build(text: str, **sizes: int | tuple[int, ...] | None) -> Encoding:
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
             raise ValueError(f"{word} must be a whole number of at least 1, got {size!r}")
     try:
-        parts = [_encoding(node, text, sizes) for node in _terms(_parse(text), text)]
+        node = _parse(text)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "layers":
+            return _stack(node, text, sizes)
+        return _sum(node, text, sizes)
     except RecursionError:
         raise ValueError(f"the spec {_short(text)!r} has encodings inside encodings, too deep to read") from None
-    return parts[0] if len(parts) == 1 else Sum(*parts)
 
 
 def find_class(name: str) -> type[Encoding]:
@@ -116,6 +122,38 @@ def _terms(node: ast.expr, text: str) -> list[ast.expr]:
         terms.append(node.right)
         node = node.left
     return [node, *reversed(terms)]
+
+
+def _sum(node: ast.expr, text: str, sizes: Mapping[str, int | tuple[int, ...] | None]) -> Encoding:
+    parts = [_encoding(term, text, sizes) for term in _terms(node, text)]
+    return parts[0] if len(parts) == 1 else Sum(*parts)
+
+
+def _stack(call: ast.Call, text: str, sizes: Mapping[str, int | tuple[int, ...] | None]) -> Stack:
+    """``layers(...)``: each argument is an encoding, or so many times one, in a window or not."""
+    if call.keywords or not call.args:
+        raise ValueError(
+            "layers holds encodings with commas between, as in layers(3 * rope in window(4096), nope); got "
+            f"{_short(text)!r}"
+        )
+    return Stack(*[_group(node, text, sizes) for node in call.args])
+
+
+def _group(node: ast.expr, text: str, sizes: Mapping[str, int | tuple[int, ...] | None]) -> Group:
+    count, window = 1, None
+    if isinstance(node, ast.Compare):
+        seen = node.comparators[0]
+        named = isinstance(seen, ast.Call) and isinstance(seen.func, ast.Name) and seen.func.id == "window"
+        if not (isinstance(seen, ast.Call) and named and len(seen.args) == len(node.ops) == 1) or (
+            seen.keywords or not isinstance(node.ops[0], ast.In)
+        ):
+            raise ValueError(f"layers with a window are written 'rope in window(4096)'; can't read {_short(text)!r}")
+        window, node = _value(seen.args[0], text, sizes), node.left
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        count, node = _value(node.left, text, sizes), node.right
+    elif any(isinstance(term, ast.BinOp) for term in _terms(node, text)):
+        raise ValueError(f"so many layers of a sum are written '3 * (rope + alibi)'; can't read {_short(text)!r}")
+    return Group(count, _sum(node, text, sizes), window)
 
 
 def _encoding(node: ast.expr, text: str, sizes: Mapping[str, int | tuple[int, ...] | None]) -> Encoding:

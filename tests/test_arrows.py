@@ -16,7 +16,7 @@ import milepost
 
 HOME = Path(milepost.__file__).parent
 FORMULAS = {"checks", "positions", "layout", "spectrum", "angles", "rotation", "encoding"}
-LIBRARY = FORMULAS | {"scaling", "encodings", "pages", "spec"}
+LIBRARY = FORMULAS | {"scaling", "encodings", "pages", "spec", "stack"}
 
 ARROWS: dict[str, set[str]] = {
     # formulas
@@ -32,7 +32,8 @@ ARROWS: dict[str, set[str]] = {
     "pages": FORMULAS | {"scaling"},
     "resize_table": set(),
     "maps": FORMULAS | {"pages"},
-    "spec": {"checks", "encoding", "encodings", "pages", "scaling", "maps"},
+    "stack": {"encoding"},
+    "spec": {"checks", "encoding", "encodings", "pages", "scaling", "maps", "stack"},
     # what is built on them
     "attention": LIBRARY,
     "testing": LIBRARY | {"attention", "draw"},
@@ -86,6 +87,7 @@ ARROWS: dict[str, set[str]] = {
     # the command line and the public names
     "cli": {
         "spec",
+        "stack",
         "encodings",
         "catalogue",
         "portrait",
@@ -119,7 +121,10 @@ APART = {
 """Files that are parts of their own, apart from the folder that they are in."""
 
 PACKAGES: dict[str, set[str]] = {
-    **{part: {"torch"} for part in (*FORMULAS, "resize_table", "pages", "spec", "attention", "testing", "portrait")},
+    **{
+        part: {"torch"}
+        for part in (*FORMULAS, "resize_table", "pages", "spec", "stack", "attention", "testing", "portrait")
+    },
     "scaling": {"torch"},
     "encodings": set(),
     "maps": {"torch"},

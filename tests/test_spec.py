@@ -173,6 +173,7 @@ ARGUMENTS = {
             "key_heads": st.sampled_from([None, 1, 2]),
         }
     ),
+    "pope": st.fixed_dictionaries({"heads": heads, "head_dim": several, "base": base}),
     "temperature": temperature(),
     "ssmax": st.fixed_dictionaries(
         {"heads": heads, "length": st.integers(2, 10**9), "start": st.none() | st.floats(0.01, 10), "affine": flag}

@@ -23,7 +23,7 @@ Run = Callable[[Tensor, Tensor, Tensor], Tensor]
 TOEPLITZ = ("alibi", "t5", "kerple", "sandwich")
 CONTENT = ("fire", "shaw", "transformer_xl", "deberta", "cope")
 STATES = ("fox", "relative_logits", "selective_rope")
-OTHERS = ("vo_rope", "dape", "stick_breaking")
+OTHERS = ("vo_rope", "dape", "stick_breaking", "pope")
 TURNED = ("temperature", "ssmax", "learned_spectrum", "fope")
 USUAL = ("rope", *TOEPLITZ, *CONTENT, *TURNED, *STATES, *OTHERS)
 """All that are timed by default: path takes O(N^3), and is timed where it is asked for."""

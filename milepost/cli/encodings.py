@@ -120,7 +120,10 @@ def check_command(
     from milepost.draw.screen import Screen
 
     specs = _all_or(encodings, everything)
-    built = [_build(spec, heads=heads, head_dim=head_dim, width=width, length=length) for spec in specs]
+    from milepost.stack import different
+
+    given = [_build(spec, heads=heads, head_dim=head_dim, width=width, length=length) for spec in specs]
+    built = [part for enc in given for part in different(enc)]
     from milepost.testing import LAWS, Verdicts, check_encoding
 
     checked: list[Verdicts] = []

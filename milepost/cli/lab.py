@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from milepost.lab.trial import Trial
 
 Modality = Literal["text", "image", "video", "eeg"]
-TEXT = ("tasks", "text", "second_text", "tokenizer", "tune")
+TEXT = ("tasks", "text", "second_text", "tokenizer", "tune", "positions")
 """Options for text alone."""
 UNUSED = {"text": ("images",), "image": TEXT, "video": (*TEXT, "images", "lengths", "train_length", "strategies")}
 WORDS = {"image": "images have", "video": "made signals have", "text": "text has"}
@@ -87,6 +87,13 @@ def lab_command(
     tune: Annotated[
         int | None, typer.Option(help="On text, also train each strategy for so many steps at the longest length.")
     ] = None,
+    positions: Annotated[
+        str | None,
+        typer.Option(
+            help="What texts are told in training: index; randomised, a sorted random subset of all positions up to "
+            "the longest tested length; pose, two runs of neighbours with a gap.  [default: index]"
+        ),
+    ] = None,
     engine: Annotated[Literal["local", "ray"], typer.Option(help="Processes on this machine, or Ray tasks.")] = "local",
     workers: Workers = None,
     address: Annotated[str | None, typer.Option(help="Of a Ray cluster; its nodes need no shared folder.")] = None,
@@ -106,7 +113,7 @@ def lab_command(
     options = {
         "encodings": encodings, "strategies": strategies, "lengths": lengths, "train_length": train_length,
         "seeds": seeds, "tasks": tasks, "text": text, "second_text": second_text, "images": images,
-        "tokenizer": tokenizer, "tune": tune,
+        "tokenizer": tokenizer, "tune": tune, "positions": positions,
     }  # fmt: skip
     plan = make_plan(modality, profile, options)
     with _progress(len(plan.trials()), plan.steps) as tell:
@@ -169,6 +176,7 @@ def make_plan(modality: str, profile: str, options: dict[str, Any]) -> LabPlan:
         second_text=options["second_text"],
         tokenizer=options["tokenizer"] or "bytes",
         tune=options["tune"] or 0,
+        told=options["positions"] or "index",
         **given,
     )
 

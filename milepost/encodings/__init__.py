@@ -41,6 +41,7 @@ NAMES: dict[str, str] = {
     "path": "PaTH",
     # a turn of values and output
     "vo_rope": "VORoPE",
+    "pope": "PoPE",
 }
 """Encodings of text, where a position is one number: the name in specs (the file's), and the class."""
 

@@ -20,13 +20,17 @@ from milepost.attention import Attention, KVCache
 from milepost.encoding import Encoding, Sum
 from milepost.lab.training.linear import Linear
 from milepost.layout import Layout
+from milepost.stack import layer_of
 
 
 class Block(Attention):
-    """One layer of ``width`` channels: attention, then a feed-forward part four times as wide."""
+    """One layer of ``width`` channels: attention, whose queries see ``window`` tokens (None: all), then a feed-forward
+    part four times as wide.
+    """
 
-    def __init__(self, width: int, heads: int, enc: Encoding, *, causal: bool = True):
+    def __init__(self, width: int, heads: int, enc: Encoding, *, causal: bool = True, window: int | None = None):
         super().__init__(width, heads, enc, causal=causal)
+        self.window = window
         self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = Linear(width, 3 * width, bias=False), Linear(width, width, bias=False)
         self.up, self.down = Linear(width, 4 * width), Linear(4 * width, width)
@@ -43,6 +47,9 @@ class Block(Attention):
         self, x: Tensor, at: Layout | None = None, *, cache: KVCache | None = None, backend: str = "auto"
     ) -> Tensor:
         """x (B L C) after this layer."""
+        if self.window is not None:
+            at = at or (Layout.dense(x.shape[1], device=x.device) if cache is None else cache.next(x.shape[1]))
+            at = at.windowed(self.window)
         x = x + super().forward(x, at, cache=cache, backend=backend)
         out: Tensor = x + self.down(F.gelu(self.up(self.norm_2(x))))
         return out
@@ -99,14 +106,17 @@ class Stacked(nn.Module, ABC):
 
 def build_by_layer(
     encoding: str | Sequence[str], layers: int, width: int, build: Callable[[str], Encoding]
-) -> tuple[list[str], list[Encoding]]:
-    """The spec and the encoding of each layer: the first one embeds, the others do what they do inside of a layer."""
+) -> tuple[list[str], list[Encoding], list[int | None]]:
+    """The spec, the encoding and the window of each layer: the first one embeds, the others do what they do inside of a
+    layer. A spec may be a stack, which is the same text for each layer.
+    """
     specs = [encoding] * layers if isinstance(encoding, str) else list(encoding)
     if len(specs) != layers:
         raise ValueError(f"a model of {layers} layers wants one encoding, or {layers}; got {len(specs)}")
-    encodings = [build(spec) for spec in specs]
+    by_layer = [layer_of(build(spec), number) for number, spec in enumerate(specs)]
+    encodings = [enc for enc, _ in by_layer]
     for number, enc in enumerate(encodings[1:], 1):
-        if "embed" in enc.points and specs[number] != specs[0]:
+        if "embed" in enc.points and repr(enc) != repr(encodings[0]):
             raise ValueError(
                 f"{enc!r} of layer {number} mixes position into the embedding, which is done once, before layer 0: "
                 "give it to layer 0"
@@ -114,7 +124,7 @@ def build_by_layer(
     added = encodings[0].added_width
     if added >= width:
         raise ValueError(f"{encodings[0]!r} takes {added} of the {width} channels of the embedding, and leaves none")
-    return specs, [encodings[0], *map(inside, encodings[1:])]
+    return specs, [encodings[0], *map(inside, encodings[1:])], [window for _, window in by_layer]
 
 
 def inside(enc: Encoding) -> Encoding:
@@ -162,6 +172,6 @@ def start(
                 parameter.copy_(torch.randn(rows, columns)[: parameter.shape[0], : parameter.shape[1]] * (size * deep))
         for number, (spec, enc) in enumerate(zip(specs, model.encodings, strict=True)):
             torch.manual_seed(zlib.crc32(f"{seed} encoding {number}".encode()))
-            made = build(spec)
+            made, _ = layer_of(build(spec), number)
             enc.load_state_dict((made if number == 0 else inside(made)).state_dict())
         model.start_code()

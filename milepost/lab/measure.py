@@ -145,7 +145,9 @@ def _attention(model: Decoder, windows: Numbers, length: int) -> list[Row]:
     with torch.no_grad():
         layers = model.looks(torch.from_numpy(windows[:LOOKED_AT, :length]).to(model.device))
         heads = [
-            head for layer, (q, k, enc, f) in enumerate(layers) for head in statistics(q, k, enc, layer, features=f)
+            head
+            for layer, ((q, k, enc, f), window) in enumerate(zip(layers, model.windows, strict=True))
+            for head in statistics(q, k, enc, layer, window=window, features=f)
         ]
     return to_rows(heads) if all(math.isfinite(head.mean + head.entropy) for head in heads) else []
 

@@ -63,9 +63,14 @@ class Decoder(Stacked):
     def __init__(self, shape: Shape, encoding: str | Sequence[str]):
         super().__init__()
         self.shape = shape
-        self.specs, encodings = build_by_layer(encoding, shape.layers, shape.width, shape.build)
+        self.specs, encodings, self.windows = build_by_layer(encoding, shape.layers, shape.width, shape.build)
         self.tokens = nn.Embedding(shape.vocabulary, shape.width - encodings[0].added_width)
-        self.blocks = nn.ModuleList([Block(shape.width, shape.heads, enc) for enc in encodings])
+        self.blocks = nn.ModuleList(
+            [
+                Block(shape.width, shape.heads, enc, window=window)
+                for enc, window in zip(encodings, self.windows, strict=True)
+            ]
+        )
         self.norm = nn.LayerNorm(shape.width)
         self.head = Linear(shape.width, shape.vocabulary, bias=False)
 
@@ -133,7 +138,7 @@ class Decoder(Stacked):
 
     def looks(self, ids: Tensor, at: Layout | None = None) -> list[tuple[Tensor, Tensor, Encoding, Tensor | None]]:
         """Turned queries and keys of each layer (B H L D), with the plain encoding that scores them and its features of
-        the hidden states (B L N), where it asks for any: for statistics.
+        the hidden states (B L N), where it asks for any: for statistics. How far a layer may look is in ``windows``.
         """
         at = Layout.dense(ids.shape[1], device=ids.device) if at is None else at
         x, layers = self._embedded(ids, at), []

@@ -18,6 +18,7 @@ from milepost.lab import corpus, strategies
 from milepost.lab.comparisons import comparisons
 from milepost.lab.model import Decoder, Shape
 from milepost.lab.tasks import TASKS
+from milepost.lab.train import TOLD
 from milepost.lab.trial import AS_LARGE_AS, Run, Trial
 from milepost.lab.user_modules import import_named
 
@@ -140,7 +141,8 @@ def all_encodings(width: int) -> tuple[str, ...]:
     """What the larger profiles compare; a concatenated code takes a quarter of the embedding's channels."""
     concatenated = f'sinusoidal(width={width // 4}, how="concat")'
     codes = ("nope", "integer", "binary", "sinusoidal", concatenated, "learned")
-    return (*codes, "shaw", "transformer_xl", "t5", "deberta", "alibi", "rope", "rope + alibi")
+    stacks = ("layers(rope, nope)", "layers(rope, temperature)")
+    return (*codes, "shaw", "transformer_xl", "t5", "deberta", "alibi", "rope", "rope + alibi", *stacks)
 
 
 CONTROL, ADDED = "rope", 0.05
@@ -180,6 +182,7 @@ class TextPlan(LabPlan):
     text: str | None = None
     second_text: str | None = None
     tokenizer: str = "bytes"
+    told: str = "index"
     shape_class, reads = Shape, "text"
 
     @property
@@ -262,6 +265,7 @@ def make(
     second_text: str | None = None,
     tokenizer: str = "bytes",
     tune: int = 0,
+    told: str = "index",
 ) -> TextPlan:
     """A plan from what a user asks for. Mistakes are found here, before any training."""
     size = find_profile(profile)
@@ -269,6 +273,7 @@ def make(
         check_known("strategy", name, strategies.NAMES)
     for name in tasks:
         check_known("task", name, TASKS)
+    check_known("kind of positions", told, TOLD)
     if tune < 0:
         raise ValueError(f"--tune is a number of steps, at least 0, got {tune}")
     trained = size.length if train_length is None else train_length
@@ -280,6 +285,13 @@ def make(
     if tasks and min(tested) < SHORTEST:
         raise ValueError(f"tasks are tested at lengths of at least {SHORTEST} tokens, got {min(tested)}")
     chosen = check_encodings(encodings or size.encodings, lambda spec: Decoder(replace(shape, layers=1), spec))
+    for spec in chosen if told != "index" else ():
+        end = Decoder(shape, spec).end
+        if end is not None and end < max(tested):
+            raise ValueError(
+                f"{spec} has no position past {end - 1}, and --positions {told} tells texts positions below "
+                f"{max(tested)}: choose an encoding without a table of positions"
+            )
     return TextPlan(
         profile=profile,
         shape=shape,
@@ -293,6 +305,7 @@ def make(
         controls=choose_controls(shape, chosen),
         strategies=tuple(dict.fromkeys(("none", *strategy_names))),
         tune=tune,
+        told=told,
         tasks=tuple(dict.fromkeys(tasks)),
         text=None if text is None else str(Path(text).resolve()),  # trials may run elsewhere
         second_text=None if second_text is None else str(Path(second_text).resolve()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from milepost.lab.measure import Texts, measure_strategy, measure_tuned
 from milepost.lab.model import Decoder
 from milepost.lab.plan import TextPlan
 from milepost.lab.task_scores import score
-from milepost.lab.train import Diverged, Recipe, from_text, next_tokens, train
+from milepost.lab.train import Diverged, Loss, Recipe, from_text, next_tokens, train
 from milepost.lab.trial import Run, Tell, Trial, train_and_measure
 from milepost.measure.losses import token_losses
 
@@ -44,11 +45,16 @@ def try_rates(plan: TextPlan, trial: Trial, row: Numbers, folder: Path, tell: Te
         recipe = Recipe(max(1, plan.steps // TRIED), plan.rows, length, rate, trial.seed, plan.bfloat16)
         model = Decoder(plan.shape_of(trial), trial.spec).start(trial.seed)
         try:
-            train(model, from_text(row[:edge], recipe), recipe, state=folder / f"rate-{rate:g}.pt")
+            train(model, from_text(row[:edge], recipe), recipe, state=folder / f"rate-{rate:g}.pt", loss=_loss(plan))
         except Diverged:
             continue  # a rate that is too large is not taken
         tried.append({"rate": rate, "loss": float(token_losses(model, windows).mean())})
     return tried
+
+
+def _loss(plan: TextPlan) -> Loss:
+    """The loss of next tokens, where texts are told what the plan says."""
+    return partial(next_tokens, told=plan.told, limit=plan.longest)
 
 
 def _strategies(plan: TextPlan, trial: Trial) -> tuple[str, ...]:
@@ -82,8 +88,8 @@ def run_text_trial(
                 tuned = measure_tuned(plan, trial, model, name, texts, text.train, state)
                 yield {"strategy": f"{name} tuned", **tuned}
 
-    about = {"trained_length": plan.shape.length, "rate": rate, "rates": rates}
+    about = {"trained_length": plan.shape.length, "rate": rate, "rates": rates, "told": plan.told}
     empty: Run = {"loss_by_length": [], "loss_by_position": [], "tasks": {}}
     return train_and_measure(
-        trial, model, folder, recipe, batches, next_tokens, measure, tell, about=about, empty=empty
+        trial, model, folder, recipe, batches, _loss(plan), measure, tell, about=about, empty=empty
     )

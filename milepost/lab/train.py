@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +23,11 @@ from torch.nn import functional as F
 from milepost.lab.corpus import batch
 from milepost.lab.training.linear import rounded_products
 from milepost.lab.training.optimizers import Optimizers
+from milepost.layout import Layout
 from milepost.measure.folder import saving
 from milepost.measure.memory import held_at_peak_mb, reset_peak
 from milepost.measure.results import whole_file
+from milepost.positions import randomised, skipped
 
 Numbers = np.ndarray[Any, Any]
 PATIENCE = 60.0
@@ -75,17 +78,37 @@ def from_text(row: Numbers, recipe: Recipe) -> Batches:
     return lambda step: (batch(row, recipe.length, recipe.rows, recipe.seed, step), None)
 
 
+TOLD: dict[str, Callable[..., Tensor] | None] = {"index": None, "randomised": randomised, "pose": skipped}
+"""What texts are told in training, by name: their index, or a remap of it (`milepost.positions`)."""
+
+
 def next_tokens(
-    model: nn.Module, read: tuple[Numbers, Numbers | None], share: slice, device: torch.device
+    model: nn.Module,
+    read: tuple[Numbers, Numbers | None],
+    share: slice,
+    device: torch.device,
+    *,
+    told: str = "index",
+    limit: int = 0,
 ) -> tuple[Tensor, int]:
-    """Of text: the loss of every next token that counts."""
+    """Of text: the loss of every next token that counts.
+
+    ``told`` names the positions of the texts, all below ``limit``. They are drawn from the tokens themselves: the same
+    for every encoding, and for a run that was stopped.
+    """
     tokens, counted = read
     ids = torch.from_numpy(tokens[share]).to(device)
     wanted, scored = ids[:, 1:], tokens[:, 1:].size
     if counted is not None:
         wanted = wanted.masked_fill(~torch.from_numpy(counted[share]).to(device), -100)
         scored = int(counted.sum())
-    return F.cross_entropy(model(ids[:, :-1]).float().flatten(0, 1), wanted.flatten(), reduction="sum"), scored
+    at, remap = None, TOLD[told]
+    if remap is not None:
+        generator = torch.Generator().manual_seed(zlib.crc32(tokens.tobytes()))
+        pos = remap(ids.shape[1] - 1, limit, batch=len(tokens), generator=generator)[share]
+        at = Layout.dense(ids.shape[1] - 1, device=device).with_positions(pos.to(device))
+    logits = model(ids[:, :-1]) if at is None else model(ids[:, :-1], at)
+    return F.cross_entropy(logits.float().flatten(0, 1), wanted.flatten(), reduction="sum"), scored
 
 
 def labels(

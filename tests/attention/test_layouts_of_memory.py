@@ -31,6 +31,7 @@ SPECS = (
     "transformer_xl",
     "deberta",
     "cope",
+    "pope",
     "rope + alibi",
     "t5 + alibi",
 )

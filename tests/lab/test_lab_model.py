@@ -29,6 +29,7 @@ EVERY = (
     "sandwich",
     "fire",
     "cope",
+    "pope",
     "xpos",
     "temperature",
     "fope",

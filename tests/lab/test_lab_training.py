@@ -1,5 +1,6 @@
 """Training: the same numbers twice, after a kill, and for every encoding the same data; and what a trial records."""
 
+import functools
 import itertools
 import json
 import math
@@ -16,7 +17,7 @@ from milepost import lab
 from milepost.lab.measure import Texts
 from milepost.lab.model import Decoder, Shape
 from milepost.lab.text_trial import run_text_trial
-from milepost.lab.train import Diverged, Recipe, from_text, train
+from milepost.lab.train import Diverged, Recipe, from_text, next_tokens, train
 from milepost.measure.losses import disjoint, same_targets, sliding
 
 SHAPE = Shape(64, 1, 16, 2, 16)
@@ -316,3 +317,50 @@ def test_lengths_may_be_shorter_than_the_trained_one(small, tmp_path):
 
 def test_this_module_is_known_by_the_name_in_its_specs():
     assert sys.modules[HERE].NotANumber is NotANumber
+
+
+class Seen(torch.nn.Module):
+    """A model that keeps the layouts that it is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.layouts = []
+
+    def forward(self, ids, at=None):
+        self.layouts.append(at)
+        return torch.zeros(*ids.shape, 64)
+
+
+@pytest.mark.parametrize("told", ["randomised", "pose"])
+def test_texts_are_told_positions_up_to_the_limit_and_keep_their_order(told):
+    seen, tokens = Seen(), np.stack([ROW[n : n + 17] for n in range(0, 400, 50)])
+    for share in (slice(None), slice(1, None, 2), slice(None)):
+        next_tokens(seen, (tokens, None), share, torch.device("cpu"), told=told, limit=100)
+    whole, half, again = (at.pos for at in seen.layouts)
+    assert whole.shape == (8, 16) and (whole.diff(dim=-1) > 0).all() and int(whole.max()) < 100
+    assert int(whole.max()) > 60 and len({tuple(row) for row in whole.tolist()}) > 4  # far ones, and each row its own
+    assert torch.equal(whole, again) and torch.equal(half, whole[1::2])  # drawn from the tokens, not from the clock
+    assert torch.equal(seen.layouts[0].index.expand(8, -1)[3], torch.arange(16))  # masks go by the index
+    steps = (whole.diff(dim=-1) > 1).sum(-1)
+    assert (steps <= 1).all() if told == "pose" else (steps > 3).all()
+    next_tokens(seen, (tokens, None), slice(None), torch.device("cpu"))
+    assert seen.layouts[-1] is None
+
+
+def test_a_model_that_was_told_far_positions_is_another_one_and_learns():
+    recipe, losses = Recipe(20, 4, 16, seed=2), {}
+    for told in ("index", "randomised", "pose"):
+        model = Decoder(SHAPE, "rope").start(2)
+        loss = functools.partial(next_tokens, told=told, limit=64)
+        losses[told] = train(model, from_text(ROW, recipe), recipe, loss=loss)["losses"]
+        assert losses[told][-1] < losses[told][0]
+    assert losses["index"] == trained("rope")[1]["losses"]
+    assert losses["index"] != losses["randomised"] != losses["pose"] != losses["index"]
+
+
+def test_a_plan_refuses_positions_that_a_table_does_not_have_and_names_that_are_not_known():
+    with pytest.raises(ValueError, match="learned has no position past 15, and --positions pose tells texts positions"):
+        lab.plan.make("tiny", encodings=["rope", "learned"], told="pose")
+    with pytest.raises(ValueError, match="unknown kind of positions 'posee'"):
+        lab.plan.make("tiny", told="posee")
+    assert lab.plan.make("tiny", encodings=["rope"], told="randomised").told == "randomised"

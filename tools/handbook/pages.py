@@ -25,7 +25,7 @@ GROUPS = {
     "Added to the embedding": ("integer", "binary", "sinusoidal", "learned"),
     "Q and k": ("rope", "xpos", "temperature", "ssmax", "learned_spectrum", "fope"),
     "Logits, by position": ("alibi", "t5", "kerple", "sandwich", "fire"),
-    "Logits, by content": ("shaw", "transformer_xl", "deberta", "cope"),
+    "Logits, by content": ("shaw", "transformer_xl", "deberta", "cope", "pope"),
     "In space": tuple(SPACE),
 }
 """Every encoding, by where it enters."""

@@ -59,7 +59,7 @@ class LabModel(Loaded):
     @torch.no_grad()
     def looks(self, ids: Tensor) -> Iterator[Look]:
         for layer, (q, k, enc, f) in enumerate(self.model.looks(ids)):
-            yield Look(layer, q, k, enc, q.shape[-1] ** -0.5, None, f)
+            yield Look(layer, q, k, enc, q.shape[-1] ** -0.5, self.model.windows[layer], f)
 
     @torch.no_grad()
     def continued(self, ids: Tensor, said: int) -> Tensor:

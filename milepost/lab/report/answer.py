@@ -152,6 +152,11 @@ def notes(results: Results) -> list[str]:
     """What a reader must know before believing the answer."""
     known = [f"Not as published: {pattern.statement}. Here: {pattern.shown}." for pattern in missed(results)]
     known += unfinished(results)
+    told = results["provenance"]["protocol"]["plan"].get("told", "index")
+    if told != "index":
+        known.append(
+            f"In training texts were told {told} positions, up to the longest tested length, and not their index."
+        )
     if plain(results) and len({run["seed"] for run in plain(results)}) == 1:
         known.append("One seed: a second one may order encodings that are close the other way round.")
     at_trained = {label: loss for loss, label in _losses(results, base(results))} if plain(results) else {}

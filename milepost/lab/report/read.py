@@ -274,7 +274,7 @@ def differing(results: Results) -> list[str]:
     """Sentences on what differs between joined runs, beyond their encodings: it may be why their losses differ."""
     parts = results.get("joined", [])
     said = []
-    for field in ("shape", "steps", "rows", "seeds", "tune"):
+    for field in ("shape", "steps", "rows", "seeds", "tune", "told"):
         values = [part["provenance"]["protocol"]["plan"].get(field) for part in parts]
         if any(value != values[0] for value in values):
             held = "; ".join(f"{part['from']}: {_short(value)}" for part, value in zip(parts, values, strict=True))

@@ -95,7 +95,9 @@ class Encoder(Stacked):
     def __init__(self, shape: EncoderShape, encoding: str | Sequence[str]):
         super().__init__()
         self.shape, self.sides = shape, shape.sides
-        self.specs, encodings = build_by_layer(encoding, shape.layers, shape.width, shape.build)
+        self.specs, encodings, windows = build_by_layer(encoding, shape.layers, shape.width, shape.build)
+        if any(windows):
+            raise ValueError(f"a window is for texts, and places on a grid have no order: leave it out of {encoding}")
         self.tokens = nn.Linear(shape.channels, shape.width - encodings[0].added_width)
         self.blocks = nn.ModuleList([Block(shape.width, shape.heads, enc, causal=False) for enc in encodings])
         self.norm = nn.LayerNorm(shape.width)
