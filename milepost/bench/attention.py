@@ -1,7 +1,8 @@
 """bench attention: what a position costs, as the ratio of a scheme's time to attention with no position, in one run.
 
 Forward and training (forward and backward, with the gradients of the scheme's own parameters), 8 heads x 64, float32,
-causal. Memory is the peak of one call beyond that of no position.
+causal (encoders' schemes without the mask, against attention without it). Memory is the peak of one call beyond that
+of no position.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from milepost.bench.contestants import SCHEMES, USUAL, Run, baseline, contestants, encoding, milepost
+from milepost.bench.contestants import SCHEMES, USUAL, Run, baseline, contestants, encoding, is_causal, milepost
 from milepost.bench.timing import best_seconds, check_sizes
 from milepost.checks import check_known
 from milepost.encoding import Encoding
@@ -65,12 +66,13 @@ def _group(
         for _ in range(3)
     )
     few = max(2, rounds * 4096 // length) if length > 4096 and rounds else rounds
-    plain = _step(baseline, None, kind, q, k, v)
-    plain_mb = peak_mb(plain, device)
+    plains = {causal: _step(partial(baseline, causal=causal), None, kind, q, k, v) for causal in (True, False)}
+    plain_mb = peak_mb(plains[True], device)
     note = "what ratios and memory are measured against"
     rows = [row("nope", kind, length, 1.0, name="torch sdpa", peak=plain_mb, note=note)]
     for scheme in schemes:
-        enc, label = encoding(scheme, heads, head_dim).to(device), f"{scheme} {kind} {length}"
+        enc, label = encoding(scheme, heads, head_dim, length).to(device), f"{scheme} {kind} {length}"
+        plain, about = plains[is_causal(enc)], "" if is_causal(enc) else "not causal, nor what it is measured against"
         known = contestants(enc, length, kind == "training", device)
         if ours_only:
             known = {"milepost": known["milepost"]}
@@ -101,7 +103,7 @@ def _group(
             peak, took = peaks[name], seconds.get(name)
             extra = None if peak is None or plain_mb is None else max(0.0, peak - plain_mb)
             ratio = None if took is None else took / seconds["none"]
-            rows.append(row(scheme, kind, length, ratio, took, name, extra, "" if seconds else "memory only"))
+            rows.append(row(scheme, kind, length, ratio, took, name, extra, about if seconds else "memory only"))
     return rows
 
 

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from milepost.attention import attend
 from milepost.encoding import Encoding
 from milepost.layout import Layout
+from milepost.positions import grid
 from milepost.spec import build
 
 Run = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -25,31 +26,48 @@ CONTENT = ("fire", "shaw", "transformer_xl", "deberta", "cope")
 STATES = ("fox", "relative_logits", "selective_rope")
 OTHERS = ("vo_rope", "dape", "stick_breaking", "pope")
 TURNED = ("temperature", "ssmax", "learned_spectrum", "fope")
-USUAL = ("rope", *TOEPLITZ, *CONTENT, *TURNED, *STATES, *OTHERS)
+EMBEDDED = ("sinusoidal", "learned", "integer", "binary")
+GRID = ("axial", "mixed", "alibi_2d")
+USUAL = ("rope", *TOEPLITZ, *CONTENT, *TURNED, *STATES, *OTHERS, *EMBEDDED, *GRID)
 """All that are timed by default: path takes O(N^3), and is timed where it is asked for."""
 SCHEMES = ("nope", *USUAL, "path")
+MAPS = ("self_extend(rope=rope)", "rerope(rope=rope)", "dual_chunk(rope=rope, chunk=3072, local=512)")
+TWO_SIDED = ("deberta",)
+"""Schemes of encoders: they are measured without the causal mask, against attention without it."""
 LARGEST = 6 * 2**30
 """Bytes of N x N tensors that a dense contestant may take; beyond, it is said that it can't."""
 
 
-def encoding(scheme: str, heads: int, head_dim: int) -> Encoding:
+def encoding(scheme: str, heads: int, head_dim: int, length: int = 4096) -> Encoding:
     """The scheme's encoding at its defaults."""
-    return build(scheme, heads=heads, head_dim=head_dim, width=heads * head_dim, length=4096)
+    return build(scheme, heads=heads, head_dim=head_dim, width=heads * head_dim, length=max(4096, length))
 
 
-def baseline(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Torch's fused causal attention, no position: what ratios are to."""
-    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+def is_causal(enc: Encoding) -> bool:
+    """Whether a scheme is measured with the causal mask."""
+    return type(enc).spec_name() not in TWO_SIDED
+
+
+def baseline(q: Tensor, k: Tensor, v: Tensor, causal: bool = True) -> Tensor:
+    """Torch's fused attention, no position: what ratios are to."""
+    return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
 
 def milepost(enc: Encoding, length: int, device: str) -> Run:
-    """Ours, with the backend that `auto` takes."""
-    at = Layout.dense(length, device=device)
+    """Ours, with the backend that `auto` takes. Several axes are a grid of 64 columns; q is what is embedded."""
+    at, causal = Layout.dense(length, device=device), is_causal(enc)
+    if enc.axes > 1:
+        at = at.with_positions(grid(-(-length // 64), 64)[..., :length].to(device))
 
     x = hidden(enc, length, device)
 
     def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return attend(q, k, v, enc, at=at, features=enc.features(x, at.pos) if enc.feature_count else None)
+        if "embed" in enc.points:
+            width = q.shape[1] * q.shape[3]
+            embedded = enc.embed(q.transpose(1, 2).flatten(2), at.pos)[..., :width]
+            q = embedded.reshape(q.shape[0], length, q.shape[1], -1).transpose(1, 2)
+        features = enc.features(x, at.pos) if enc.feature_count else None
+        return attend(q, k, v, enc, at=at, causal=causal, features=features)
 
     return run
 
@@ -61,11 +79,11 @@ def hidden(enc: Encoding, length: int, device: str) -> Tensor:
 
 def materialised(enc: Encoding, length: int, device: str) -> Run:
     """A bias of N x N numbers a head, given to torch's fused attention; the reference where it needs content."""
-    at = Layout.dense(length, device=device)
+    at, causal = Layout.dense(length, device=device), is_causal(enc)
     if enc.content_dependent:
         x = hidden(enc, length, device)
         f = enc.features(x, at.pos).detach() if enc.feature_count else None
-        return lambda q, k, v: attend(q, k, v, enc, at=at, backend="reference", features=f)
+        return lambda q, k, v: attend(q, k, v, enc, at=at, causal=causal, backend="reference", features=f)
 
     def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         i = torch.arange(length, device=device)
@@ -172,7 +190,7 @@ def contestants(enc: Encoding, length: int, training: bool, device: str = "cpu")
     entries: dict[str, Run | str] = {"milepost": milepost(enc, length, device)}
     dense = (enc.heads or 8) * length**2 * 4 * (6 if enc.content_dependent else 2) * (2 if training else 1)
     too_large = f"its N x N tensors would take {dense / 2**30:.0f} GiB" if dense > LARGEST else None
-    if "bias" in enc.points or enc.content_dependent:
+    if enc.axes == 1 and ("bias" in enc.points or enc.content_dependent):
         entries["materialised"] = too_large or materialised(enc, length, device)
     if name in ("rope", "alibi", "t5"):
         entries["transformers eager"] = too_large or (

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from milepost.bench.attention import bench_attention, bench_memory
-from milepost.bench.contestants import CONTENT, TOEPLITZ
+from milepost.bench.contestants import CONTENT, EMBEDDED, GRID, TOEPLITZ
 from milepost.bench.decode import bench_decode
 from milepost.bench.rope import bench_rope
 from milepost.checks import check_known
@@ -35,6 +35,11 @@ def parts(tell: Tell) -> dict[str, Callable[[], list[dict[str, Any]]]]:
         ),
         "memory-65536": lambda: list(bench_memory(tell=tell)),
         "content-4096": lambda: list(attention((4096,), CONTENT, passes=("forward",), rounds=2)["rows"]),
+        "content-training-4096": lambda: list(
+            attention((4096,), CONTENT, passes=("training",), rounds=2, ours_only=True)["rows"]
+        ),
+        "content-16384": lambda: list(attention((16384,), CONTENT, passes=("forward",), ours_only=True)["rows"]),
+        "others-4096": lambda: list(attention((4096,), (*EMBEDDED, *GRID), passes=("forward",), rounds=2)["rows"]),
     }
 
 

@@ -26,7 +26,7 @@ from milepost.lab.training.optimizers import Optimizers
 from milepost.measure.losses import buckets, by_position, sliding
 from milepost.measure.results import provenance
 
-SCHEMES = ("alibi", "rope", "t5", "kerple")
+SCHEMES = ("alibi", "rope", "t5", "kerple", "shaw", "transformer_xl", "deberta")
 
 
 def bench_train(
