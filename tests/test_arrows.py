@@ -56,6 +56,7 @@ ARROWS: dict[str, set[str]] = {
         "testing",
         "public",
     },
+    "served": LIBRARY | {"checkpoints", "measure", "results", "rope", "report", "draw", "public"},
     "measure": LIBRARY | {"attention", "results"},
     "lab": LIBRARY | {"attention", "measure", "results", "maps", "resize_table", "portrait", "report"},
     "claims": LIBRARY
@@ -92,6 +93,7 @@ ARROWS: dict[str, set[str]] = {
         "testing",
         "bench",
         "checkpoints",
+        "served",
         "report",
         "results",
         "rope",
@@ -129,6 +131,7 @@ PACKAGES: dict[str, set[str]] = {
     "lab": {"torch", "numpy", "accelerate", "safetensors", "tokenizers", "ray", "sklearn", "PIL"},
     "bench": {"torch", "numpy", "psutil", "transformers", "x_transformers", "rotary_embedding_torch"},
     "checkpoints": {"torch", "numpy", "transformers", "safetensors", "accelerate", "huggingface_hub", "peft", "gguf"},
+    "served": {"torch", "numpy"},
     "claims": {"torch", "numpy"},
     "results": set(),
     "catalogue": set(),

@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from milepost.served.subject import Served, connect
+    from milepost.served.connection import connect
 
-__all__ = ["Served", "connect"]
+__all__ = ["connect"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from milepost.served import subject
+    if name == "connect":
+        from milepost.served.connection import connect
 
-        return getattr(subject, name)
+        return connect
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,6 +1,5 @@
 """Served: a model behind a server as a subject that is measured, with the text and the needles of a loaded checkpoint.
 
-    subject = connect("http://127.0.0.1:8000", tokenizer="path/to/model")
     losses, outside = subject.losses_at(windows, positions)    # nats of chosen tokens of each window (n k)
 
 Windows are read side by side as far as the server bears, the first one alone and the shortest lengths first. What was
@@ -26,10 +25,9 @@ from torch import Tensor
 
 from milepost.checkpoints.diagnosis.plan import Tell
 from milepost.checkpoints.model.text import Text, read_tokens
-from milepost.checkpoints.model.tokenizers import Tokenized, Tokenizer, find_tokenizer
+from milepost.checkpoints.model.tokenizers import Tokenized, Tokenizer
 from milepost.measure.intervals import Numbers
-from milepost.served.servers import find_server
-from milepost.served.servers.client import Client, ServerError
+from milepost.served.servers.client import ServerError
 from milepost.served.servers.server import Server
 from milepost.served.servers.words import Words
 
@@ -126,6 +124,31 @@ class Served(Tokenized):
 
     # -- readings --------------------------------------------------------------------------------------------------
 
+    def last_losses(
+        self, windows: Numbers, length: int, count: int, begin: int | None = None
+    ) -> tuple[Numbers, Numbers]:
+        """`losses_at` the last ``count`` tokens of each window, read with ``length`` tokens in all.
+
+        ``begin`` is put in place of the first token that is read. A server that takes text may read a few tokens more,
+        so that the text begins where its tokens do.
+        """
+        if not 1 <= count <= length < windows.shape[1]:
+            raise ValueError(
+                f"the last {count} of {length} tokens can't be scored in windows of {windows.shape[1] - 1}"
+            )
+        rows = [self._ending(row, length, begin) for row in windows]
+        return self._losses(rows, [list(range(len(row) - count, len(row))) for row in rows])
+
+    def _ending(self, row: Numbers, length: int, begin: int | None) -> Numbers:
+        words, end = self.server.words, len(row)
+        for first in range(end - length - 1, -1, -1):
+            cut = row[first:].copy()
+            if begin is not None:
+                cut[0] = begin
+            if self.server.can.ids or words is None or words.reads_back(cut):
+                return cut
+        return row
+
     def losses_at(
         self, windows: Numbers, positions: Sequence[int] | Numbers, *, fresh: bool = False
     ) -> tuple[Numbers, Numbers]:
@@ -133,13 +156,17 @@ class Served(Tokenized):
         ordered = [int(p) for p in positions]
         if not ordered or ordered != sorted(set(ordered)) or not 1 <= ordered[0] <= ordered[-1] < windows.shape[1]:
             raise ValueError(f"positions grow, from 1 to {windows.shape[1] - 1}, got {ordered[:3]} to {ordered[-1:]}")
+        return self._losses(list(windows), [ordered] * len(windows), fresh)
 
-        def read(row: Numbers) -> tuple[list[float], list[bool]]:
-            return self._read(row, self.places(row, ordered), fresh)
+    def _losses(
+        self, texts: Sequence[Numbers], positions: Sequence[list[int]], fresh: bool = False
+    ) -> tuple[Numbers, Numbers]:
+        def read(row: Numbers, wished: list[int]) -> tuple[list[float], list[bool]]:
+            return self._read(row, self.places(row, wished), fresh)
 
-        first = read(windows[0])  # alone: a length that ends the server ends one request
+        first = read(texts[0], positions[0])  # alone: a length that ends the server ends one request
         with ThreadPoolExecutor(max(1, self.server.can.slots)) as pool:
-            rows = [first, *pool.map(read, windows[1:])]
+            rows = [first, *pool.map(read, texts[1:], positions[1:])]
         losses = -np.array([values for values, _ in rows])
         outside = np.array([bounds for _, bounds in rows], bool)
         self.asked += losses.size
@@ -209,20 +236,3 @@ def _load_journal(path: Path | None) -> dict[str, tuple[list[float], list[bool]]
         if all(isinstance(value, float) and math.isfinite(value) for value in values):
             known[name] = (values, outside)
     return known
-
-
-def connect(
-    url: str, *, tokenizer: str | Path | None = None, model: str | None = None, key: str | None = None,
-    certificate: str | None = None, trained_length: int | None = None, timeout: float = 600.0,
-    journal: Path | None = None,
-) -> Served:  # fmt: skip
-    """The model at an address, with what its server can tell.
-
-    ``tokenizer`` is the model's own: a tokenizer.json, a folder, a name on the Hub, or ``bytes``. ``model`` is the name
-    that it is served under, where there are several. ``key`` names the environment variable that holds a key.
-    ``certificate`` is a file of certificates to trust. Raises ServerError, a ValueError, in one sentence.
-    """
-    made = None if tokenizer is None else find_tokenizer(tokenizer)
-    client = Client(url, key=key, certificate=certificate, timeout=timeout)
-    server = find_server(client, model, None if made is None else Words(made))
-    return Served(server, made, trained_length, journal)

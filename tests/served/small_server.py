@@ -63,8 +63,10 @@ class SmallModel:
     def __init__(self, model: Any, fault: str = "", served: int = SERVED):
         self.fault, self.served, self.lock = fault, served, threading.Lock()
         self.model = self._other(model)
-        self.plain = build({"rope_type": "default", "rope_theta": 50000.0})
-        self.plain.load_state_dict(model.state_dict())
+        self.plain = model
+        if fault:
+            self.plain = build({"rope_type": "default", "rope_theta": 50000.0})
+            self.plain.load_state_dict(model.state_dict())
         self.kept: list[tuple[list[int], Any]] = []
         self.longest = 0
 
@@ -96,7 +98,8 @@ class SmallModel:
             out = model(input_ids=new, past_key_values=past, position_ids=at, use_cache=True)
             past = out.past_key_values
             if not prompt:
-                self.kept = [*self.kept[-3:], (list(ids), copy.deepcopy(past))]
+                grown = [row for row in self.kept if row[0] != ids[: len(row[0])]]
+                self.kept = [*grown[-7:], (list(ids), copy.deepcopy(past))]
             told = []
             if prompt:
                 logs = torch.log_softmax(out.logits[0].double(), -1)
@@ -194,7 +197,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _read(self, ids: Any, steps: int, **more: Any) -> dict[str, Any]:
         served = self.server.model.served
-        if not all(isinstance(n, int) and 0 <= n < VOCABULARY for n in ids):
+        if not all(isinstance(n, int) and 0 <= n < self.server.model.model.config.vocab_size for n in ids):
             raise ValueError("token ids out of vocabulary")
         if len(ids) + steps > served and self.server.model.fault != "cut":
             raise ValueError(f"This model's maximum context length is {served} tokens, and {len(ids)} were given")
