@@ -137,7 +137,7 @@ class Served(Tokenized):
                 f"the last {count} of {length} tokens can't be scored in windows of {windows.shape[1] - 1}"
             )
         rows = [self._ending(row, length, begin) for row in windows]
-        return self._losses(rows, [list(range(len(row) - count, len(row))) for row in rows])
+        return self.losses_of(rows, [list(range(len(row) - count, len(row))) for row in rows])
 
     def _ending(self, row: Numbers, length: int, begin: int | None) -> Numbers:
         words, end = self.server.words, len(row)
@@ -156,11 +156,13 @@ class Served(Tokenized):
         ordered = [int(p) for p in positions]
         if not ordered or ordered != sorted(set(ordered)) or not 1 <= ordered[0] <= ordered[-1] < windows.shape[1]:
             raise ValueError(f"positions grow, from 1 to {windows.shape[1] - 1}, got {ordered[:3]} to {ordered[-1:]}")
-        return self._losses(list(windows), [ordered] * len(windows), fresh)
+        return self.losses_of(list(windows), [ordered] * len(windows), fresh)
 
-    def _losses(
-        self, texts: Sequence[Numbers], positions: Sequence[list[int]], fresh: bool = False
+    def losses_of(
+        self, texts: Sequence[Numbers] | Numbers, positions: Sequence[list[int]], fresh: bool = False
     ) -> tuple[Numbers, Numbers]:
+        """`losses_at` positions of each text's own."""
+
         def read(row: Numbers, wished: list[int]) -> tuple[list[float], list[bool]]:
             return self._read(row, self.places(row, wished), fresh)
 
@@ -189,7 +191,7 @@ class Served(Tokenized):
 
     def last(self, ids: Tensor) -> Tensor:
         """Logits (1 V) after the last token, as far as they are told: others stand at the least of the likeliest."""
-        step = self.server._first(self.server.ask(ids[0].tolist()))
+        step = self.server.first_step(self.server.ask(ids[0].tolist()))
         known = {token: value for token, value in step.likeliest.items() if token >= 0} or {
             step.token: step.loglikelihood
         }

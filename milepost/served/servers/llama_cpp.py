@@ -47,7 +47,7 @@ class LlamaCpp(Server):
             vocabulary=vocabulary, trained=whole_number(meta.get("n_ctx_train")),
             slots=whole_number(props.get("total_slots")) or 1,
         )  # fmt: skip
-        step = self._first(self.request([1, 2], 1, 1, False, {3: FORCING}, True))
+        step = self.first_step(self.request([1, 2], 1, 1, False, {3: FORCING}, True))
         if step.token != 3:
             raise ServerError(f"{self.client.url} does not obey logit_bias, so that no token can be forced")
         return self.can
@@ -79,9 +79,9 @@ class LlamaCpp(Server):
         timings = told.get("timings") or {}
         return Answer(made, None, whole_number(told.get("tokens_evaluated")), whole_number(timings.get("cache_n")))
 
-    def _forced(self, prefix: Ids, target: int, fresh: bool) -> tuple[float, bool]:
+    def forced(self, prefix: Ids, target: int, fresh: bool) -> tuple[float, bool]:
         """The likeliest need not be looked at: the target is forced at once."""
-        step = self._first(self.ask(prefix, likeliest=1, bias={target: FORCING}, fresh=fresh))
+        step = self.first_step(self.ask(prefix, likeliest=1, bias={target: FORCING}, fresh=fresh))
         if step.token != target:
             raise ServerError(f"{self.client.url} generated token {step.token} where {target} was forced")
         return step.loglikelihood, False

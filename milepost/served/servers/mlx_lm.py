@@ -60,7 +60,7 @@ class MlxLm(OpenAI):
         ranked = sorted(step.likeliest.values())
         bias = ranked[-1] - ranked[0] + 2.0
         for _ in range(RAISED):
-            raised = self._first(self.ask(prefix, bias={target: bias}))
+            raised = self.first_step(self.ask(prefix, bias={target: bias}))
             if target in raised.likeliest:
                 value = raised.likeliest[target]
                 odds = value - math.log(-math.expm1(min(value, -1e-12))) - bias  # log p / (1 - p)

@@ -165,11 +165,11 @@ class Server(ABC):
                 raise ServerError(f"{self.client.url} left out log-likelihoods of the prompt that it was asked for")
             values = np.array([told[p] for p in positions], float)
             return Reading(values, np.zeros(len(values), bool))
-        pairs = [self._forced(ids[:p], int(ids[p]), fresh and n == 0) for n, p in enumerate(positions)]
+        pairs = [self.forced(ids[:p], int(ids[p]), fresh and n == 0) for n, p in enumerate(positions)]
         return Reading(np.array([value for value, _ in pairs]), np.array([bound for _, bound in pairs]))
 
-    def _forced(self, prefix: Ids, target: int, fresh: bool) -> tuple[float, bool]:
-        step = self._first(self.ask(prefix, fresh=fresh))
+    def forced(self, prefix: Ids, target: int, fresh: bool) -> tuple[float, bool]:
+        step = self.first_step(self.ask(prefix, fresh=fresh))
         if target in step.likeliest:
             return step.likeliest[target], False
         if target == step.token:
@@ -180,7 +180,7 @@ class Server(ABC):
         """The log-likelihood of a target that is not among the likeliest; True where it is only a bound."""
         return min(step.likeliest.values(), default=step.loglikelihood), True
 
-    def _first(self, answer: Answer) -> Step:
+    def first_step(self, answer: Answer) -> Step:
         if not answer.steps:
             raise ServerError(
                 f"{self.client.url} generated nothing, so that no log-likelihood is known: its log-likelihoods are "
