@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 import torch
-from conftest import environment, process
 from small_server import SERVED, build, write_text
+from started import environment, process
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
