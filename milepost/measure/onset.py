@@ -68,7 +68,13 @@ def onset(
     within = _onset_within(score, windows, losses, edges, groups, trained, begin)
     if within is not None or edges[-1][1] <= trained:
         return within
-    rises = rises_beyond(losses, edges, read_short(score, windows, trained, begin), groups, trained)
+    return first_failure(
+        rises_beyond(losses, edges, read_short(score, windows, trained, begin), groups, trained), edges
+    )
+
+
+def first_failure(rises: Sequence[Rise | None], edges: Edges) -> Onset | None:
+    """The first bucket that fails, of those whose rise is known; None where none does."""
     for number in failing(rises):
         baseline, rise = rises[number] or (math.nan, INFINITE)
         heights = [baseline + later[1].value for later in rises[number:] if later is not None]
@@ -109,7 +115,7 @@ def rises_within(losses: Sequence[Numbers], edges: Edges, groups: Numbers, train
             if end <= trained and np.isfinite(earlier).all()
         ]
         base = np.concatenate(before, axis=1) if before else None
-        rises.append(None if base is None else (float(base.mean()), _rise(bucket.mean(1) - base.mean(1), groups)))
+        rises.append(None if base is None else (float(base.mean()), paired_rise(bucket.mean(1) - base.mean(1), groups)))
     return rises
 
 
@@ -122,12 +128,13 @@ def rises_beyond(
     """
     return [
         None if start < trained
-        else (float(short.mean()), _rise(bucket - short[:, start - trained : end - trained], groups))
+        else (float(short.mean()), paired_rise(bucket - short[:, start - trained : end - trained], groups))
         for (start, end), bucket in zip(edges, losses, strict=True)
     ]  # fmt: skip
 
 
-def _rise(paired: Numbers, groups: Numbers) -> Mean:
+def paired_rise(paired: Numbers, groups: Numbers) -> Mean:
+    """The mean of paired differences; infinite where one of them is not a number."""
     return mean(paired, groups) if np.isfinite(paired).all() else INFINITE
 
 

@@ -83,15 +83,16 @@ def retrieval(
     """Every length and depth; ``ask(trial, depth number)`` gives the question of a trial about ``hays[trial]``."""
     cells = []
     for length in lengths:
-        for number, depth in enumerate(depths):
-            margins = []
-            for trial, hay in enumerate(hays):
+        margins: list[list[float]] = [[] for _ in depths]
+        for trial, hay in enumerate(hays):
+            for number, depth in enumerate(depths):  # neighbours share what is before the needle, which may be cached
                 question = ask(trial, number)
                 ids = torch.from_numpy(lay_out(hay, question, length, depth)[None]).to(device)
                 scores = torch.log_softmax(last(ids)[0].double(), -1).cpu()[torch.from_numpy(question.candidates)]
-                margins.append(_margin(scores, question.answer))
-            right = sum(margin > 0 for margin in margins)
-            cells.append(Cell(length, depth, share(right, len(hays)), float(np.mean(margins))))
+                margins[number].append(_margin(scores, question.answer))
+        for depth, mine in zip(depths, margins, strict=True):
+            right = sum(margin > 0 for margin in mine)
+            cells.append(Cell(length, depth, share(right, len(hays)), float(np.mean(mine))))
     return cells
 
 

@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from milepost.checkpoints.diagnosis import measure, report
 from milepost.checkpoints.diagnosis.cause import Cause, find_cause, read_tensors, really_trained
@@ -68,9 +68,18 @@ class Diagnosis(CommandResult):
     document = staticmethod(report.document)
 
 
+@runtime_checkable
+class Diagnosable(Protocol):
+    """A subject with a protocol of its own: a model behind a server."""
+
+    def diagnose(self, text: str | Path, lengths: Sequence[int], *, windows: int, tell: Tell) -> Diagnosis:
+        """See `diagnose`."""
+        ...
+
+
 def diagnose(
-    model: str | Path | Loaded, text: str | Path | Text, lengths: Sequence[int], *, windows: int = WINDOWS,
-    device: str = "cpu", dtype: str = "float32", tokenizer: str | Path | None = None,
+    model: str | Path | Loaded | Diagnosable, text: str | Path | Text, lengths: Sequence[int], *,
+    windows: int = WINDOWS, device: str = "cpu", dtype: str = "float32", tokenizer: str | Path | None = None,
     tell: Tell = lambda what, share: None,
 ) -> Diagnosis:  # fmt: skip
     """Diagnose a causal language model on a text, up to the longest of ``lengths``, in at most ``windows`` windows of
@@ -79,6 +88,10 @@ def diagnose(
     A model that is loaded already is taken as it is. Raises ValueError, in one sentence, for lengths past a table, a
     text that is too short, and what can't be loaded.
     """
+    if isinstance(model, Diagnosable):
+        if isinstance(text, Text):
+            raise ValueError("a model behind a server is given its text as a path")
+        return model.diagnose(text, lengths, windows=windows, tell=tell)
     tell("loading", 0.0)
     subject = model if isinstance(model, Loaded) else load(model, device=device, dtype=dtype, tokenizer=tokenizer)
     tensors = read_tensors(subject)
@@ -107,16 +120,17 @@ def diagnose(
         effective_length=plan.longest if failure is None else failure.start,
         onset=None if failure is None else failure.start,
         verdict=tuple(verdict(subject.trained, rows, plan.longest, failure, cause, measured)),
-        failure=None if failure is None else _finite(asdict(failure)), cause=None if cause is None else cause.to_json(),
-        **measured, notes=(*_notes(subject, plan, len(read.tokens)), *unasked, *unseen, *unheld, *unknown),
+        failure=None if failure is None else finite_numbers(asdict(failure)),
+        cause=None if cause is None else cause.to_json(), **measured,
+        notes=(*_notes(subject, plan, len(read.tokens)), *unasked, *unseen, *unheld, *unknown),
         protocol=about.pop("protocol"), provenance=about,
     )  # fmt: skip
 
 
-def _finite(value: Any) -> Any:
+def finite_numbers(value: Any) -> Any:
     """An onset as plain data; a number that is not finite is null."""
     if isinstance(value, dict):
-        return {name: _finite(inner) for name, inner in value.items()}
+        return {name: finite_numbers(inner) for name, inner in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

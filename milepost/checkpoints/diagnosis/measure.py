@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from milepost.checkpoints.diagnosis.needle import make_needles
+from milepost.checkpoints.diagnosis.needle import Needles, make_needles
 from milepost.checkpoints.diagnosis.plan import QUERIES, STEPPED, WATCHED, DiagnosisPlan, Reader
 from milepost.checkpoints.model.probe import WHOLE, finite, other_precision
 from milepost.checkpoints.model.quiet import first_line
@@ -82,14 +82,17 @@ def loss_by_length(reader: Reader, plan: DiagnosisPlan, windows: Windows, longes
             losses = np.concatenate(longest, axis=1)[:, -plan.targets :]
         else:
             losses = same_targets(reader, windows.tokens, length, plan.targets, begin=windows.begin)
-        change: Row = dict.fromkeys(("value", "low", "high"))
-        if not rows:
-            shortest = losses
-        elif np.isfinite(losses - shortest).all():
-            change = difference(shortest, losses, windows.groups).to_json()
-        changes = {"change": change["value"], "change_low": change["low"], "change_high": change["high"]}
-        rows.append({**windows.row(length, losses, windows.groups), **changes})
+        shortest = shortest if rows else losses
+        rows.append({**windows.row(length, losses, windows.groups), **change_of(shortest, losses, windows.groups)})
     return rows
+
+
+def change_of(shortest: Numbers, losses: Numbers, groups: Numbers) -> Row:
+    """How the loss of the same tokens changed from the shortest length; nulls for that length itself."""
+    change: Row = dict.fromkeys(("value", "low", "high"))
+    if losses is not shortest and np.isfinite(losses - shortest).all():
+        change = difference(shortest, losses, groups).to_json()
+    return {"change": change["value"], "change_low": change["low"], "change_high": change["high"]}
 
 
 def disjoint_losses(reader: Reader, plan: DiagnosisPlan, windows: Windows, longest: Sequence[Numbers]) -> list[Row]:
@@ -134,12 +137,16 @@ def retrieval_by_depth(reader: Reader, plan: DiagnosisPlan, windows: Windows, te
     notes = [f"retrieval is not asked at {short} tokens: needle and question leave no room for text"] if short else []
     reader.begin("retrieval")
     cells = retrieval(reader.last, hays, needles.build, fits, plan.depths, reader.device)
-    result = {
+    return retrieval_row(needles, len(hays), cells, fits), notes
+
+
+def retrieval_row(needles: Needles, trials: int, cells: Sequence[Cell], lengths: Sequence[int]) -> Row:
+    """Retrieval as a diagnosis holds it."""
+    return {
         "kind": needles.kind, "candidates": list(needles.candidates), "chance": 1 / len(needles.tokens),
-        "trials": len(hays), "cells": [{"length": c.length, "depth": c.depth, **_share(c)} for c in cells],
-        "lengths": [{"length": n, **_share(pool_depths(cells, n))} for n in fits],
+        "trials": trials, "cells": [{"length": c.length, "depth": c.depth, **_share(c)} for c in cells],
+        "lengths": [{"length": n, **_share(pool_depths(cells, n))} for n in lengths],
     }  # fmt: skip
-    return result, notes
 
 
 def _share(cell: Cell) -> Row:

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from milepost.checkpoints.model.loaded import Loaded
 from milepost.checkpoints.model.text import Text
+from milepost.checkpoints.model.tokenizers import Tokenized
 from milepost.measure.retrieval import LEAST_HAYSTACK, Question, room
 
 Numbers = np.ndarray[Any, Any]
@@ -46,7 +46,7 @@ class Needles:
     build: Callable[[int, int], Question]
 
 
-def make_needles(subject: Loaded, text: Text, windows: Numbers, depths: int, shortest: int) -> Needles:
+def make_needles(subject: Tokenized, text: Text, windows: Numbers, depths: int, shortest: int) -> Needles:
     """Questions about texts of these windows.
 
     They are in words where the text was made of words, and they fit into ``shortest`` tokens.
@@ -61,7 +61,7 @@ def make_needles(subject: Loaded, text: Text, windows: Numbers, depths: int, sho
     return _in_passages(text, windows, depths)
 
 
-def _single_tokens(subject: Loaded, names: tuple[str, ...], space: str) -> dict[str, int]:
+def _single_tokens(subject: Tokenized, names: tuple[str, ...], space: str) -> dict[str, int]:
     """The names that are one token after "is"; with ``space`` where the tokenizer wants the blank by itself."""
     before = subject.encode(ASKED + space).tolist()
     single: dict[str, int] = {}
@@ -72,7 +72,7 @@ def _single_tokens(subject: Loaded, names: tuple[str, ...], space: str) -> dict[
     return single
 
 
-def _in_words(subject: Loaded, names: dict[str, int], space: str, depths: int) -> Needles:
+def _in_words(subject: Tokenized, names: dict[str, int], space: str, depths: int) -> Needles:
     before, middle, after, asked = (
         subject.encode(part + end) for part, end in ((BEFORE, space), (MIDDLE, space), (AFTER, ""), (ASKED, space))
     )

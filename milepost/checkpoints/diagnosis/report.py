@@ -66,10 +66,9 @@ def sections(data: Row) -> list[Section]:
             [_folded("Every bucket", tables.position_table(data))],
         )
     ]
-    words = (
-        f"Two protocols. The same tokens: {protocol['loss_by_length']}, so that only the context differs. "
-        f"Without overlap: {protocol['disjoint']}."
-    )  # fmt: skip
+    words = f"The same tokens: {protocol['loss_by_length']}, so that only the context differs."
+    if data["disjoint"]:
+        words = f"Two protocols. {words} Without overlap: {protocol['disjoint']}."
     made.append(Section("Loss by length", words, [figures.by_length(data)], [Table(*tables.length_table(data))]))
     if data["shifted"]:
         words = (

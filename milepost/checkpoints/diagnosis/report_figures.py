@@ -33,6 +33,7 @@ def by_length(data: Row) -> Figure:
     found = {
         name: {row["length"]: row for row in data[key]}
         for name, key in (("the same last tokens", "loss_by_length"), ("windows without overlap", "disjoint"))
+        if data[key]
     }  # fmt: skip
     known = [row["length"] for row in data["loss_by_length"]]
     return Figure(

@@ -35,10 +35,10 @@ def length_table(data: Row) -> Cells:
             "" if r["change"] is None else f"{r['change']:+.3f} {_between(r, 3, 'change_low', 'change_high')}".strip()
         )
         perplexity = "no number" if r["perplexity"] is None else f"{r['perplexity']:.2f}"
-        rows.append(
-            [str(r["length"]), _number(r["loss"]), _between(r), perplexity, change, _number(apart[r["length"]]["loss"])]
-        )
-    return ["length", "loss", "95% interval", "perplexity", "change", "without overlap"], rows
+        without = [_number(apart[r["length"]]["loss"])] if apart else []
+        rows.append([str(r["length"]), _number(r["loss"]), _between(r), perplexity, change, *without])
+    head = ["length", "loss", "95% interval", "perplexity", "change", *(["without overlap"] if apart else [])]
+    return head, rows
 
 
 def shifted_table(data: Row) -> Cells:

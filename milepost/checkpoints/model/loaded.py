@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from milepost.checkpoints.inspection.inspect import Inspection
+from milepost.checkpoints.model.tokenizers import Tokenized
 from milepost.encoding import Encoding
-from milepost.rope.config.keys import ConfigError
 from milepost.rope.spec import RopeSpec
 
 Numbers = np.ndarray[Any, Any]
@@ -38,7 +38,7 @@ class Look(NamedTuple):
     features: Tensor | None = None
 
 
-class Loaded(ABC):
+class Loaded(Tokenized, ABC):
     """A causal language model in memory.
 
     ``trained`` is the trained length, ``served`` what its config promises, ``end`` the most tokens that can be read at
@@ -46,17 +46,14 @@ class Loaded(ABC):
     begins with; `read_text` finds out whether the model wants one.
     """
 
-    name: str
     form: str
     family: str
     inspection: Inspection
     spec: RopeSpec | None
     model: nn.Module
-    tokenizer: Any
     begin: int | None = None
     shifts: bool
     length_dependent: bool
-    vocabulary: int
 
     def to_json(self) -> dict[str, Any]:
         """What it is, as plain data; with what `inspect` found."""
@@ -115,21 +112,6 @@ class Loaded(ABC):
     @abstractmethod
     def prove(self, own: Mapping[int, Encoding]) -> None:
         """ConfigError where the model, turned by its own ropes, is not itself."""
-
-    def encode(self, text: str) -> Numbers:
-        """Tokens of a text, without special ones."""
-        if self.tokenizer is None:
-            raise ConfigError(
-                f"{self.name} has no tokenizer: give one (tokenizer.json, or bytes), "
-                "or a .npy file of token ids as the text"
-            )
-        ids = np.asarray(self.tokenizer.encode(text), dtype=np.int64)
-        if ids.size and int(ids.max()) >= self.vocabulary:
-            raise ConfigError(
-                f"the tokenizer does not fit: it gave token {int(ids.max())}, and {self.name} knows tokens 0 to "
-                f"{self.vocabulary - 1}; name the right one"
-            )
-        return ids
 
 
 def token_losses(logits: Tensor, targets: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 from milepost.checkpoints.model.loaded import Loaded
+from milepost.checkpoints.model.tokenizers import Tokenized
 from milepost.rope.config.keys import ConfigError
 
 Numbers = np.ndarray[Any, Any]
@@ -99,6 +100,15 @@ class Text:
 
 def read_text(path: str | Path, subject: Loaded) -> Text:
     """The text of a path in a checkpoint's tokens; sets ``subject.begin`` too."""
+    text = read_tokens(path, subject)
+    subject.begin = None
+    text = _begun(text, subject)
+    subject.begin = text.begin
+    return text
+
+
+def read_tokens(path: str | Path, subject: Tokenized) -> Text:
+    """The text of a path in a model's tokens, without a first token."""
     where = Path(path).expanduser()
     if where.suffix == ".npy":
         text = _ids(where, subject)
@@ -116,13 +126,10 @@ def read_text(path: str | Path, subject: Loaded) -> Text:
             tuple(contents),
             where.name,
             digest,
-            subject.tokenizer.about,
+            subject.tokenizer.about if subject.tokenizer is not None else "",
             sum(map(len, contents.values())) / size,
             left_out=left_out,
         )
-    subject.begin = None
-    text = _begun(text, subject)
-    subject.begin = text.begin
     return text
 
 
@@ -132,7 +139,7 @@ def _read(path: Path) -> tuple[dict[str, bytes], int]:
     return text_files(path)
 
 
-def _ids(path: Path, subject: Loaded) -> Text:
+def _ids(path: Path, subject: Tokenized) -> Text:
     try:
         with np.errstate(over="ignore"):  # refuses a header that claims more than the file has
             np.load(path, mmap_mode="r", allow_pickle=False)

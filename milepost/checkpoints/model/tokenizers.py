@@ -9,17 +9,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from milepost.rope.config.files import is_offline
 from milepost.rope.config.keys import ConfigError
 
+Numbers = np.ndarray[Any, Any]
+
 
 class Tokenizer(Protocol):
-    """Text to tokens. ``begin`` is the token that texts of this kind may begin with, ``about`` what provenance says."""
+    """Text to tokens and back. ``begin`` is the token that texts of this kind may begin with, ``about`` what provenance
+    says, ``size`` how many tokens there are.
+    """
 
     begin: int | None
     about: str
+    size: int
 
     def encode(self, text: str) -> Sequence[int]: ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...
 
 
 class Bytes:
@@ -27,9 +36,13 @@ class Bytes:
 
     begin: int | None = None
     about = "bytes"
+    size = 256
 
     def encode(self, text: str) -> Sequence[int]:
         return list(text.encode("utf-8"))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return bytes(ids).decode("utf-8", "replace")
 
 
 class HuggingFaceTokenizer:
@@ -38,11 +51,38 @@ class HuggingFaceTokenizer:
     def __init__(self, made: Any, about: str):
         self._made, self.about = made, about
         begin = getattr(made, "bos_token_id", None)
-        self.begin = begin if isinstance(begin, int) else None
+        self.begin, self.size = begin if isinstance(begin, int) else None, len(made)
 
     def encode(self, text: str) -> Sequence[int]:
         found: Sequence[int] = self._made(text, add_special_tokens=False, verbose=False)["input_ids"]
         return found
+
+    def decode(self, ids: Sequence[int]) -> str:
+        text: str = self._made.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return text
+
+
+class Tokenized:
+    """What reads text as tokens: a model with a tokenizer, or without one."""
+
+    name: str
+    tokenizer: Tokenizer | None
+    vocabulary: int
+
+    def encode(self, text: str) -> Numbers:
+        """Tokens of a text, without special ones."""
+        if self.tokenizer is None:
+            raise ConfigError(
+                f"{self.name} has no tokenizer: give one (tokenizer.json, or bytes), "
+                "or a .npy file of token ids as the text"
+            )
+        ids = np.asarray(self.tokenizer.encode(text), dtype=np.int64)
+        if ids.size and int(ids.max()) >= self.vocabulary:
+            raise ConfigError(
+                f"the tokenizer does not fit: it gave token {int(ids.max())}, and {self.name} knows tokens 0 to "
+                f"{self.vocabulary - 1}; name the right one"
+            )
+        return ids
 
 
 def find_tokenizer(name: str | Path, **how: Any) -> Tokenizer:

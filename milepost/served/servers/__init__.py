@@ -1,0 +1,43 @@
+"""One file for each server, and what all of them share: `client` sends, `server` says what is asked of any of them."""
+
+from __future__ import annotations
+
+from milepost.served.servers.client import Client, ServerError
+from milepost.served.servers.llama_cpp import LlamaCpp
+from milepost.served.servers.mlx_lm import MlxLm
+from milepost.served.servers.ollama import Ollama
+from milepost.served.servers.openai import OpenAI
+from milepost.served.servers.server import Server
+from milepost.served.servers.sglang import SGLang
+from milepost.served.servers.transformers_serve import TransformersServe
+from milepost.served.servers.vllm import VLLM
+from milepost.served.servers.words import Words
+
+SERVERS: tuple[type[Server], ...] = (LlamaCpp, SGLang, VLLM, Ollama, TransformersServe, MlxLm, OpenAI)
+"""In the order in which they are recognised: those with paths of their own first, any OpenAI server last."""
+
+
+def find_server(client: Client, model: str | None = None, words: Words | None = None) -> Server:
+    """The server at an address, found by asking for what only it has."""
+    refused: list[ServerError] = []
+    for kind in SERVERS:
+        try:
+            recognised = kind.recognise(client)
+        except ServerError as error:
+            if error.status is None and not refused:
+                refused.append(error)
+                if "no server answers" in str(error) or "certificate" in str(error) or "did not answer" in str(error):
+                    raise
+            elif error.status in (401, 403, 429) or (error.status is not None and 300 <= error.status < 400):
+                raise
+            continue
+        except (AttributeError, KeyError, TypeError):  # an answer in another form
+            continue
+        if recognised:
+            return kind(client, model, words)
+    if refused:
+        raise refused[0]
+    raise ServerError(
+        f"{client.url} is none of {', '.join(kind.name for kind in SERVERS)}: nothing that these servers answer was "
+        "found there"
+    )

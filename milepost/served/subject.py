@@ -1,0 +1,240 @@
+"""Served: a model behind a server as a subject that is measured, with the text and the needles of a loaded checkpoint.
+
+    losses, outside = subject.losses_at(windows, positions)    # nats of chosen tokens of each window (n k)
+
+Windows are read side by side as far as the server bears, the first one alone and the shortest lengths first. What was
+read is kept in a journal where one is given, so that a run that is ended goes on where it was. A journal holds numbers
+and digests, and no text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from milepost.checkpoints.diagnosis.plan import Tell
+from milepost.checkpoints.model.text import Text, read_tokens
+from milepost.checkpoints.model.tokenizers import Tokenized, Tokenizer
+from milepost.measure.intervals import Numbers
+from milepost.served.servers.client import ServerError
+from milepost.served.servers.server import Server
+from milepost.served.servers.words import Words
+
+PROBE = "The river is wide, and the ship is small."
+TRIED, AT = 4, 8
+"""Windows, and positions of each, on which a first token is tried."""
+LONGEST_TRIED = 128
+
+
+class Served(Tokenized):
+    """A model behind a server. ``begin`` is the token that every text begins with, ``trained`` its trained length.
+
+    ``outside`` counts targets of which only a bound is known, ``asked`` all of them.
+    """
+
+    def __init__(
+        self, server: Server, tokenizer: Tokenizer | None, trained: int | None = None, journal: Path | None = None
+    ):  # fmt: skip
+        self.server, self.tokenizer = server, tokenizer
+        self.name, self.family = server.client.url, server.name
+        self.vocabulary = server.can.vocabulary or (tokenizer.size if tokenizer is not None else 1 << 30)
+        self.trained = trained or server.can.trained
+        self.begin: int | None = None
+        self.adds_begin = False
+        self.outside, self.asked = 0, 0
+        self.tell: Tell = lambda what, share: None
+        self._journal, self._known, self._lock = journal, _load_journal(journal), Lock()
+        if tokenizer is not None:
+            self._compare_tokenizers(tokenizer)
+
+    def _compare_tokenizers(self, tokenizer: Tokenizer) -> None:
+        """The tokens that a server counts in a text against ours, where it takes nothing but text."""
+        if self.server.can.ids:
+            if self.server.can.vocabulary is not None and tokenizer.size > self.server.can.vocabulary:
+                raise ServerError(
+                    f"the tokenizer does not fit: it has {tokenizer.size} tokens, and the model at {self.name} "
+                    f"{self.server.can.vocabulary}; name the right one"
+                )
+            return
+        ours = [int(n) for n in tokenizer.encode(PROBE)]
+        counted = self.server.ask(ours, likeliest=1).counted
+        if counted == len(ours) + 1 and tokenizer.begin is not None:
+            self.adds_begin, self.begin = True, tokenizer.begin
+            self.server.words = Words(tokenizer, tokenizer.begin)
+        elif counted is not None and counted != len(ours):
+            raise ServerError(
+                f"{self.name} counts {counted} tokens in a text in which the tokenizer finds {len(ours)}: it has "
+                "another tokenizer; name the right one (--tokenizer)"
+            )
+
+    # -- text ------------------------------------------------------------------------------------------------------
+
+    def read_text(self, path: str | Path) -> Text:
+        """A text in the model's tokens, with the first token that it loses less with."""
+        text = read_tokens(path, self)
+        if self.adds_begin:
+            return replace(text, begin=self.begin)
+        token = None if self.tokenizer is None or text.tokenizer == "token ids" else self.tokenizer.begin
+        length = min(LONGEST_TRIED, max(map(len, text.files)) - 1)
+        if token is None or length < 2 * AT or not self.server.can.losses:
+            return text
+        windows, _ = text.windows(length, TRIED, least=1)
+        positions = np.linspace(length // 2, length, AT).astype(int)
+        begun = windows.copy()
+        begun[:, 0] = token
+        lost = {word: float(self.losses_at(some, positions)[0].mean()) for word, some in
+                (("with", begun), ("without", windows))}  # fmt: skip
+        self.begin = token if lost["with"] < lost["without"] else None
+        return replace(text, begin=self.begin, began=lost)
+
+    def refit(self, windows: Numbers) -> Numbers:
+        """Windows that are read back as the same tokens, for a server that takes text: cut to their shortest."""
+        if self.server.can.ids:
+            return windows
+        words = self.server.words
+        assert words is not None, "a server that takes text has a tokenizer"
+        first = [] if words.begin is None else [words.begin]
+        rows = [np.array([*first, *words.tokens_of(words.spell(row))]) for row in windows]
+        shortest = min(len(row) for row in rows)
+        return np.stack([row[:shortest] for row in rows])
+
+    def places(self, row: Numbers, positions: Sequence[int]) -> list[int]:
+        """Positions of a window at which its text can be ended: those that were wished for, or the next ones."""
+        if self.server.can.ids or self.server.words is None:
+            return [int(p) for p in positions]
+        fit: list[int] = []
+        for p in map(int, positions):
+            start = max(p, fit[-1] + 1 if fit else p)
+            place = next((n for n in range(start, len(row)) if self.server.words.reads_back(row[:n])), None)
+            if place is None:
+                raise ServerError(f"the text can't be ended near token {p} so that {self.name} reads the same tokens")
+            fit.append(place)
+        return fit
+
+    # -- readings --------------------------------------------------------------------------------------------------
+
+    def last_losses(
+        self, windows: Numbers, length: int, count: int, begin: int | None = None
+    ) -> tuple[Numbers, Numbers]:
+        """`losses_at` the last ``count`` tokens of each window, read with ``length`` tokens in all.
+
+        ``begin`` is put in place of the first token that is read. A server that takes text may read a few tokens more,
+        so that the text begins where its tokens do.
+        """
+        if not 1 <= count <= length < windows.shape[1]:
+            raise ValueError(
+                f"the last {count} of {length} tokens can't be scored in windows of {windows.shape[1] - 1}"
+            )
+        rows = [self._ending(row, length, begin) for row in windows]
+        return self.losses_of(rows, [list(range(len(row) - count, len(row))) for row in rows])
+
+    def _ending(self, row: Numbers, length: int, begin: int | None) -> Numbers:
+        words, end = self.server.words, len(row)
+        for first in range(end - length - 1, -1, -1):
+            cut = row[first:].copy()
+            if begin is not None:
+                cut[0] = begin
+            if self.server.can.ids or words is None or words.reads_back(cut):
+                return cut
+        return row
+
+    def losses_at(
+        self, windows: Numbers, positions: Sequence[int] | Numbers, *, fresh: bool = False
+    ) -> tuple[Numbers, Numbers]:
+        """Nats of the tokens at ``positions`` of each window (n L), and which of them are lower bounds (both n k)."""
+        ordered = [int(p) for p in positions]
+        if not ordered or ordered != sorted(set(ordered)) or not 1 <= ordered[0] <= ordered[-1] < windows.shape[1]:
+            raise ValueError(f"positions grow, from 1 to {windows.shape[1] - 1}, got {ordered[:3]} to {ordered[-1:]}")
+        return self.losses_of(list(windows), [ordered] * len(windows), fresh)
+
+    def losses_of(
+        self, texts: Sequence[Numbers] | Numbers, positions: Sequence[list[int]], fresh: bool = False
+    ) -> tuple[Numbers, Numbers]:
+        """`losses_at` positions of each text's own."""
+
+        def read(row: Numbers, wished: list[int]) -> tuple[list[float], list[bool]]:
+            return self._read(row, self.places(row, wished), fresh)
+
+        first = read(texts[0], positions[0])  # alone: a length that ends the server ends one request
+        with ThreadPoolExecutor(max(1, self.server.can.slots)) as pool:
+            rows = [first, *pool.map(read, texts[1:], positions[1:])]
+        losses = -np.array([values for values, _ in rows])
+        outside = np.array([bounds for _, bounds in rows], bool)
+        self.asked += losses.size
+        self.outside += int(outside.sum())
+        return losses, outside
+
+    def _read(self, row: Numbers, positions: list[int], fresh: bool) -> tuple[list[float], list[bool]]:
+        ids = np.ascontiguousarray(row[: positions[-1] + 1], dtype=np.int64)
+        about = json.dumps([self.server.name, self.server.model, positions, fresh]).encode()
+        name = hashlib.sha256(about + ids.tobytes()).hexdigest()[:32]
+        if name not in self._known:
+            reading = self.server.read(ids.tolist(), positions, fresh=fresh)
+            told = (reading.loglikelihoods.tolist(), reading.outside.tolist())
+            with self._lock:
+                self._known[name] = told
+                if self._journal is not None:
+                    with self._journal.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps([name, *told]) + "\n")
+        return self._known[name]
+
+    def last(self, ids: Tensor) -> Tensor:
+        """Logits (1 V) after the last token, as far as they are told: others stand at the least of the likeliest."""
+        step = self.server.first_step(self.server.ask(ids[0].tolist()))
+        known = {token: value for token, value in step.likeliest.items() if token >= 0} or {
+            step.token: step.loglikelihood
+        }
+        least = min(step.likeliest.values(), default=step.loglikelihood)
+        size = max(self.vocabulary if self.vocabulary < 1 << 30 else 0, int(ids.max()) + 1, *(n + 1 for n in known))
+        logits = torch.full((1, size), least, dtype=torch.float64)
+        for token, value in known.items():
+            logits[0, token] = value
+        return logits
+
+    def to_json(self) -> dict[str, Any]:
+        """What a result says of a served model: no key, and no text."""
+        return {
+            **self.server.to_json(), "trained": self.trained, "begin": self.begin,
+            "requests": self.server.client.requests, "tokens_sent": self.server.sent,
+            "tokens_computed": self.server.computed if self.server.count_known else None,
+            "targets": self.asked, "targets_outside_of_the_likeliest": self.outside,
+        }  # fmt: skip
+
+    def notes(self) -> list[str]:
+        """What a reader should know of numbers that came through this server."""
+        notes = []
+        if self.outside:
+            notes.append(
+                f"{self.outside} of {self.asked} targets were outside of the {self.server.can.likeliest} likeliest "
+                f"tokens, which is all that {self.family} tells: they count with the least of these, so that losses, "
+                "and rises of losses, are larger than what is shown"
+            )
+        if not self.server.count_known:
+            notes.append(f"{self.family} does not say how many tokens came from its cache")
+        return notes
+
+
+def _load_journal(path: Path | None) -> dict[str, tuple[list[float], list[bool]]]:
+    """What was read before; a last line that was not written whole is passed over."""
+    known: dict[str, tuple[list[float], list[bool]]] = {}
+    if path is None or not path.is_file():
+        return known
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            name, values, outside = json.loads(line)
+        except ValueError:
+            continue
+        if all(isinstance(value, float) and math.isfinite(value) for value in values):
+            known[name] = (values, outside)
+    return known

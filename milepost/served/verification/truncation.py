@@ -1,0 +1,114 @@
+"""Truncation: how many tokens of a text really reach the model?
+
+    counted     the tokens that the server says it read, against those that were sent
+    canary      the first eighth of the text is changed, all but its first token: what comes after the last token
+                must change with it. It can't where the start was cut off, and then the place is searched by halving
+    refused     a text of more than the served length must be an error, not a shorter text
+
+Any model that sees the start of its text moves a little when that changes, so that no needle has to be found.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from milepost.checkpoints.model.probe import Check
+from milepost.measure.intervals import Numbers
+from milepost.served.servers.client import ServerError
+from milepost.served.servers.server import Step
+from milepost.served.subject import Served
+
+PART = 8
+"""The canary is the first eighth of a text."""
+CLOSE = 16
+"""Tokens up to which the place of a cut is searched."""
+MOVED = 1e-5
+"""Nats below which nothing moved: less than any float32 logit is rounded by."""
+
+
+def truncation(subject: Served, window: Numbers) -> list[Check]:
+    """Every check of this page, on one window."""
+    return [_counted(subject, window), _canary(subject, window), _refused(subject, window)]
+
+
+def after(subject: Served, ids: Numbers, *, fresh: bool = False) -> Step:
+    """What the server says of the token after a text."""
+    return subject.server.first_step(subject.server.ask(ids.tolist(), fresh=fresh))
+
+
+def moved(a: Step, b: Step) -> float:
+    """The largest difference of two answers about a next token, over the tokens that both tell."""
+    both = a.likeliest.keys() & b.likeliest.keys()
+    if a.token != b.token and not both:
+        return float("inf")
+    told = [abs(a.likeliest[token] - b.likeliest[token]) for token in both]
+    return max([*told, 0.0 if a.token != b.token else abs(a.loglikelihood - b.loglikelihood)])
+
+
+def _counted(subject: Served, window: Numbers) -> Check:
+    counted = subject.server.ask(window.tolist(), likeliest=1).counted
+    if counted is None:
+        return Check("tokens counted", "NONE", f"{subject.family} does not say how many tokens it read")
+    sent = len(window)
+    verdict: Any = "PASS" if counted == sent else "FAIL" if counted < sent else "WARN"
+    sentence = {
+        "PASS": f"it read {counted} tokens, as many as were sent",
+        "FAIL": f"it read {counted} of the {sent} tokens that were sent, and said nothing",
+        "WARN": f"it read {counted} tokens where {sent} were sent: it adds tokens of its own",
+    }[verdict]
+    return Check("tokens counted", verdict, sentence, float(abs(sent - counted)), 0.0, unit="tokens")
+
+
+def _changed(window: Numbers, count: int) -> Numbers:
+    """The window with its tokens 1 to ``count`` - 1 in another order."""
+    made = window.copy()
+    made[1:count] = np.roll(window[1:count], max(1, (count - 1) // 3))
+    return made
+
+
+def _canary(subject: Served, window: Numbers) -> Check:
+    if not subject.server.can.losses:
+        return Check("start of the text", "BLIND", f"nothing is proved: {subject.family} tells no log-likelihoods")
+    sent = len(window)
+    here, again = after(subject, window, fresh=True), after(subject, window, fresh=True)
+    noise = max(MOVED, moved(here, again))
+
+    def reaches(count: int) -> bool:
+        return moved(here, after(subject, _changed(window, count), fresh=True)) > noise
+
+    start = max(4, sent // PART)
+    by = moved(here, after(subject, _changed(window, start), fresh=True))
+    if by > noise:
+        sentence = f"the first of {sent} tokens reach the model: changed, they move the next token by {by:.2g} nats"
+        return Check("start of the text", "PASS", sentence, noise, noise, by, "nats")
+    low, high = start, sent  # changing up to ``low`` does nothing; changing up to ``high`` does something
+    while high - low > CLOSE:
+        middle = (low + high) // 2
+        low, high = (low, middle) if reaches(middle) else (middle, high)
+    sentence = (
+        f"of {sent} tokens only about the last {sent - low} reach the model, without an error: changing those before "
+        f"moves the next token by {by:.2g} nats"
+    )
+    return Check("start of the text", "FAIL", sentence, float(low), 0.0, None, "tokens")
+
+
+def _refused(subject: Served, window: Numbers) -> Check:
+    name, served = "too long a text", subject.server.can.served
+    if served is None:
+        return Check(name, "NONE", f"{subject.family} does not say how long a text it serves")
+    if served > 1 << 18:
+        return Check(name, "NONE", f"it serves {served} tokens, and more are not sent to try that")
+    long = np.resize(window, served + 1)
+    try:
+        counted = subject.server.ask(long.tolist(), likeliest=1).counted
+    except ServerError as error:
+        if error.status is None:
+            raise
+        return Check(name, "PASS", f"a text of {served + 1} tokens is refused ({error.status}), as {served} are served")
+    read = "does not say how many it read" if counted is None else f"says that it read {counted}"
+    return Check(
+        name, "FAIL", f"it serves {served} tokens, takes {served + 1} without an error, and {read}", 1.0, 0.0,
+        unit="tokens",
+    )  # fmt: skip

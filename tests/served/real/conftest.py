@@ -1,0 +1,25 @@
+"""Real servers, and where the small model of the other tests is found."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "checkpoints"))  # gguf_llama
+sys.path.insert(0, str(Path(__file__).parents[1]))  # small_server
+from started import ROOT, environment, process
+
+
+@pytest.fixture(scope="session")
+def llama_cpp():
+    """llama.cpp's server with parameters of its own."""
+
+    def start(path, *, how=None, **params):
+        given = {"path": str(path), "n_parallel": 1, **params}
+        text = json.dumps(given)[:-1] + ', "port": {port}}'
+        return process([environment("llama") / "python", ROOT / "tools/served/llama_cpp.py", text], **(how or {}))
+
+    return start

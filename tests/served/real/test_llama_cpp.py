@@ -1,0 +1,110 @@
+"""llama.cpp's own server, with a small model that was written as GGUF in float32."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from gguf_llama import write_llama
+from small_server import CONFIG as SHAPE
+from small_server import SERVED, VOCABULARY, build, write_text
+
+from milepost.checkpoints.diagnosis.diagnose import diagnose
+from milepost.checkpoints.model.load import load
+from milepost.served.diagnosis import make_plan
+from milepost.served.verification.candidates import CONFIG
+from milepost.served.verification.verify import verify_served
+
+pytestmark = pytest.mark.served
+AT = [1, 2, 127, 128, 129, 255, 256, 257, 400, 510]
+PLAIN = {"rope_type": "default", "rope_theta": 50000.0}
+LENGTH = 448
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """A model without scaling, trained for 512 tokens as far as its config says, as a folder and as GGUF; its text."""
+    torch.set_num_threads(1)
+    model, folder = build(PLAIN), tmp_path_factory.mktemp("plain")
+    model.save_pretrained(folder / "model")
+    write_llama(model, folder / "model.gguf")
+    np.save(folder / "text.npy", write_text(model, 4, SERVED).numpy())
+    return folder
+
+
+def test_losses_equal_those_of_the_same_weights_here(plain, llama_cpp):
+    windows = np.load(plain / "text.npy")
+    here = load(plain / "model").losses(torch.from_numpy(windows)).numpy()[:, [p - 1 for p in AT]]
+    with llama_cpp(plain / "model.gguf", n_ctx=1024, exact=True) as subject:
+        losses, outside = subject.losses_at(windows, AT)
+        told = subject.to_json()
+    assert subject.family == "llama.cpp" and subject.vocabulary == VOCABULARY and not outside.any()
+    assert np.abs(losses - here).max() < 2e-3
+    assert told["tokens_computed"] <= len(windows) * (AT[-1] + len(AT)), "each window is read once"
+
+
+FLAGS = {
+    CONFIG: {},
+    "YaRN, factor 4": {"rope_scaling_type": 2, "rope_freq_scale": 0.25, "yarn_orig_ctx": SERVED},
+    "linear, factor 2": {"rope_scaling_type": 1, "rope_freq_scale": 0.5},
+    "base 10000": {"rope_freq_base": 10000.0},
+}
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_flags_are_told_apart(name, plain, llama_cpp):
+    with llama_cpp(plain / "model.gguf", n_ctx=1024, **FLAGS[name]) as subject:
+        done = verify_served(subject, plain / "text.npy", LENGTH, against=load(plain / "model"))
+    assert done.same == (name,), [check.sentence for check in done.checks]
+    assert done.failed == (() if name == CONFIG else ("rotation",)), [check.sentence for check in done.checks]
+
+
+def test_a_text_longer_than_the_context_is_refused(plain, llama_cpp):
+    with llama_cpp(plain / "model.gguf", n_ctx=256) as subject:
+        done = verify_served(subject, plain / "text.npy", 200)
+        with pytest.raises(ValueError, match="serves 256 tokens"):
+            verify_served(subject, plain / "text.npy", LENGTH)
+    checks = {check.name: check for check in done.checks}
+    assert (
+        checks["too long a text"].verdict == "PASS"
+        and "refused (400), as 256 are served" in checks["too long a text"].sentence
+    )
+    assert done.ok, [check.sentence for check in done.checks]
+
+
+def test_sixteen_thousand_tokens_cost_at_most_three_passes(llama_cpp, tmp_path):
+    """By the server's own count, which is asked for at its end."""
+    longest = 16384
+    model = _long_model(longest)
+    write_llama(model, tmp_path / "model.gguf")
+    np.save(tmp_path / "text.npy", np.random.default_rng(0).integers(3, VOCABULARY, (6, longest + 1)))
+    lengths = [1024, 4096, longest]
+    with llama_cpp(tmp_path / "model.gguf", n_ctx=longest + 256, how={"trained_length": 2048}) as subject:
+        plan = make_plan(subject, lengths, 6)
+        before = _count(subject)
+        found = diagnose(subject, tmp_path / "text.npy", lengths, windows=6)
+        counted = _count(subject) - before
+    spent = found.protocol["spent"]
+    assert spent["tokens_computed"] == counted <= plan.tokens
+    assert counted <= 3 * 6 * sum(lengths), counted / (6 * sum(lengths))
+    print(f"{counted} tokens computed, {counted / (6 * sum(lengths)):.2f} passes, {spent['requests']} requests")
+
+
+def _long_model(longest):
+
+    torch.manual_seed(0)
+    shape = {
+        **SHAPE,
+        "max_position_embeddings": 2 * longest,
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+    }
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape, rope_parameters=PLAIN)).eval()
+
+
+def _count(subject):
+    """llama.cpp's own count of tokens of prompts that it computed."""
+    lines = subject.server.client.get_words("/metrics").splitlines()
+    return int(float(next(line.split()[1] for line in lines if line.startswith("llamacpp:prompt_tokens_total "))))

@@ -1,0 +1,163 @@
+"""Planted faults in a server that runs a real small model: each is found, and named; and an honest one passes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from small_server import FACTOR, SERVED, SmallModel, build, serving
+
+from milepost.checkpoints.model.load import load
+from milepost.served import connect, report
+from milepost.served.verification.candidates import CONFIG, rotations
+from milepost.served.verification.match import eight_bits, losses_here, match
+from milepost.served.verification.verify import verify_served
+
+LENGTH = 448
+YARN = f"YaRN, factor {FACTOR:g}"
+
+
+@pytest.fixture(scope="module")
+def against(small_folder):
+    return load(small_folder)
+
+
+def _verified(server, text, against=None, tokenizer=None):
+    return verify_served(connect(server.url, tokenizer=tokenizer), text, LENGTH, against=against)
+
+
+def _checks(done):
+    return {check.name: check for check in done.checks}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["vllm", "sglang"])
+def test_an_honest_server_passes(form, small_model, small_text, against):
+    with serving(small_model, form) as server:
+        done = _verified(server, small_text, against)
+    assert done.ok and done.same == (CONFIG,), [check.sentence for check in done.checks]
+    checks = _checks(done)
+    assert [check.verdict for check in done.checks] == ["PASS"] * 8
+    assert checks["rotation"].measured < 1e-4 < checks["rotation"].control
+    assert all(
+        check.measured < 1e-4 for name, check in checks.items() if check.unit == "nats" and name != "start of the text"
+    )
+    data = json.loads(json.dumps(done.to_json(), allow_nan=False))
+    page = report.verification(data)
+    assert page.html() and page.markdown() and list(page.terminal()) and page.ok
+
+
+FAULTS = {
+    "no temperature": ("rotation", f"it runs {YARN}, without the temperature", (f"{YARN}, without the temperature",)),
+    "base 10000": ("rotation", "it runs base 10000", ("base 10000",)),
+    "off by one": ("prefix cache", "positions after a cached prefix are not those before", (CONFIG,)),
+    "decode unscaled": ("prefill and decode", "decode does not turn as prefill does", (CONFIG,)),
+    "history": ("history", "the server remembers the longer text", (CONFIG,)),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found_and_named(fault, small_model, small_text, against):
+    name, words, same = FAULTS[fault]
+    with serving(small_model, "vllm", fault) as server:
+        done = _verified(server, small_text, against)
+    check = _checks(done)[name]
+    assert check.verdict == "FAIL" and words in check.sentence, [c.sentence for c in done.checks]
+    others = ("prefill and decode", "prefix cache", "history") if fault == "history" else ()  # it stays so
+    assert set(done.failed) - {*others} <= {name}, [c.sentence for c in done.checks]
+    assert done.same == same and not done.ok
+    assert not report.verification(done.to_json()).ok
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["vllm", "ollama"])
+def test_a_text_that_is_cut_is_found_with_its_length(form, small_model, small_text, small_folder, small_words):
+    with serving(small_model, form, "cut", tokenizer=small_words) as server:
+        done = _verified(server, small_text, tokenizer=small_folder if form == "ollama" else None)
+    checks = _checks(done)
+    assert checks["start of the text"].verdict == "FAIL"
+    reached = int(checks["start of the text"].sentence.split("the last ")[1].split()[0])
+    assert abs(reached - SERVED // 2) <= 16
+    if form == "vllm":
+        assert "takes 513 without an error" in checks["too long a text"].sentence
+
+
+@pytest.mark.slow
+def test_ten_of_ten(small_model, windows, tmp_path, against):
+    """Each of four rotations on ten texts, with weights of other numbers each: always the right one."""
+    ropes = {
+        CONFIG: None,
+        "no scaling": {"rope_type": "default", "rope_theta": 50000.0},
+        f"linear, factor {FACTOR:g}": {"rope_type": "linear", "rope_theta": 50000.0, "factor": FACTOR},
+        f"{YARN}, without the temperature": {**small_model.config.rope_parameters, "attention_factor": 1.0},
+    }
+    for name, rope in ropes.items():
+        other = small_model if rope is None else build(rope)
+        other.load_state_dict(small_model.state_dict())
+        with serving(SmallModel(other), "sglang") as server:
+            subject = connect(server.url)
+            for number in range(len(windows)):
+                tried = rotations(against.spec, 2, against.trained)
+                row, at = windows[number : number + 1], [list(range(9, 449, 4))[:96]]
+                told, outside = subject.losses_of(row, at)
+                here = {rotation.name: losses_here(against, rotation, row, at) for rotation in tried[:5]}
+                here |= {r.name: losses_here(against, r, row, at) for r in tried if "without" in r.name}
+                assert match(told, outside, here, here[CONFIG], CONFIG, 16).same[0] == name
+
+
+def test_candidates_are_those_of_the_config(against):
+    tried = rotations(against.spec, 2, against.trained)
+    names = [rotation.name for rotation in tried]
+    assert names == [
+        CONFIG, "no scaling", "linear, factor 4", "NTK, factor 4", YARN, f"{YARN}, without the temperature",
+        "base 10000", "the other pairing", "queries off by one",
+    ]  # fmt: skip
+    q = torch.randn(1, 4, 6, 16, dtype=torch.float64)
+    pos = torch.arange(6)
+    own, off = tried[0].encodings[0], tried[-1].encodings[0]
+    torch.testing.assert_close(off.query(q, pos), own.query(q, pos + 1))
+    torch.testing.assert_close(off.key(q, pos), own.key(q, pos))
+
+
+def test_eight_bits_round_the_inputs_of_linear_layers():
+    layer = torch.nn.Linear(64, 3, bias=False)
+    x = torch.randn(2, 64)
+    with eight_bits(torch.nn.Sequential(layer)) as _, torch.no_grad():
+        got = layer(x)
+    blocks = x.numpy().reshape(2, 2, 32).astype(np.float64)
+    scale = np.abs(blocks).max(-1, keepdims=True) / 127
+    expected = (np.rint(blocks / scale) * scale).reshape(2, 64) @ layer.weight.detach().numpy().T
+    assert np.abs(got.numpy() - expected).max() < 1e-5
+    assert not torch.equal(got, layer(x).detach())
+
+
+def test_match_tells_what_fits_and_what_does_not():
+    draw = np.random.default_rng(0)
+    true = draw.exponential(2.0, (1, 128))
+    server = true + draw.normal(0, 0.01, true.shape)
+    near, far = true + draw.normal(0, 0.001, true.shape), true + draw.normal(0, 0.3, true.shape)
+    outside = np.zeros(true.shape, bool)
+    found = match(server, outside, {CONFIG: far, "near": near, "true": true}, true + 0.01, "true", 16)
+    assert found.best in ("true", "near") and set(found.same) == {"true", "near"} and found.fits
+    assert found.distance(CONFIG) == pytest.approx(np.abs(server - far).mean())
+    assert found.nearest_other == found.distance(CONFIG) and found.allowed == pytest.approx(0.04)
+    none = match(server + 1.0, outside, {CONFIG: far, "true": true}, true + 0.01, "true", 16)
+    assert not none.fits
+    outside[0, :64] = True
+    server[0, :64] = 99.0
+    assert match(server, outside, {CONFIG: far, "true": true}, true, "true", 16).best == "true"
+
+
+def test_lengths_and_vocabularies_are_checked(small_model, small_text, against):
+    with serving(small_model, "vllm") as server:
+        subject = connect(server.url)
+        with pytest.raises(ValueError, match="at least 64 tokens"):
+            verify_served(subject, small_text, 32)
+        with pytest.raises(ValueError, match="serves 512 tokens"):
+            verify_served(subject, small_text, 512)
+        object.__setattr__(subject.server.can, "vocabulary", 99)
+        with pytest.raises(ValueError, match="not the same model"):
+            verify_served(subject, small_text, LENGTH, against=against)
