@@ -58,6 +58,8 @@ def exports(
             case = {"id": f"export {key}", "lengths": [length, length + 1, 4 * length], "text": written.text}
             if engine == "torchtitan":
                 case["still"] = [spec.layer(n) is None for n in range(len(spec.layers))] or [False]
+            elif engine == "megatron":
+                case["depth"] = len(spec.layers) or 1
             elif written.config and not written.text.startswith(("vllm", "python")):
                 case["config"] = pasted(config, written.config)
             else:

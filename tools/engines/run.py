@@ -2,10 +2,10 @@
 
     python tools/engines/run.py                          every engine and version below
     python tools/engines/run.py vllm@0.29.0              one of them
-    python tools/engines/run.py --folder /somewhere/else where the environments are (default: ~/.cache/milepost-engines)
+    python tools/engines/run.py --folder /somewhere/else where the environments are (default: .engines, which git ignores)
 
-An environment is made once. A run that was ended goes on where it stopped: a driver writes a line for each case. What
-can't be installed or imported is named at the end, and the rest goes on.
+An environment is made once; those that want torch share one. A run that was ended goes on where it stopped: a driver
+writes a line for each case. What can't be installed or imported is named at the end, and the rest goes on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from families import fill
 from milepost.rope import ENGINES
 
 HERE = Path(__file__).resolve().parent
-TORCH = ["torch==2.13.0+cpu"]
+TORCH = "torch==2.13.0"
 VLLM = [
     "compressed-tensors==0.17.0",
     "depyf==0.20.0",
@@ -69,52 +69,64 @@ VLLM = [
 
 @dataclass(frozen=True)
 class Run:
-    """One engine in one version: ``steps`` are the calls of pip that install it, in this order."""
+    """One engine in one version: ``steps`` are the calls of pip that install it, in this order.
+
+    ``torch`` says whether its environment stands on the one that has torch, which all of them share.
+    """
 
     engine: str
     version: str
     driver: str
     steps: tuple[list[str], ...]
+    torch: bool = True
     stood_in: list[str] = field(default_factory=list)
 
 
 def _vllm(version: str) -> Run:
-    steps = (TORCH, ["transformers==5.19.0", *VLLM], ["--no-deps", "xgrammar==0.2.8", "apache-tvm-ffi==0.1.11"],
+    steps = (["transformers==5.19.0", *VLLM], ["--no-deps", "xgrammar==0.2.8", "apache-tvm-ffi==0.1.11"],
              ["--no-deps", f"vllm=={version}"])  # fmt: skip
     stood_in = ["VLLM_TARGET_DEVICE=cpu for the platform", "torchvision: empty classes", "vllm._C: forward_native",
                 "attention proper and projections, while it is found out which layers turn",
                 "the process in which a model class is looked at", "transformers 5.19.0 in every version"]  # fmt: skip
-    return Run("vllm", version, "on_vllm.py", steps, stood_in)
+    return Run("vllm", version, "on_vllm.py", steps, stood_in=stood_in)
 
 
 def _transformers(name: str, version: str) -> Run:
     stood_in = ["the attention proper, which notes its scale"]
-    return Run(name, version, "on_transformers.py", (TORCH, [f"transformers=={version}"]), stood_in)
+    return Run(name, version, "on_transformers.py", ([f"transformers=={version}"],), stood_in=stood_in)
 
 
 RUNS = [
     *(_vllm(version) for version in ("0.32.0", "0.30.0", "0.29.0")),
-    Run("mlx-lm", "0.32.2", "on_mlx_lm.py", (["mlx[cpu]==0.32.4", "mlx-lm==0.32.2"],)),
-    Run("mlx-lm", "0.29.1", "on_mlx_lm.py", (["mlx[cpu]==0.32.4", "mlx-lm==0.29.1"],)),
+    Run("mlx-lm", "0.32.2", "on_mlx_lm.py", (["mlx[cpu]==0.32.4", "mlx-lm==0.32.2"],), torch=False),
+    Run("mlx-lm", "0.29.1", "on_mlx_lm.py", (["mlx[cpu]==0.32.4", "mlx-lm==0.29.1"],), torch=False),
     _transformers("transformers", "5.22.2"),
     _transformers("transformers-v4", "4.57.6"),
     Run(
         "torchtitan",
         "0.3.0",
         "on_torchtitan.py",
-        (TORCH, ["--no-deps", "torchtitan==0.3.0", "spmd_types==0.2.3"], ["tyro", "torchdata", "numpy"]),
-        ["triton: empty classes"],
+        (["--no-deps", "torchtitan==0.3.0", "spmd_types==0.2.3"], ["tyro", "torchdata"]),
+        stood_in=["triton: empty classes"],
     ),
 ]
 
 
 def install(run: Run, folder: Path) -> Path:
     """The Python of the engine's environment, which is made where it is not there yet."""
-    place = folder / f"{run.engine}-{run.version}"
+    over = _environment(folder / TORCH.replace("==", "-"), ([TORCH, "numpy"],)) if run.torch else None
+    return _environment(folder / f"{run.engine}-{run.version}", run.steps, over)
+
+
+def _environment(place: Path, steps: tuple[list[str], ...], over: Path | None = None) -> Path:
+    """The Python of an environment; ``over`` is that of one whose packages it has too."""
     python = place / "bin" / "python"
     if not (place / "installed").exists():
         venv.create(place, with_pip=True, clear=place.exists())
-        for step in run.steps:
+        if over is not None:
+            (mine,), (theirs,) = (env.glob("lib/python*/site-packages") for env in (place, over.parents[1]))
+            (mine / "shared.pth").write_text(f"{theirs}\n")
+        for step in steps:
             subprocess.run([python, "-m", "pip", "install", "-q", *step], check=True)
         (place / "installed").touch()
     return python
@@ -174,7 +186,7 @@ def main() -> None:
     """Run what was asked for, and say at the end how many cases ran in which versions."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("engine", nargs="*", help="ENGINE or ENGINE@VERSION; all where none is named")
-    parser.add_argument("--folder", type=Path, default=Path.home() / ".cache" / "milepost-engines")
+    parser.add_argument("--folder", type=Path, default=HERE.parents[1] / ".engines")
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
     named = {f"{run.engine}@{run.version}" for run in RUNS} | {run.engine for run in RUNS}
