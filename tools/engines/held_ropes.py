@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from probe import NotMeasured
+from probe import Layer, NotMeasured
+from turn_transformers import hf_turn
 
 LISTS = ("layers", "h", "layer", "blocks")
 ELSEWHERE = ("visual", "vision", "audio", "image", "talker", "token2wav")
@@ -37,6 +38,19 @@ def transformers_ropes(model: Any) -> list[Any]:
     """The rotary modules of transformers, where a model is transformers' own."""
     return [m for n, m in model.named_modules() if any(k.endswith("inv_freq") for k in m._buffers) and "vis" not in n
             and type(m).__module__.startswith("transformers")]  # fmt: skip
+
+
+def layer_of_transformers(
+    number: int, modules: Modules, rotary: Any, softmax: float | None, window: int | None
+) -> Layer:
+    """A layer of transformers' own code, whose model has one rotary module for all of them."""
+    if any(getattr(module, "use_rope", 1) in (0, False) for _, module in modules):
+        return Layer(None)
+    kinds = getattr(rotary.config, "layer_types", None)
+    name = f"{kinds[number]}_inv_freq" if kinds else ""
+    args = (kinds[number],) if kinds and name in rotary._buffers else ()
+    table = getattr(rotary, name if args else "inv_freq")
+    return Layer(hf_turn(rotary, None, args), 2 * len(table), softmax, window)
 
 
 def turns(holder: Any, rotary: Any, cores: list[Any], call: Callable[[Any, int], Any]) -> tuple[bool, str]:

@@ -3,9 +3,9 @@
 Each layer's rotation is what its attention calls: `apply_rotary_pos_emb` with the model's own embedding. The calls are
 noted and passed on, and nothing else is changed.
 
-Stand-ins: torch.cuda.current_device (the CPU); the GPU's random numbers, for dropout; the parser of flags, which is in Megatron-LM's scripts and not in the
-wheel: a flag goes to the argument of GPTModel or TransformerConfig that has its name, those of yarn as
-`_apply_yarn_config_from_args` of the scripts has it since June 2026.
+Stand-ins: torch.cuda.current_device (the CPU); the GPU's random numbers, for dropout; the parser of flags, which is in
+Megatron-LM's scripts and not in the wheel: a flag goes to the argument of GPTModel or TransformerConfig that has its
+name, those of yarn as `_apply_yarn_config_from_args` of the scripts has it since June 2026.
 """
 
 # ruff: noqa: E402

@@ -5,7 +5,8 @@ ServerArgs, so that overrides are merged as SGLang merges them. Each layer's rot
 holds; held_ropes.py says how it is found out which layers turn.
 
 Stand-ins: SGLANG_USE_CPU_ENGINE=1; sgl_kernel and flashinfer (kernels; `forward_native` is the same code in torch);
-torchvision and torchaudio (empty classes); torch.compile (off); the attention proper; projections (torch's linear).
+torchvision and torchaudio (empty classes); torch.compile (off); the attention proper; projections (torch's linear);
+get_rope_cpu, which only DeepSeek's yarn has on a CPU (get_rope, which GPUs have).
 """
 
 # ruff: noqa: E402
@@ -33,7 +34,7 @@ STOOD_IN = ("torchvision", "torchaudio", "sgl_kernel", "flashinfer")
 stand_in(*STOOD_IN)
 
 import torch
-from held_ropes import Modules, layers_by_number, transformers_ropes, turn_held, turns
+from held_ropes import Modules, layer_of_transformers, layers_by_number, transformers_ropes, turn_held, turns
 from probe import Layer, NotMeasured, run, softmax_over
 from turn_transformers import hf_turn
 
@@ -51,12 +52,20 @@ torch.ops.sgl_kernel = Kernels("sgl_kernel")
 from sglang.srt.configs.load_config import LoadConfig
 from sglang.srt.configs.model_config import ModelConfig
 from sglang.srt.layers.radix_attention import RadixAttention
-from sglang.srt.layers.rotary_embedding import get_rope
+from sglang.srt.layers.rotary_embedding import get_rope, get_rope_wrapper
 from sglang.srt.model_loader import loader
 from sglang.srt.models.registry import ModelRegistry
 from sglang.srt.server_args import ServerArgs, set_global_server_args_for_scheduler
 
 logging.disable(logging.ERROR)
+
+
+def _get_rope(*args: Any) -> Any:
+    """What GPUs have in place of get_rope_cpu, which DeepSeek's models call on a CPU, with the device at the end."""
+    return get_rope(*args[:-1])
+
+
+get_rope_wrapper.__globals__["get_rope_cpu"] = _get_rope
 STARTED = False
 
 
@@ -77,7 +86,9 @@ def measure(case: dict[str, Any]) -> list[Layer]:
         config = ModelConfig.from_server_args(arguments)
     except (ValueError, KeyError) as error:
         if "does not recognize this architecture" in str(error) or str(error) == "'ministral3'":
-            raise NotMeasured("its config needs code from the model's own repository, or a newer transformers") from None
+            raise NotMeasured(
+                "its config needs code from the model's own repository, or a newer transformers"
+            ) from None
         raise
     _start(arguments, config)
     get_rope.__globals__["_ROPE_DICT"].clear()
@@ -89,6 +100,8 @@ def measure(case: dict[str, Any]) -> list[Layer]:
     try:
         model = loader._initialize_model(config, LoadConfig(load_format="dummy"))
     except Exception as error:
+        if "VisionConfig" in str(error):
+            raise NotMeasured(f"the cut-down config has no vision part: {error}") from None
         if missing:
             raise NotMeasured(f"no model class, and transformers' can't stand in: {error}") from None
         raise
@@ -144,13 +157,7 @@ def _layer(number: int, modules: Modules, theirs: list[Any], outer: dict[str, An
         return Layer(hf_turn(rotary, _apply_outside), 2 * len(rotary.inv_freq), softmax, window)
     rotary = next((m for _, m in modules if hasattr(m, "head_size") and "Rotary" in type(m).__name__), None)
     if rotary is None and theirs:
-        if any(getattr(m, "use_rope", 1) in (0, False) for _, m in modules):
-            return Layer(None)
-        kinds = getattr(theirs[0].config, "layer_types", None)
-        name = f"{kinds[number]}_inv_freq" if kinds else ""
-        args = (kinds[number],) if name in theirs[0]._buffers else ()
-        table = getattr(theirs[0], name if args else "inv_freq")
-        return Layer(hf_turn(theirs[0], None, args), 2 * len(table), softmax, window)
+        return layer_of_transformers(number, modules, theirs[0], softmax, window)
     if rotary is None:
         return Layer(None)
     holder = next((m for _, m in modules if getattr(m, "rotary_emb", None) is rotary), None)
