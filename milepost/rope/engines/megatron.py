@@ -10,8 +10,9 @@
     --no-rope-freq                                   layers that do not turn
 
 So a base of 40889.94 (ntk, d = 128, s = 4) has no flag, nor have dynamic, longrope, proportional, or two ropes in one
-model. What was measured is megatron-core's GPTModel with these settings. Whether a flag reaches it is up to Megatron-LM's
-scripts, which are no part of the wheel: `REACHES` has the first tag whose pretrain_gpt.py passes it on (read, not run).
+model. What was measured is megatron-core's GPTModel with these settings. Whether a flag reaches it is up to the scripts
+of Megatron-LM, which are not in the wheel: `REACHES` has the first tag whose pretrain_gpt.py passes it on (read, not
+run).
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from milepost.rope.engines.vllm import DEEPSEEK, VLLM, Meaning, deepseek_yarn, n
 from milepost.rope.engines.written import Refused
 from milepost.rope.engines.yarn import deepseek_m, notes_on_m, own_scales, with_m
 from milepost.rope.spec import LayerRope, RopeSpec
-from milepost.scaling import NTK, Dynamic, LongRoPE, YaRN, mscale
+from milepost.scaling import NTK, Dynamic, LongRoPE, Proportional, YaRN, mscale
 
 HANDED = {"0": frozenset({"ernie4_5", "glm", "gpt_neox", "helium", "modernbert", "seed_oss", "smollm3"})}
 """The families that run transformers' own code, by the first version that hands over these."""
@@ -44,6 +44,8 @@ NEEDS_ORIGINAL = {"0": True, LATER: False}
 """Whether a yarn without original_max_position_embeddings stops it; later it takes max_position_embeddings."""
 HAS_SU = {"0": frozenset({"phi3", "phi3_v"}), LATER: frozenset[str]()}
 """The families that read rope type su."""
+TYPE_ALONE = {"gemma4_text", "gemma4_unified_text"}
+"""Families whose dictionary is passed on without the numbers of its scaling."""
 FLAT = {"0": True, LATER: False}
 """Whether overrides are spelled as transformers 4 has them."""
 
@@ -56,6 +58,7 @@ class SGLang(VLLM):
     length_flag, keys_flag = "--context-length", "--json-model-override-args"
     reads_older = ()
     handed = HANDED
+    one_base = True
     rounding = "SGLang keeps cos and sin in float32 on GPUs, from float32 angles (off by 0.007 at position 131072)"
 
     def meaning(self, rope: LayerRope, kind: str, config: Config, served: int | None) -> Meaning:
@@ -65,6 +68,11 @@ class SGLang(VLLM):
                 f"{self.named} stops at rope type su (ValueError: Unknown RoPE scaling type su): write longrope, with "
                 f"{ORIGINAL} inside of the dictionary"
             )
+        if rope.scaling is not None and not isinstance(rope.scaling, Proportional) and model in TYPE_ALONE:
+            note = f"{self.named} passes rope_type on alone in its {model}: {rope.scaling!r} is dropped, silently"
+            return replace(rope, scaling=None), [note]
+        if rope.scaling is not None and not isinstance(rope.scaling, YaRN) and model in DEEPSEEK:
+            raise ConfigError(f"{self.named} reads every scaling of its {model} as yarn, {rope_type(given)} too")
         return super().meaning(rope, kind, config, served)
 
     def yarn(self, rope: LayerRope, yarn: YaRN, given: Mapping[str, Any], spec: RopeSpec) -> Meaning:

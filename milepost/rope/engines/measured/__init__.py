@@ -94,8 +94,8 @@ def apart(measured: Measured, case: Mapping[str, Any], spec: RopeSpec) -> list[s
 def apart_exported(measured: Measured, case: Mapping[str, Any], spec: RopeSpec) -> list[str]:
     """Where an engine that was run with an export of ``spec`` differs from it, beyond what the export says itself.
 
-    torchtitan's rotations are pure: m goes into the softmax scale, by hand. SGLang's longrope takes the long factors one
-    token later.
+    torchtitan's rotations are pure: m goes into the softmax scale, by hand. SGLang's longrope takes the long factors
+    one token later.
     """
     sentences = apart(measured, case, spec)
     if measured.engine == "torchtitan":
