@@ -23,6 +23,7 @@ from pathlib import Path
 import jobs
 from collect import MEASURED, collect
 from families import fill
+from snippets import run_snippets
 
 from milepost.rope import ENGINES
 from milepost.rope.engines.engine import distance
@@ -138,8 +139,9 @@ def measure(run: Run, folder: Path) -> str:
     data = json.loads(path.read_text())
     stops = sum("stops" in case for case in data["cases"].values())
     missing = sum("not_measured" in case for case in data["cases"].values())
+    shown = run_snippets(f"{run.engine}@{run.version}", python)
     return (f"{run.engine} {run.version}: {len(data['cases'])} configs ({stops} stop it, {missing} not measured), "
-            f"{len(written)} exports run, {len(refused)} refused")  # fmt: skip
+            f"{len(written)} exports run, {len(refused)} refused; {shown}")  # fmt: skip
 
 
 def _drive(run: Run, python: Path, folder: Path, cases: list[dict[str, object]], lines: Path) -> None:

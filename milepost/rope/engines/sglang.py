@@ -71,8 +71,6 @@ class SGLang(VLLM):
         if rope.scaling is not None and not isinstance(rope.scaling, Proportional) and model in TYPE_ALONE:
             note = f"{self.named} passes rope_type on alone in its {model}: {rope.scaling!r} is dropped, silently"
             return replace(rope, scaling=None), [note]
-        if rope.scaling is not None and not isinstance(rope.scaling, YaRN) and model in DEEPSEEK:
-            raise ConfigError(f"{self.named} reads every scaling of its {model} as yarn, {rope_type(given)} too")
         return super().meaning(rope, kind, config, served)
 
     def yarn(self, rope: LayerRope, yarn: YaRN, given: Mapping[str, Any], spec: RopeSpec) -> Meaning:

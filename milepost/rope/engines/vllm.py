@@ -153,6 +153,8 @@ class VLLM(ConfigEngine):
             )
         if isinstance(scaling, YaRN):
             return self.yarn(rope, scaling, given, spec)
+        if scaling is not None and spec.model in DEEPSEEK:
+            raise ConfigError(f"{self.named} reads every scaling of its {spec.model} as yarn, {rope_type(given)} too")
         if isinstance(scaling, LongRoPE):
             if self.name == "vllm" and spec.model == "phi3" and rope_type(given) == "su":
                 raise ConfigError(
