@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import itertools
+from functools import cache
 
 from milepost.rope import ENGINES, ConfigError, as_read_by, read
 from milepost.rope.engines import measured
@@ -31,6 +32,14 @@ from its files.
 - **–**: not measured: the engine has no class for the model, or could not build it without other files.
 
 `milepost parity MODEL --engines all` says this of any config, with the version that was measured.
+"""
+
+
+EXPORTS = """## Exports, run by the engine
+
+What `milepost export` prints for the configs of real models and of every family, as they are and for four times their
+length with yarn, linear, llama3 and ntk, was given to the engine as printed. Refused: the engine can't say it, and
+`export` says why.
 """
 
 
@@ -62,21 +71,50 @@ def word(engine: str, version: str, name: str) -> tuple[str, str]:
     return "other", "; ".join([*([named] if named else []), wrong[0], *notes[:1]])
 
 
+def exported(engine: str, version: str, key: str) -> str:
+    """What an engine did with an export, in one word."""
+    held = measured.load(engine, version)
+    case = held.exports[key]
+    for part, answer in (("refused", "refused"), ("not_measured", "–"), ("stops", "stops")):
+        if part in case:
+            return answer
+    name, method = key.split(" | ")
+    spec = SPECS(name)
+    spec = spec if method == "as it is" else spec.extended(4 * (spec.trained or 0), method)  # type: ignore[arg-type]
+    return "other" if measured.apart_exported(held, case, spec) else "same"
+
+
+SPECS = cache(lambda name: read(measured.configs()[name]))
+
+
 def page() -> str:
     """The page."""
-    runs = [(engine, version) for engine in ENGINES for version in measured.versions(engine)]
-    lines = [HEAD, "## Counts", "", "| engine | same | other | stops | not measured | exports run | refused |",
-             "|---|---:|---:|---:|---:|---:|---:|"]  # fmt: skip
+    every = [(engine, version) for engine in ENGINES for version in measured.versions(engine)]
+    runs = [(engine, version) for engine, version in every if ENGINES[engine].reads]
+    lines = [HEAD, "## Counts", "",
+             "Assumed: that its layers turn, for the engine's attention could not be called without kernels.", "",
+             "| engine | same | other | stops | not measured | assumed |",
+             "|---|---:|---:|---:|---:|---:|"]  # fmt: skip
     words = {(e, v): {name: word(e, v, name) for name in measured.configs()} for e, v in runs}
     for engine, version in runs:
         counts = Counter(w for w, _ in words[engine, version].values())
-        exports = measured.load(engine, version).exports.values()
-        refused = sum("refused" in case for case in exports)
-        shown = [counts[w] for w in ("same", "other", "stops", "–")] + [len(exports) - refused, refused]
+        assumed = sum("assumed" in case for case in measured.load(engine, version).cases.values())
+        shown = [counts[w] for w in ("same", "other", "stops", "–")] + [assumed]
         lines.append(f"| {engine} {version} | {' | '.join(map(str, shown))} |")
+    lines += ["", EXPORTS, "| engine | run | same | other | stops | not measured | refused |",
+              "|---|---:|---:|---:|---:|---:|---:|"]  # fmt: skip
+    for engine, version in every:
+        counts = Counter(exported(engine, version, key) for key in measured.load(engine, version).exports)
+        if counts:
+            ran = counts["same"] + counts["other"] + counts["stops"]
+            shown = [ran, *(counts[w] for w in ("same", "other", "stops", "–", "refused"))]
+            lines.append(f"| {engine} {version} | {' | '.join(map(str, shown))} |")
     silent = [name for name in ENGINES if not measured.versions(name)]
-    lines += ["", f"Not measured, from reading their code: {', '.join(silent)}.", "", "## What stood in for what", ""]
-    stood = {e: measured.load(e, v).stood_in for e, v in runs}
+    if silent:
+        lines += ["", f"Not measured, from reading their code: {', '.join(silent)}."]
+    lines += [f"- {name} was not measured: {reason}" for name, reason in measured.not_run().items()]
+    lines += ["", "## What stood in for what", ""]
+    stood = {e: measured.load(e, v).stood_in for e, v in every}
     lines += [f"- {engine}: {'; '.join(parts) or 'nothing'}" for engine, parts in stood.items()]
     lines += ["", "## Families that drop what the config says", "",
               "Flat is the spelling of transformers 4 (`rope_theta`, `rope_scaling`), nested that of 5.",

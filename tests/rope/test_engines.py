@@ -323,11 +323,12 @@ def test_factor_of_proportional_is_not_read(engine: str) -> None:
     assert "does not read factor = 2 of proportional" in said(read(config), engine)
 
 
-@pytest.mark.parametrize(("engine", "sentence"), [("vllm", "vLLM stops"), ("mlx-lm", "mlx-lm stops")])
+@pytest.mark.parametrize(
+    ("engine", "sentence"), [("vllm", "vLLM stops"), ("sglang", "SGLang stops"), ("mlx-lm", "mlx-lm stops")]
+)
 def test_yarn_without_factor(engine: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=f"{sentence} at rope type yarn without factor.*write factor = 4"):
         as_read_by(engine, spelled_for(engine, yarn(factor=None)))
-    assert as_read_by("sglang", yarn(factor=None)).main.scaling == YaRN(1.0, 32768)
 
 
 def test_mlx_takes_4096_where_there_is_no_trained_length() -> None:
@@ -592,6 +593,12 @@ def test_megatron() -> None:
         "--rotary-base 1000000 --use-rope-scaling --rope-scaling-factor 8.0"
     )
     assert export(spec_of(Linear(4.0)), "megatron").text.endswith("--rotary-seq-len-interpolation-factor 4")
+    assert export(spec_of(Linear(4.0)), "megatron").notes == (
+        "pretrain_gpt.py passes --rotary-seq-len-interpolation-factor on since core_v0.18.0: before, it is passed over, "
+        "silently",
+    )
+    assert export(spec_of(Llama3(8.0, 8192)), "megatron").notes == ()
+    assert "before, the factor is 8, silently" in export(spec_of(Llama3(32.0, 8192)), "megatron").notes[0]
     assert "--rotary-base 5000000" in export(spec_of(LargerBase(5e6)), "megatron").text
     part = export(spec_of(None, pairing="interleaved", rotary=32), "megatron").text
     assert "--rotary-percent 0.25" in part and "--rotary-interleaved" in part
@@ -610,6 +617,8 @@ def test_megatron_layers_that_do_not_turn() -> None:
         "rope_theta": 5000000.0,
     }
     assert export(read(config), "megatron").text.endswith("--no-rope-freq 4")
+    six = read({**config, "num_hidden_layers": 6})  # megatron-core wants a number that divides the layers
+    assert export(six, "megatron").text.endswith("--no-rope-freq '[0,0,0,1,0,0]'")
     odd = read({**config, "no_rope_layers": [1, 0, 1, 1, 0, 1, 1, 1]})
     assert export(odd, "megatron").text.endswith("--no-rope-freq '[0,1,0,0,1,0,0,0]'")
 

@@ -68,6 +68,7 @@ def test_defects_are_about_configs_that_are_there() -> None:
 def test_exports_were_run_by_the_engine(engine: str, version: str) -> None:
     """What export writes today is what the engine was run with, and the engine turned as the spec says."""
     held = measured.load(engine, version)
+    named = [name for key in (engine, f"{engine}@{version}") for name in measured.defects().get(key, {})]
     wrong = {}
     for key, case in held.exports.items():
         name, method = key.split(" | ")
@@ -81,14 +82,39 @@ def test_exports_were_run_by_the_engine(engine: str, version: str) -> None:
             continue
         if "refused" in case or text != case["text"]:
             wrong[key] = "says something else than what was measured: make engines"
-        elif "stops" in case and name not in measured.defects().get(engine, {}):
+        elif "stops" in case and name not in named:
             wrong[key] = case["stops"]
         elif "ropes" in case:
-            apart = measured.apart(held, case, spec)
-            if engine == "torchtitan":  # its rotations are pure: m goes into the softmax scale, by hand
-                apart = [sentence for sentence in apart if not sentence.startswith("m = ")]
+            apart = measured.apart_exported(held, case, spec)
             wrong |= {key: apart[0]} if apart else {}
     assert wrong == {}
+
+
+@pytest.mark.parametrize("engine", ["transformers", "vllm", "sglang", "mlx-lm", "megatron", "torchtitan"])
+def test_the_newest_version_was_run_with_exports(engine: str) -> None:
+    """More than two hundred, of which the engine has a model for nearly all."""
+    exports = measured.load(engine, measured.versions(engine)[0]).exports.values()
+    ran = [case for case in exports if "refused" not in case]
+    assert len(ran) > 200
+    assert sum("ropes" in case for case in ran) > 0.8 * len(ran)
+
+
+def test_what_could_not_be_run_is_of_an_engine() -> None:
+    assert {name.partition("@")[0] for name in measured.not_run()} <= set(ENGINES)
+
+
+def test_sglang_by_its_version() -> None:
+    """0.5.9 reads neither rope_parameters nor mscale; 0.5.23 reads both, and overrides are spelled for each."""
+    nested = measured.configs()["llama yarn nested"]
+    assert as_read_by("sglang", nested).main.base == 300000
+    assert as_read_by("sglang@0.5.9", nested).main.base == 10000
+    scales = measured.configs()["llama yarn mscale 1 mscale_all_dim 1"]
+    assert as_read_by("sglang", scales).main.spectrum().temperature == pytest.approx(1, rel=1e-12)
+    assert as_read_by("sglang@0.5.9", scales).main.spectrum().temperature == pytest.approx(1.2965, rel=1e-4)
+    with pytest.raises(Refused, match=r"SGLang 0.5.23 passes no scaling on in its gemma2"):
+        export(read(measured.configs()["gemma2 yarn flat"]), "sglang")
+    assert "rope_parameters" in export(read(measured.configs()["llama yarn flat"]), "sglang").text
+    assert "rope_scaling" in export(read(measured.configs()["llama yarn flat"]), "sglang@0.5.9").text
 
 
 def test_the_dropped_scaling_is_said_with_the_version() -> None:

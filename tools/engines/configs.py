@@ -94,7 +94,8 @@ EXTRA: dict[str, dict[str, Any]] = {
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
     "qwen2_moe": MOE | {"decoder_sparse_step": 1}, "qwen3_moe": MOE | {"decoder_sparse_step": 1},
     "olmoe": {"num_experts": 4, "num_experts_per_tok": 2},
-    "gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 128},
+    "gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 128,
+                "swiglu_limit": 7.0},
     "llama4_text": {"attention_bias": False, "num_local_experts": 4, "num_experts_per_tok": 1,
                     "intermediate_size_mlp": 64,
                     "attention_chunk_size": 8192, "interleave_moe_layer_step": 2, "use_qk_norm": False},
@@ -134,7 +135,8 @@ EXTRA["gemma4_text"] = EXTRA["gemma4_unified_text"]
 VISION = {"depth": 1, "num_hidden_layers": 1, "hidden_size": 32, "num_heads": 2, "num_attention_heads": 2,
           "intermediate_size": 32, "patch_size": 14, "image_size": 28, "embed_dim": 32}  # fmt: skip
 VISIONS: dict[str, dict[str, Any]] = {
-    "qwen2_vl": {"depth": 1, "embed_dim": 64, "hidden_size": 256, "num_heads": 2, "mlp_ratio": 1, "patch_size": 14},
+    "qwen2_vl": {"depth": 1, "embed_dim": 64, "hidden_size": 256, "num_heads": 2, "mlp_ratio": 1, "patch_size": 14,
+                 "in_chans": 3},
     "qwen3_vl": {"depth": 1, "hidden_size": 64, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 256,
                  "deepstack_visual_indexes": [0], "num_position_embeddings": 16},
     "qwen3_5": {"depth": 1, "hidden_size": 64, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 512,

@@ -41,9 +41,9 @@ def exports(
     from milepost.rope.engines.written import Refused
 
     cases, refused = [], {}
-    for name, config in configs.items():
-        if not name.startswith(("golden", "tests")):
-            continue
+    small = [name for name in configs if name.endswith(" default flat")]  # these are quick, so they are first
+    for name in [*small, *(name for name in configs if name.startswith(("tests", "golden")))]:
+        config = configs[name]
         for method in METHODS:
             key = f"{name} | {method}"
             try:
@@ -58,6 +58,8 @@ def exports(
             case = {"id": f"export {key}", "lengths": [length, length + 1, 4 * length], "text": written.text}
             if engine == "torchtitan":
                 case["still"] = [spec.layer(n) is None for n in range(len(spec.layers))] or [False]
+            elif engine == "megatron":
+                case["depth"] = len(spec.layers) or 1
             elif written.config and not written.text.startswith(("vllm", "python")):
                 case["config"] = pasted(config, written.config)
             else:

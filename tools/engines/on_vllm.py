@@ -2,8 +2,7 @@
 
 Of a command line that milepost printed, --max-model-len and --hf-overrides go into vLLM's own EngineArgs, so that
 overrides are merged as vLLM merges them.
-Each layer's rotation is the module that the model holds; whether a layer turns is found by calling its attention, with
-the attention proper stood in for; where that can't be called, the log says that it was assumed.
+Each layer's rotation is the module that the model holds; held_ropes.py says how it is found out which layers turn.
 
 Stand-ins: VLLM_TARGET_DEVICE=cpu; vllm._C (kernels; `forward_native` is the same code in torch); the attention
 proper; projections (torch's linear); torchvision (empty classes); the process in which vLLM looks at a model class.
@@ -14,11 +13,12 @@ proper; projections (torch's linear); torchvision (empty classes); the process i
 from __future__ import annotations
 
 import gc
+import inspect
 import json
 import os
 import shlex
 import tempfile
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,9 @@ from stand_ins import stand_in
 
 stand_in("torchvision")
 
-import numpy as np
 import torch
+from held_ropes import Modules, layer_of_transformers, layers_by_number, transformers_ropes, turn_held, turns
 from probe import Layer, NotMeasured, run, softmax_over
-from turn_transformers import hf_turn
 from vllm.config import set_current_vllm_config
 from vllm.engine.arg_utils import EngineArgs
 from vllm.model_executor.layers import rotary_embedding
@@ -98,127 +97,51 @@ def measure(case: dict[str, Any]) -> list[Layer]:
             raise NotMeasured(f"the cut-down model can't be built: {error}") from None
         except OSError as error:
             raise NotMeasured(f"the cut-down model has no image processor: {error}") from None
-        return layers_of(model, config)
+        return layers_of(model)
 
 
-def layers_of(model: Any, config: Any) -> list[Layer]:
+def layers_of(model: Any) -> list[Layer]:
     """The layers of the text model, by number."""
-    found: dict[int, list[tuple[str, Any]]] = {}
-    for name, module in model.named_modules(remove_duplicate=False):
-        parts = name.split(".")
-        if any(word in name for word in ("visual", "vision", "audio", "image")):
-            continue
-        numbers = [i for i, part in enumerate(parts) if part.isdigit()]
-        if numbers and parts[numbers[0] - 1] in ("layers", "h", "layer", "blocks"):
-            found.setdefault(int(parts[numbers[0]]), []).append((".".join(parts[numbers[0] + 1 :]), module))
-    if not found:
-        raise NotMeasured("no layers found in the model")
-    hf = [m for n, m in model.named_modules() if any(k.endswith("inv_freq") for k in m._buffers) and "vis" not in n
-          and type(m).__module__.startswith("transformers")]  # fmt: skip
-    return [_layer(n, found[n], hf, model) for n in sorted(found)]
+    theirs = transformers_ropes(model)
+    permuted = any(hasattr(m, "permute_qk_weight_for_rotary") for m in (model, *model.children()))
+    turn = cache(partial(turn_held, permuted=permuted))
+    return [_layer(number, modules, theirs, turn) for number, modules in layers_by_number(model).items()]
 
 
-def _layer(number: int, modules: list[tuple[str, Any]], hf: list[Any], model: Any) -> Layer:
+def _layer(number: int, modules: Modules, theirs: list[Any], turn: Any) -> Layer:
     cores = [m for n, m in modules if hasattr(m, "impl") and hasattr(m, "head_size")]
     rotary = next((m for n, m in modules if hasattr(m, "head_size") and "Rotary" in type(m).__name__), None)
     softmax = window = None
     if cores:
         scale = getattr(cores[0], "scale", None) or getattr(cores[0].impl, "scale", None)
         size = getattr(cores[0], "qk_head_dim", None) or cores[0].head_size
-        for _n, m in modules:
-            if hasattr(m, "qk_head_dim"):
-                size = m.qk_head_dim
+        size = next((m.qk_head_dim for _, m in reversed(modules) if hasattr(m, "qk_head_dim")), size)
         softmax = softmax_over(float(scale), size) if scale is not None else None
         window = getattr(cores[0], "sliding_window", None)
         window = window[0] if isinstance(window, tuple) else window
-    if rotary is None and hf:  # the model is transformers' own
-        if any(getattr(m, "use_rope", 1) in (0, False) for n, m in modules):
-            return Layer(None)
-        kinds = getattr(hf[0].config, "layer_types", None)
-        name = f"{kinds[number]}_inv_freq" if kinds else ""
-        args = (kinds[number],) if name in hf[0]._buffers else ()
-        return Layer(hf_turn(hf[0], None, args), 2 * len(getattr(hf[0], name if args else "inv_freq")), softmax, window)
+    if rotary is None and theirs:
+        return layer_of_transformers(number, modules, theirs[0], softmax, window)
     if rotary is None:
         return Layer(None)
     holder = next((m for n, m in modules if getattr(m, "rotary_emb", None) is rotary), None)
-    if holder is not None and not _turns(holder, rotary, cores):
+    does, assumed = (True, "") if holder is None else turns(holder, rotary, cores, _call)
+    if not does:
         return Layer(None)
-    cache = getattr(rotary, "cos_sin_cache", None)
-    limit = rotary.max_position_embeddings if cache is None else cache.shape[0]
-    return Layer(
-        _turn(
-            rotary,
-            hasattr(model, "permute_qk_weight_for_rotary")
-            or any(hasattr(m, "permute_qk_weight_for_rotary") for m in model.children()),
-        ),
-        rotary.head_size,
-        softmax,
-        window,
-        limit,
-    )
+    table = getattr(rotary, "cos_sin_cache", None)
+    limit = rotary.max_position_embeddings if table is None else table.shape[0]
+    return Layer(turn(rotary), rotary.head_size, softmax, window, limit, assumed)
 
 
-def _turns(holder: Any, rotary: Any, cores: list[Any]) -> bool:
-    """Whether the attention calls its rotation: it is called, and the call is noted."""
-    noted: list[int] = []
-
-    class Noted(Exception):  # noqa: N818
-        pass
-
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        noted.append(1)
-        raise Noted
-
-    kept = rotary.forward
-    rotary.forward = forward
-    for core in cores:
-        core.forward = lambda query, *args, **options: query
-    for module in holder.modules():  # norms have kernels, and the same in torch
-        if module is not rotary and hasattr(module, "forward_native"):
-            module.forward = module.forward_native
-        if hasattr(module, "quant_method") and getattr(module, "weight", None) is not None:
-            module.forward = partial(_linear, module)
-    try:
-        width = next(p for n, p in holder.named_parameters() if p.dim() == 2).shape[1]
-        positions = torch.tensor([0, 5])
-        try:
-            holder(positions, torch.ones(2, width))
-        except TypeError:
-            holder(positions=positions, hidden_states=torch.ones(2, width))
-    except Noted:
-        return True
-    except Exception as error:  # kernels that are not here
-        print(f"assumed: {type(holder).__name__} turns; it could not be called: {error!r}"[:200])
-        return bool(noted) or not getattr(holder, "nope", False)
-    finally:
-        rotary.forward = kept
-    return bool(noted)
-
-
-def _linear(module: Any, x: torch.Tensor) -> tuple[torch.Tensor, None]:
-    """A projection in torch: vLLM's own is made when weights are loaded."""
-    return torch.nn.functional.linear(x, module.weight), None
-
-
-def _turn(rotary: Any, permuted: bool) -> Any:
-    """``permuted``: vLLM reorders q and k of Llama 4 when it loads them: halves become the neighbouring channels."""
-    forward = getattr(rotary, "forward_native", rotary.forward)
-
-    def turn(x: np.ndarray, position: int, length: int | None) -> np.ndarray:
-        rows = torch.tensor(np.ascontiguousarray(x))
-        positions = torch.full((rows.shape[0],), position)
-        order = torch.arange(rows.shape[1])
-        if permuted:
-            order = order.view(-1, 2).t().reshape(-1)
-        rows = rows[:, order]
-        with torch.no_grad():
-            shaped = rows.clone() if not hasattr(rotary, "forward_native") else rows.clone()[:, None]
-            q, _ = forward(positions, shaped, shaped.clone())
-        return q.reshape(rows.shape)[:, order.argsort()].numpy()
-
-    return turn
+def _call(holder: Any, width: int) -> None:
+    hidden = torch.ones(2, width)
+    given = {"positions": torch.tensor([0, 5]), "position_ids": torch.tensor([0, 5]), "hidden_states": hidden}
+    given["output"] = torch.empty_like(hidden)  # Qwen3.5's attention writes into it
+    names = [name for name, parameter in inspect.signature(holder.forward).parameters.items()
+             if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD]  # fmt: skip
+    holder(**{name: given.get(name) for name in names})
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    gc.freeze()
     run(measure, lambda: gc.collect() and None)

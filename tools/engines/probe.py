@@ -32,6 +32,7 @@ class Layer:
     """One layer. ``turn(x, position, length)`` turns the rows of ``x``; None where the layer does not turn.
 
     ``softmax`` is the factor on logits over 1/sqrt(head size), ``limit`` the number of positions that the engine has.
+    ``assumed`` says why it is not known that the layer turns, where it is not.
     """
 
     turn: Callable[[np.ndarray, int, int | None], np.ndarray] | None
@@ -39,6 +40,7 @@ class Layer:
     softmax: float | None = None
     window: int | None = None
     limit: int | None = None
+    assumed: str = ""
 
 
 def describe(layer: Layer, lengths: list[int]) -> dict[str, Any]:
@@ -126,15 +128,18 @@ def measure_model(layers: list[Layer], lengths: list[int]) -> dict[str, Any]:
     """Every layer, with those that are alike described once."""
     kinds: list[dict[str, Any]] = []
     numbers: list[int | None] = []
+    before: dict[tuple[Any, ...], dict[str, Any]] = {}  # layers that share a rotation are measured once
     for layer in layers:
         if layer.turn is None:
             numbers.append(None)
             continue
-        made = describe(layer, lengths)
+        key = (layer.turn, layer.head, layer.softmax, layer.window, layer.limit)
+        made = before[key] = before.get(key) or describe(layer, lengths)
         if made not in kinds:
             kinds.append(made)
         numbers.append(kinds.index(made))
-    return {"layers": numbers, "ropes": kinds}
+    assumed = next((layer.assumed for layer in layers if layer.assumed), "")
+    return {"layers": numbers, "ropes": kinds} | ({"assumed": assumed} if assumed else {})
 
 
 def run(measure: Callable[[dict[str, Any]], list[Layer]], after: Callable[[], None] = lambda: None) -> None:

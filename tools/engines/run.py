@@ -2,10 +2,10 @@
 
     python tools/engines/run.py                          every engine and version below
     python tools/engines/run.py vllm@0.29.0              one of them
-    python tools/engines/run.py --folder /somewhere/else where the environments are (default: ~/.cache/milepost-engines)
+    python tools/engines/run.py --folder /somewhere/else where the environments are (default: .engines)
 
-An environment is made once. A run that was ended goes on where it stopped: a driver writes a line for each case. What
-can't be installed or imported is named at the end, and the rest goes on.
+An environment is made once; those that want torch share one. A run that was ended goes on where it stopped: a driver
+writes a line for each case. What can't be installed or imported is named at the end, and the rest goes on.
 """
 
 from __future__ import annotations
@@ -17,104 +17,103 @@ import subprocess
 import sys
 import venv
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import jobs
 from collect import MEASURED, collect
 from families import fill
+from snippets import run_snippets
 
 from milepost.rope import ENGINES
+from milepost.rope.engines.engine import distance
 
 HERE = Path(__file__).resolve().parent
-TORCH = ["torch==2.13.0+cpu"]
-VLLM = [
-    "compressed-tensors==0.17.0",
-    "depyf==0.20.0",
-    "numba==0.65.0",
-    "oss-harmony",
-    "triton",
-    "cbor2",
-    "msgspec",
-    "cloudpickle",
-    "psutil",
-    "pyzmq",
-    "py-cpuinfo",
-    "blake3",
-    "gguf",
-    "diskcache",
-    "lark",
-    "einops",
-    "partial-json-parser",
-    "mistral_common",
-    "openai",
-    "prometheus_client",
-    "fastapi",
-    "aiohttp",
-    "cachetools",
-    "setproctitle",
-    "pybase64",
-    "python-json-logger",
-    "tiktoken",
-    "sentencepiece",
-    "regex",
-    "watchfiles",
-    "ijson",
-    "pillow",
-    "opencv-python-headless",
-    "six",
-    "uvloop",
-    "llguidance",
-]
+TORCH = "torch==2.13.0"
+LISTS = HERE / "requirements"
+"""What the environments of vLLM and SGLang hold, all of it: their own requirements are those of a GPU."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One engine in one version: ``steps`` are the calls of pip that install it, in this order."""
+    """One engine in one version: ``steps`` are the calls of pip that install it, in this order.
+
+    ``torch`` says whether its environment stands on the one that has torch, which all of them share.
+    """
 
     engine: str
     version: str
     driver: str
     steps: tuple[list[str], ...]
+    torch: bool = True
     stood_in: list[str] = field(default_factory=list)
 
 
 def _vllm(version: str) -> Run:
-    steps = (TORCH, ["transformers==5.19.0", *VLLM], ["--no-deps", "xgrammar==0.2.8", "apache-tvm-ffi==0.1.11"],
-             ["--no-deps", f"vllm=={version}"])  # fmt: skip
+    steps = (["--no-deps", "-r", f"{LISTS}/vllm.txt", f"vllm=={version}"],)
     stood_in = ["VLLM_TARGET_DEVICE=cpu for the platform", "torchvision: empty classes", "vllm._C: forward_native",
                 "attention proper and projections, while it is found out which layers turn",
                 "the process in which a model class is looked at", "transformers 5.19.0 in every version"]  # fmt: skip
-    return Run("vllm", version, "on_vllm.py", steps, stood_in)
+    return Run("vllm", version, "on_vllm.py", steps, stood_in=stood_in)
+
+
+def _sglang(version: str) -> Run:
+    steps = (["--no-deps", "-r", f"{LISTS}/sglang-{version}.txt", f"sglang=={version}"],)
+    stood_in = ["SGLANG_USE_CPU_ENGINE=1 for the platform", "torchvision, torchaudio: empty classes",
+                "sgl_kernel, flashinfer: forward_native", "torch.compile: off",
+                "get_rope_cpu: get_rope, which GPUs have",
+                "attention proper and projections, while it is found out which layers turn"]  # fmt: skip
+    return Run("sglang", version, "on_sglang.py", steps, stood_in=stood_in)
 
 
 def _transformers(name: str, version: str) -> Run:
     stood_in = ["the attention proper, which notes its scale"]
-    return Run(name, version, "on_transformers.py", (TORCH, [f"transformers=={version}"]), stood_in)
+    return Run(name, version, "on_transformers.py", ([f"transformers=={version}"],), stood_in=stood_in)
 
 
 RUNS = [
     *(_vllm(version) for version in ("0.32.0", "0.30.0", "0.29.0")),
-    Run("mlx-lm", "0.32.2", "on_mlx_lm.py", (["mlx[cpu]==0.32.4", "mlx-lm==0.32.2"],)),
-    Run("mlx-lm", "0.29.1", "on_mlx_lm.py", (["mlx[cpu]==0.32.4", "mlx-lm==0.29.1"],)),
+    *(_sglang(version) for version in ("0.5.23", "0.5.9")),
+    Run("mlx-lm", "0.32.2", "on_mlx_lm.py", (["mlx[cpu]==0.32.4", "mlx-lm==0.32.2"],), torch=False),
+    Run("mlx-lm", "0.29.1", "on_mlx_lm.py", (["mlx[cpu]==0.32.4", "mlx-lm==0.29.1"],), torch=False),
     _transformers("transformers", "5.22.2"),
     _transformers("transformers-v4", "4.57.6"),
+    Run(
+        "megatron",
+        "0.16.1",
+        "on_megatron.py",
+        (["packaging==26.3"], ["--no-deps", "megatron-core==0.16.1"]),
+        stood_in=[
+            "torch.cuda.current_device: the CPU",
+            "the GPU's random numbers, for dropout",
+            "the parser of flags, which is in Megatron-LM's scripts and not in the wheel",
+        ],
+    ),
     Run(
         "torchtitan",
         "0.3.0",
         "on_torchtitan.py",
-        (TORCH, ["--no-deps", "torchtitan==0.3.0", "spmd_types==0.2.3"], ["tyro", "torchdata", "numpy"]),
-        ["triton: empty classes"],
+        (["--no-deps", "torchtitan==0.3.0", "spmd_types==0.2.3"], ["tyro==1.0.16", "torchdata==0.11.0"]),
+        stood_in=["triton: empty classes"],
     ),
 ]
 
 
 def install(run: Run, folder: Path) -> Path:
     """The Python of the engine's environment, which is made where it is not there yet."""
-    place = folder / f"{run.engine}-{run.version}"
+    over = _environment(folder / TORCH.replace("==", "-"), ([TORCH, "numpy"],)) if run.torch else None
+    return _environment(folder / f"{run.engine}-{run.version}", run.steps, over)
+
+
+def _environment(place: Path, steps: tuple[list[str], ...], over: Path | None = None) -> Path:
+    """The Python of an environment; ``over`` is that of one whose packages it has too."""
     python = place / "bin" / "python"
     if not (place / "installed").exists():
         venv.create(place, with_pip=True, clear=place.exists())
-        for step in run.steps:
+        if over is not None:
+            (mine,), (theirs,) = (env.glob("lib/python*/site-packages") for env in (place, over.parents[1]))
+            (mine / "shared.pth").write_text(f"{theirs}\n")
+        for step in steps:
             subprocess.run([python, "-m", "pip", "install", "-q", *step], check=True)
         (place / "installed").touch()
     return python
@@ -140,22 +139,28 @@ def measure(run: Run, folder: Path) -> str:
     data = json.loads(path.read_text())
     stops = sum("stops" in case for case in data["cases"].values())
     missing = sum("not_measured" in case for case in data["cases"].values())
+    shown = run_snippets(f"{run.engine}@{run.version}", python)
     return (f"{run.engine} {run.version}: {len(data['cases'])} configs ({stops} stop it, {missing} not measured), "
-            f"{len(written)} exports run, {len(refused)} refused")  # fmt: skip
+            f"{len(written)} exports run, {len(refused)} refused; {shown}")  # fmt: skip
 
 
 def _drive(run: Run, python: Path, folder: Path, cases: list[dict[str, object]], lines: Path) -> None:
     done_before = {json.loads(line)["id"] for line in lines.read_text().splitlines()} if lines.exists() else set()
     if {str(case["id"]) for case in cases} <= done_before:
         return
-    job = folder / f"{lines.stem}.job.json"
+    job, log = folder / f"{lines.stem}.job.json", folder / f"{lines.stem}.log"
     job.write_text(json.dumps({"cases": cases}))
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     for _ in range(20):  # a case that ends the process is noted, and the next run begins after it
-        done = subprocess.run([python, HERE / run.driver, job, lines], env=environment, check=False)
+        with log.open("w") as file:
+            command = [python, HERE / run.driver, job, lines]
+            done = subprocess.run(command, env=environment, check=False, stdout=file, stderr=file)
         if done.returncode == 0:
             return
-    raise RuntimeError(f"{run.driver} ended with {done.returncode} twenty times")
+        last = (log.read_text().splitlines() or [""])[-1]
+        if last.startswith(("ModuleNotFoundError", "ImportError")):
+            raise RuntimeError(f"{run.driver} does not import, a package or a stand-in is missing: {last}")
+    raise RuntimeError(f"{run.driver} ended with {done.returncode} twenty times; the last lines are in {log}")
 
 
 def _forget_changed(lines: Path, cases: list[dict[str, object]]) -> None:
@@ -174,21 +179,39 @@ def main() -> None:
     """Run what was asked for, and say at the end how many cases ran in which versions."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("engine", nargs="*", help="ENGINE or ENGINE@VERSION; all where none is named")
-    parser.add_argument("--folder", type=Path, default=Path.home() / ".cache" / "milepost-engines")
+    parser.add_argument("--folder", type=Path, default=HERE.parents[1] / ".engines")
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
-    named = {f"{run.engine}@{run.version}" for run in RUNS} | {run.engine for run in RUNS}
-    if unknown := sorted(set(asked.engine) - named):
-        sys.exit(f"there is no {unknown[0]}; there are {', '.join(sorted(named))}")
-    said = []
+    for name in asked.engine:
+        _refuse_unknown(name)
+    said, path = [], MEASURED / "not_run.json"
+    not_run = json.loads(path.read_text()) if path.exists() else {}
     for run in RUNS:
-        if asked.engine and not {run.engine, f"{run.engine}@{run.version}"} & set(asked.engine):
+        name = f"{run.engine}@{run.version}"
+        if asked.engine and not {run.engine, name} & set(asked.engine):
             continue
+        not_run.pop(name, None)
         try:
             said.append(measure(run, asked.folder))
-        except (subprocess.CalledProcessError, RuntimeError, OSError) as error:
-            said.append(f"{run.engine} {run.version}: not measured: {error}")
+        except subprocess.CalledProcessError as error:
+            not_run[name] = f"it can't be installed: {' '.join(map(str, error.cmd[3:]))[:200]}"
+        except (RuntimeError, OSError) as error:
+            not_run[name] = str(error)
+        if name in not_run:
+            said.append(f"{run.engine} {run.version}: not measured: {not_run[name]}")
+        path.write_text(json.dumps(not_run, indent=1) + "\n")
     print("\n".join(said))
+
+
+def _refuse_unknown(name: str) -> None:
+    """End where there is no such run: the versions of the engine that there are, nearest first."""
+    engine, _, version = name.partition("@")
+    versions = [run.version for run in RUNS if run.engine == engine]
+    if not versions:
+        sys.exit(f"there is no engine {engine}; there are {', '.join(dict.fromkeys(run.engine for run in RUNS))}")
+    if version and version not in versions:
+        near = sorted(versions, key=partial(distance, version))
+        sys.exit(f"{engine} {version} can't be run here; the nearest that can are {', '.join(near)}")
 
 
 if __name__ == "__main__":

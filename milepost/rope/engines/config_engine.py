@@ -21,6 +21,7 @@ from milepost.rope.config.read_scaling import ORIGINAL
 from milepost.rope.engines import measured
 from milepost.rope.engines.engine import Engine
 from milepost.rope.engines.write_scaling import write_scaling
+from milepost.rope.engines.written import Refused
 from milepost.rope.spec import LayerRope, RopeSpec
 from milepost.scaling import NTK, LongRoPE, YaRN
 
@@ -29,9 +30,14 @@ OLDER = ("rope_condense_ratio", "rotary_scaling_factor")
 
 
 class ConfigEngine(Engine):
-    """An engine that reads config.json; ``reads_older`` are the keys of `OLDER` that it reads."""
+    """An engine that reads config.json; ``reads_older`` are the keys of `OLDER` that it reads.
+
+    ``one_base`` says whether its OLMo 3, spelled flat, gives the base of the config to sliding layers too: transformers
+    5 gives them 500000.
+    """
 
     reads_older: tuple[str, ...] = ()
+    one_base = False
 
     def read(self, config: Config, *, served: int | None = None) -> RopeSpec:
         """What the engine makes of a config that it serves for ``served`` tokens; by default, what the config says."""
@@ -62,6 +68,9 @@ class ConfigEngine(Engine):
     def arriving(self, rope: LayerRope, kind: str, config: Config) -> tuple[LayerRope, list[str]]:
         """The part of a rope that reaches the engine's rotary code: its model classes differ in what they pass on."""
         model, given = config.parsed.spec.model, config.parsed.dictionaries[kind]
+        spelling = "nested" if text_model(ConfigKeys(config.data))[0].has("rope_parameters") else "flat"
+        if self.one_base and (model, kind, spelling) == ("olmo3", "sliding_attention", "flat"):
+            rope = replace(rope, base=config.parsed.spec.ropes()["full_attention"].base)
         if self.version is None or self.version not in self.versions:
             return rope, []
         older = config.parsed.spec.sources.get("scaling", "").split(".")[-1]
@@ -69,7 +78,6 @@ class ConfigEngine(Engine):
             note = f"{self.named} does not read {older}: {rope.scaling!r} is dropped, silently"
             return replace(rope, scaling=None), [note]
         row = measured.load(self.name, self.version).families.get(model, {})
-        spelling = "nested" if text_model(ConfigKeys(config.data))[0].has("rope_parameters") else "flat"
         named = "default" if rope.scaling is None else str(rope_type(given))
         named = "yarn" if named == "llama3" else named  # arrives where yarn does
         outcome = row.get(f"{named} {spelling}", "")
@@ -120,6 +128,15 @@ def refuse_alpha(rope: LayerRope, kind: str, config: Config) -> None:
         raise ConfigError(
             f"{where}.alpha = {short(given['alpha'])} is a fixed base, theta * alpha^(d/(d-2)): "
             "write that as rope_theta, or as rope type ntk"
+        )
+
+
+def refuse_ministral(engine: str, spec: RopeSpec) -> None:
+    """Refuse Ministral 3 for engines that take a dictionary as it is written: its own holds a key that no spec has."""
+    if spec.model == "ministral3":
+        raise Refused(
+            f"{engine}'s ministral3 wants llama_4_scaling_beta beside the scaling, which is no part of a spec: change "
+            "the other keys of its rope_parameters by hand"
         )
 
 

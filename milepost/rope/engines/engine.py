@@ -73,7 +73,7 @@ class Engine(ABC):
                 v for v in known if measured.numbers(v)[: len(measured.numbers(version))] == measured.numbers(version)
             ]
             if not same or not measured.numbers(version):
-                near = sorted(known, key=partial(_distance, version))
+                near = sorted(known, key=partial(distance, version))
                 there = f"the nearest that were are {', '.join(near)}" if near else "no version of it was"
                 raise ValueError(f"{self.title} {short(version)[1:-1]} was not measured; {there}")
             version = same[0]
@@ -161,7 +161,7 @@ class Engine(ABC):
         return rope
 
 
-def _distance(asked: str, known: str) -> tuple[int, ...]:
+def distance(asked: str, known: str) -> tuple[int, ...]:
     """How far two versions are from each other, number by number."""
     a, b = measured.numbers(known), measured.numbers(asked)
     size = max(len(a), len(b))

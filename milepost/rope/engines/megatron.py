@@ -10,7 +10,9 @@
     --no-rope-freq                                   layers that do not turn
 
 So a base of 40889.94 (ntk, d = 128, s = 4) has no flag, nor have dynamic, longrope, proportional, or two ropes in one
-model.
+model. What was measured is megatron-core's GPTModel with these settings. Whether a flag reaches it is up to the scripts
+of Megatron-LM, which are not in the wheel: `REACHES` has the first tag whose pretrain_gpt.py passes it on (read, not
+run).
 """
 
 from __future__ import annotations
@@ -28,11 +30,18 @@ from milepost.scaling import NTK, Dynamic, LargerBase, Linear, Llama3, YaRN
 LLAMA3 = (8192, 1.0, 4.0)
 """The trained length and the turns that --use-rope-scaling has."""
 
+REACHES = {
+    "--rotary-seq-len-interpolation-factor": ("core_v0.18.0", "before, it is passed over, silently"),
+    "--rope-scaling-factor": ("core_v0.19.0", "before, the factor is 8, silently"),
+    "--yarn-beta-fast": ("core_v0.19.0", "before, --position-embedding-type yarn stops it"),
+}
+"""Flags that older scripts do not pass on: the first tag that does, and what those before do."""
+
 
 class Megatron(Engine):
     """Megatron-LM."""
 
-    name, title = "megatron", "Megatron"
+    name, title, package = "megatron", "Megatron", "megatron-core"
     reads = False
 
     def _write(self, spec: RopeSpec) -> Written:
@@ -46,7 +55,12 @@ class Megatron(Engine):
         flags["--rotary-base"] = _whole_base(rope, rope.spectrum().base if larger else rope.base)
         flags |= _shape(rope) | ({} if larger or scaling is None else _scaling(rope)) | _still(spec)
         words = [word for name, value in flags.items() for word in (name, *value.split())]
-        return self.proved(spec, Written(self.name, {}, shlex.join(words)), lambda: _meaning(flags, spec))
+        notes = [
+            f"pretrain_gpt.py passes {name} on since {tag}: {before}"
+            for name, (tag, before) in REACHES.items()
+            if name in flags and (name, flags[name]) != ("--rope-scaling-factor", "8.0")
+        ]
+        return self.proved(spec, Written(self.name, {}, shlex.join(words), tuple(notes)), lambda: _meaning(flags, spec))
 
 
 def _whole_base(rope: LayerRope, base: float) -> str:
@@ -136,7 +150,7 @@ def _still(spec: RopeSpec) -> dict[str, str]:
     if not any(pattern):
         return {}
     n = pattern.index(1) + 1
-    every = pattern == [int((i + 1) % n == 0) for i in range(len(pattern))]
+    every = len(pattern) % n == 0 and pattern == [int((i + 1) % n == 0) for i in range(len(pattern))]
     return {"--no-rope-freq": str(n) if every and n > 1 else str(pattern).replace(" ", "")}
 
 

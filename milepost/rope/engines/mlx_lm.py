@@ -32,6 +32,7 @@ from milepost.rope.config.read_scaling import ORIGINAL
 from milepost.rope.engines.config_engine import (
     ConfigEngine,
     refuse_alpha,
+    refuse_ministral,
     rope_type,
     shape,
     spell_flat,
@@ -67,6 +68,7 @@ class MLXLM(ConfigEngine):
     """mlx-lm."""
 
     name = title = package = "mlx-lm"
+    one_base = True
 
     def read(self, config: Config, *, served: int | None = None) -> RopeSpec:
         """What mlx-lm makes of a config; it is not told which length it will serve."""
@@ -94,6 +96,8 @@ class MLXLM(ConfigEngine):
             )
         if isinstance(scaling, YaRN):
             return _yarn(rope, scaling, given, notes), notes
+        if scaling is not None and config.parsed.spec.model == "deepseek_v2":
+            raise ConfigError(f"{self.named} reads every scaling of its deepseek_v2 as yarn, {rope_type(given)} too")
         if isinstance(scaling, LongRoPE):
             long = self.since(ALWAYS_LONG)
             return _longrope(rope, scaling, config.parsed.spec, notes, always_long=long), notes
@@ -109,10 +113,7 @@ class MLXLM(ConfigEngine):
 
     def _write(self, spec: RopeSpec) -> Written:
         """The keys of config.json that mean ``spec``, in the spelling that the model's class reads."""
-        if spec.model == "ministral3":
-            raise Refused(
-                "mlx-lm's ministral3 wants llama_4_scaling_beta beside the scaling, which is no part of a spec"
-            )
+        refuse_ministral(self.title, spec)
         notes: list[str] = []
         kinds = {kind: self._words(rope, spec, notes) for kind, rope in spec.ropes().items()}
         refusals = []

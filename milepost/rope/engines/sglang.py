@@ -2,18 +2,21 @@
 
 What is read differently than in transformers (s is the factor; m multiplies cos and sin, so logits by m^2):
 
-    yarn            m = attn_factor * (0.1 ln s + 1), or attn_factor * g(mscale) / g(mscale_all_dim) if both are there,
-                    g(k) = 0.1 k ln s + 1; attention_factor is not read. With s = 4, attention_factor = 1 is m = 1.1386
-                    here and 1 there: logits x 1.2965. Without factor, s = 1: nothing is scaled
+    yarn            m = attn_factor * (0.1 ln s + 1), after 0.5.9 attn_factor * g(mscale) / g(mscale_all_dim) if both
+                    are there, g(k) = 0.1 k ln s + 1; attention_factor is not read. With s = 4, attention_factor = 1 is
+                    m = 1.1386 here and 1 there: logits x 1.2965. Without factor it stops
     yarn, DeepSeek  as in vLLM
     dynamic         one base for all texts, that of s times max_position_embeddings: base * (s^2 - s + 1)^(d/(d-2))
     dynamic, alpha  base * alpha^(d/(d-2))
     ntk             not there
-    longrope        by the positions of each batch: the long factors for all of it if one is above the trained length.
-                    Keys that were cached before are not turned again. m as in vLLM
+    longrope        by the positions of each batch: the long factors for all of it if one is above the trained length,
+                    so one token later. Keys that were cached before are not turned again. m as in vLLM
     proportional    factor is not read
 
-The same as there: default, linear, llama3. The keys go in with --json-model-override-args.
+The same as there: default, linear, llama3. What arrives differs by model class: gemma, gemma2, gptj, mixtral, olmo,
+phi, persimmon, stablelm and starcoder2 pass no scaling on, and some have a base of their own (measured: `families` in
+measured/sglang-*.json). The keys go in with --json-model-override-args, which later versions merge with the model's own
+dictionary; 0.5.9 reads those of transformers 4.
 """
 
 from __future__ import annotations
@@ -22,12 +25,29 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from milepost.rope.config.config import Config
 from milepost.rope.config.keys import ConfigError
-from milepost.rope.engines.config_engine import longrope_by_lengths, rope_type
+from milepost.rope.config.read_scaling import ORIGINAL
+from milepost.rope.engines.config_engine import longrope_by_lengths, rope_type, spell_flat
 from milepost.rope.engines.vllm import DEEPSEEK, VLLM, Meaning, deepseek_yarn, notes_on_longrope
+from milepost.rope.engines.written import Refused
 from milepost.rope.engines.yarn import deepseek_m, notes_on_m, own_scales, with_m
 from milepost.rope.spec import LayerRope, RopeSpec
-from milepost.scaling import NTK, Dynamic, LongRoPE, YaRN, mscale
+from milepost.scaling import NTK, Dynamic, LongRoPE, Proportional, YaRN, mscale
+
+HANDED = {"0": frozenset({"ernie4_5", "glm", "gpt_neox", "helium", "modernbert", "seed_oss", "smollm3"})}
+"""The families that run transformers' own code, by the first version that hands over these."""
+LATER = "0.5.23"
+"""The first version that was measured with transformers 5. It reads rope_parameters, and overrides of it are merged."""
+READS_MSCALE = {"0": False, LATER: True}
+NEEDS_ORIGINAL = {"0": True, LATER: False}
+"""Whether a yarn without original_max_position_embeddings stops it; later it takes max_position_embeddings."""
+HAS_SU = {"0": frozenset({"phi3", "phi3_v"}), LATER: frozenset[str]()}
+"""The families that read rope type su."""
+TYPE_ALONE = {"gemma4_text", "gemma4_unified_text"}
+"""Families whose dictionary is passed on without the numbers of its scaling."""
+FLAT = {"0": True, LATER: False}
+"""Whether overrides are spelled as transformers 4 has them."""
 
 
 class SGLang(VLLM):
@@ -37,26 +57,38 @@ class SGLang(VLLM):
     command: ClassVar[list[str]] = ["python", "-m", "sglang.launch_server", "--model-path", "MODEL"]
     length_flag, keys_flag = "--context-length", "--json-model-override-args"
     reads_older = ()
+    handed = HANDED
+    one_base = True
     rounding = "SGLang keeps cos and sin in float32 on GPUs, from float32 angles (off by 0.007 at position 131072)"
 
-    def yarn(self, rope: LayerRope, yarn: YaRN, given: Mapping[str, Any], spec: RopeSpec) -> Meaning:
-        notes = []
-        if given and given.get("factor") is None:
-            notes.append(
-                "SGLang takes factor = 1 where there is none, and scales nothing; "
-                f"transformers takes {yarn.factor:g} from the lengths"
+    def meaning(self, rope: LayerRope, kind: str, config: Config, served: int | None) -> Meaning:
+        model, given = config.parsed.spec.model, config.parsed.dictionaries[kind]
+        if isinstance(rope.scaling, LongRoPE) and rope_type(given) == "su" and model not in self.since(HAS_SU):
+            raise ConfigError(
+                f"{self.named} stops at rope type su (ValueError: Unknown RoPE scaling type su): write longrope, with "
+                f"{ORIGINAL} inside of the dictionary"
             )
-            yarn = replace(yarn, factor=1.0)
+        if rope.scaling is not None and not isinstance(rope.scaling, Proportional) and model in TYPE_ALONE:
+            note = f"{self.named} passes rope_type on alone in its {model}: {rope.scaling!r} is dropped, silently"
+            return replace(rope, scaling=None), [note]
+        return super().meaning(rope, kind, config, served)
+
+    def yarn(self, rope: LayerRope, yarn: YaRN, given: Mapping[str, Any], spec: RopeSpec) -> Meaning:
+        self.refuse_without_factor(yarn, given)
+        if given and given.get(ORIGINAL) is None and self.since(NEEDS_ORIGINAL):
+            raise ConfigError(
+                f"{self.named} stops at rope type yarn without {ORIGINAL} in the dictionary (KeyError): write "
+                f"{yarn.trained}"
+            )
         if spec.model in DEEPSEEK or rope_type(given) == "deepseek_yarn":
-            made, more = deepseek_yarn(rope, yarn)
-            return made, notes + more
+            return deepseek_yarn(rope, yarn)
         scales = [scale for scale in (yarn.mscale, yarn.mscale_all_dim) if scale is not None]
         if rope.sections is not None and scales:
             raise ConfigError("SGLang stops at mscale and mscale_all_dim in a yarn with M-RoPE; say m with attn_factor")
-        both = len(scales) == 2
+        both = len(scales) == 2 and self.since(READS_MSCALE)
         m = deepseek_m(yarn) if both else (yarn.attn_factor or 1.0) * mscale(yarn.factor)
         unread = ("attention_factor",) if both else ("attention_factor", "mscale", "mscale_all_dim")
-        return with_m(rope, yarn, m), notes + notes_on_m(yarn, m, unread)
+        return with_m(rope, yarn, m), notes_on_m(yarn, m, unread)
 
     def longrope(self, rope: LayerRope, scaling: LongRoPE, spec: RopeSpec, served: int | None) -> Meaning:
         longest = spec.served or served or scaling.trained
@@ -98,6 +130,30 @@ class SGLang(VLLM):
             return {**keys, "attn_factor": yarn.m / deepseek_m(replace(yarn, attn_factor=None))}
         none = {} if rope.sections is not None else {"mscale": 1.0, "mscale_all_dim": 0.0}
         return {**none, "attn_factor": yarn.m / mscale(yarn.factor)}
+
+    def spelled(self, spec: RopeSpec, kinds: dict[str, Any], first: dict[str, Any]) -> dict[str, Any]:
+        """rope_parameters, or rope_theta beside rope_scaling."""
+        if not self.since(FLAT):
+            return super().spelled(spec, kinds, first)
+        local = kinds.get("sliding_attention")
+        main = kinds.get("full_attention", first)
+        if kinds and (local is None or local["rope_type"] != "default" or len(kinds) != 2):
+            raise Refused(
+                f"{self.named} has one rope_scaling for all layers, and {spec.model}'s kinds of layers differ"
+            )
+        config: dict[str, Any] = {"model_type": spec.model}
+        rest = spell_flat(config, main, None if local is None else local["rope_theta"])
+        config.pop("model_type")
+        return {**config, "rope_scaling": None if rest["rope_type"] == "default" and len(rest) == 1 else rest}
+
+    def place(self, spec: RopeSpec) -> list[str]:
+        """Where the text model's keys stand; SGLang to 0.5.9 puts a dictionary in the place of a part of the config."""
+        parts, flat = super().place(spec), self.since(FLAT)
+        if parts and flat:
+            raise Refused(
+                f"overrides of {parts[0]} stop {self.named}, which puts a dictionary in its place: change config.json"
+            )
+        return parts
 
     def check_ramp(self, rope: LayerRope, yarn: YaRN, spec: RopeSpec) -> None:
         """The ramp of yarn with M-RoPE is that of transformers."""

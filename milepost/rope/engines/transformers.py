@@ -18,7 +18,7 @@ from milepost.rope.config.config_json import Parsed, checked, text_model
 from milepost.rope.config.families import FAMILIES, Family
 from milepost.rope.config.keys import ConfigError, ConfigKeys, as_config_error, pass_over
 from milepost.rope.config.layer_kinds import DO_NOT
-from milepost.rope.engines.config_engine import ConfigEngine, refuse_alpha, shape, spell_flat
+from milepost.rope.engines.config_engine import ConfigEngine, refuse_alpha, refuse_ministral, shape, spell_flat
 from milepost.rope.engines.write_scaling import write_scaling
 from milepost.rope.engines.written import Refused, Written
 from milepost.rope.spec import LayerRope, RopeSpec
@@ -37,6 +37,7 @@ class Transformers(ConfigEngine):
         self.major = major
         self.name = "transformers" if major == 5 else f"transformers-v{major}"
         self.title = f"transformers v{major}"
+        self.one_base = major == 4
 
     @property
     def named(self) -> str:
@@ -78,6 +79,7 @@ class Transformers(ConfigEngine):
 
     def _write(self, spec: RopeSpec) -> Written:
         """The keys of config.json that mean ``spec``."""
+        refuse_ministral(self.title, spec)
         config, notes = shape(spec), []
         dictionaries: dict[str, Any] = {}
         for kind, rope in spec.kinds:
@@ -94,13 +96,20 @@ class Transformers(ConfigEngine):
         still = {kind for kind, dictionary in dictionaries.items() if dictionary is None}
         known_still = still <= {*DO_NOT, *family.still}
         flat = all(dictionary == turning[0] for dictionary in turning) and not family.by_kind and known_still
+        if not flat and self.major == 5 and spec.model in FAMILIES and not family.by_kind and known_still:
+            raise Refused(
+                f"{self.title} has one rope for all layers of {spec.model}, and its kinds of layers differ: "
+                f"{', '.join(dictionaries)}"
+            )
         if self.major == 4:
             self._write_v4(spec, config, dictionaries, flat, family)
         elif flat:
             config["rope_parameters"] = turning[0]
         else:
             config["rope_parameters"] = {kind: d for kind, d in dictionaries.items() if kind not in DO_NOT}
-        written = Written(self.title, config, json.dumps(config, indent=2), tuple(dict.fromkeys(notes)))
+        # the head size of transformers' Falcon can't be set: the model has its hidden_size
+        printed = {name: value for name, value in config.items() if (spec.model, name) != ("falcon", "head_dim")}
+        written = Written(self.title, printed, json.dumps(printed, indent=2), tuple(dict.fromkeys(notes)))
         return self.proved(spec, written, lambda: self.read(Config(config, "config.json")))
 
     def _write_v4(

@@ -123,6 +123,7 @@ class VLLM(ConfigEngine):
     command: ClassVar[list[str]] = ["vllm", "serve", "MODEL"]
     length_flag, keys_flag = "--max-model-len", "--hf-overrides"
     reads_older: tuple[str, ...] = ("rotary_scaling_factor",)
+    handed: ClassVar[Mapping[str, frozenset[str]]] = HANDED
     rounding = (
         "vLLM keeps cos and sin in the model's dtype (bf16: off by up to 0.002), from float32 angles "
         "(off by 0.007 at position 131072)"
@@ -144,7 +145,7 @@ class VLLM(ConfigEngine):
 
     def meaning(self, rope: LayerRope, kind: str, config: Config, served: int | None) -> Meaning:
         scaling, given, spec = rope.scaling, config.parsed.dictionaries[kind], config.parsed.spec
-        if self.name == "vllm" and spec.model in self.since(HANDED):
+        if spec.model in self.since(self.handed):
             return TRANSFORMERS.meaning(rope, kind, config, served)
         if rope.sections is not None and not (scaling is None or isinstance(scaling, YaRN)):
             raise ConfigError(
@@ -152,6 +153,8 @@ class VLLM(ConfigEngine):
             )
         if isinstance(scaling, YaRN):
             return self.yarn(rope, scaling, given, spec)
+        if scaling is not None and spec.model in DEEPSEEK:
+            raise ConfigError(f"{self.named} reads every scaling of its {spec.model} as yarn, {rope_type(given)} too")
         if isinstance(scaling, LongRoPE):
             if self.name == "vllm" and spec.model == "phi3" and rope_type(given) == "su":
                 raise ConfigError(
@@ -179,11 +182,7 @@ class VLLM(ConfigEngine):
 
     def yarn(self, rope: LayerRope, yarn: YaRN, given: Mapping[str, Any], spec: RopeSpec) -> Meaning:
         """What a yarn means."""
-        if given and given.get("factor") is None:
-            raise ConfigError(
-                f"{self.title} stops at rope type yarn without factor, which transformers takes from the lengths: "
-                f"write factor = {yarn.factor:g}"
-            )
+        self.refuse_without_factor(yarn, given)
         own = spec.sources.get("scaling", "").startswith("the model type")  # its own yarn has all keys
         if self.name == "vllm" and spec.model == "gpt_oss" and not own and "beta_fast" not in given:
             raise ConfigError(
@@ -210,6 +209,14 @@ class VLLM(ConfigEngine):
             )
             yarn = far
         return with_m(rope, yarn, m), notes
+
+    def refuse_without_factor(self, yarn: YaRN, given: Mapping[str, Any]) -> None:
+        """Refuse a yarn that has no factor."""
+        if given and given.get("factor") is None:
+            raise ConfigError(
+                f"{self.title} stops at rope type yarn without factor, which transformers takes from the lengths: "
+                f"write factor = {yarn.factor:g}"
+            )
 
     def longrope(self, rope: LayerRope, scaling: LongRoPE, spec: RopeSpec, served: int | None) -> Meaning:
         """What a longrope means."""
@@ -273,18 +280,35 @@ class VLLM(ConfigEngine):
             )
         if flat and by_kind:
             kinds, flat = {kind: first for kind, _ in spec.kinds if kind not in DO_NOT}, False
-        config = {**shape(spec), "rope_parameters": first if flat else kinds}
-        keys: dict[str, Any] = {n: config[n] for n in ("rope_parameters", "max_position_embeddings") if n in config}
-        for part in reversed(_place(spec)):
+        ropes = self.spelled(spec, {} if flat else kinds, first)
+        config = {**shape(spec), **ropes}
+        keys = ropes | {n: config[n] for n in ("max_position_embeddings",) if n in config}
+        for part in reversed(self.place(spec)):
             keys = {part: keys}
         served = [] if spec.served is None else [self.length_flag, str(spec.served)]
         text = shlex.join([*self.command, *served, self.keys_flag, json.dumps(keys)])
         written = Written(self.name, config, text, (*dict.fromkeys(notes), self.rounding))
         return self.proved(spec, written, lambda: self.read(Config(config, "config.json"), served=spec.served))
 
+    def spelled(self, spec: RopeSpec, kinds: dict[str, Any], first: dict[str, Any]) -> dict[str, Any]:
+        """The keys that say the ropes: of each kind of layer, or ``first`` where all are alike."""
+        return {"rope_parameters": kinds or first}
+
+    def place(self, spec: RopeSpec) -> list[str]:
+        """The parts of a config that the text model's own keys stand in, from the outside."""
+        if spec.model in NESTED:
+            return ["text_config"]
+        if any(source.startswith("thinker_config.") for source in spec.sources.values()):
+            raise Refused(
+                f"overrides do not reach the text model of {spec.model}, whose keys are in thinker_config: change its "
+                "config.json"
+            )
+        paths = [source.split(".") for source in spec.sources.values()]
+        return max(([part for part in path[:-1] if part in TEXT] for path in paths), key=len, default=[])
+
     def words(self, rope: LayerRope, spec: RopeSpec, notes: list[str]) -> dict[str, Any]:
         """A rope as a dictionary; notes are added to the list."""
-        if self.name == "vllm" and spec.model in self.since(HANDED):
+        if spec.model in self.since(self.handed):
             dictionary, more = write_scaling(rope, spec)
             notes += more
             return whole_yarn(dictionary, rope.scaling)
@@ -372,19 +396,6 @@ def whole_yarn(dictionary: dict[str, Any], yarn: Any) -> dict[str, Any]:
         return dictionary
     bounds_of_ramp = {"beta_fast": yarn.beta_fast, "beta_slow": yarn.beta_slow, "truncate": truncates(yarn)}
     return {**dictionary, **bounds_of_ramp}
-
-
-def _place(spec: RopeSpec) -> list[str]:
-    """The parts of a config that the text model's own keys stand in, from the outside."""
-    if spec.model in NESTED:
-        return ["text_config"]
-    if any(source.startswith("thinker_config.") for source in spec.sources.values()):
-        raise Refused(
-            f"overrides do not reach the text model of {spec.model}, whose keys are in thinker_config: change its "
-            "config.json"
-        )
-    paths = [source.split(".") for source in spec.sources.values()]
-    return max(([part for part in path[:-1] if part in TEXT] for path in paths), key=len, default=[])
 
 
 def _ramp(rope: LayerRope, yarn: YaRN) -> str:

@@ -18,6 +18,7 @@ from importlib import resources
 from typing import Any
 
 from milepost.rope.spec import LayerRope, RopeSpec
+from milepost.scaling import LongRoPE
 
 CLOSE = 2e-6
 """Relative difference of two frequencies that float32 explains: engines compute powers of the base in it."""
@@ -77,9 +78,31 @@ def defects() -> dict[str, dict[str, str]]:
     return data
 
 
+@cache
+def not_run() -> dict[str, str]:
+    """The engines, as ENGINE@VERSION, that could not be run when it was last tried, and why."""
+    place = resources.files(__name__) / "not_run.json"
+    data: dict[str, str] = json.loads(place.read_text(encoding="utf-8")) if place.is_file() else {}
+    return data
+
+
 def apart(measured: Measured, case: Mapping[str, Any], spec: RopeSpec) -> list[str]:
     """Where a spec differs from what an engine did with a config, in sentences; nothing where it is the same."""
     return list(dict.fromkeys(_apart(measured, case, spec)))
+
+
+def apart_exported(measured: Measured, case: Mapping[str, Any], spec: RopeSpec) -> list[str]:
+    """Where an engine that was run with an export of ``spec`` differs from it, beyond what the export says itself.
+
+    torchtitan's rotations are pure: m goes into the softmax scale, by hand. SGLang's longrope takes the long factors
+    one token later.
+    """
+    sentences = apart(measured, case, spec)
+    if measured.engine == "torchtitan":
+        return [sentence for sentence in sentences if not sentence.startswith("m = ")]
+    if measured.engine == "sglang" and isinstance(spec.main.scaling, LongRoPE):
+        return [sentence for sentence in sentences if not sentence.endswith(f"for {case['lengths'][1]} tokens")]
+    return sentences
 
 
 def _apart(measured: Measured, case: Mapping[str, Any], spec: RopeSpec) -> Iterator[str]:
