@@ -265,17 +265,40 @@ def _show(
 
 def _read(model: str, engine: str | None, allow_unknown: bool, trained: str | None) -> RopeSpec:
     """The spec of what a user named: ENGINE:PATH, a path, a name on the Hub, or JSON."""
-    from milepost.rope import ENGINES, as_read_by, read
+    from milepost.rope import ENGINES, as_read_by
 
     prefix, _, rest = model.partition(":")
     if engine is None and rest and prefix.partition("@")[0] in ENGINES:
         engine, model = prefix, rest
     config = _open(model, allow_unknown)
-    spec = read(config) if engine is None else as_read_by(engine, config)
+    spec = _own(config) if engine is None else as_read_by(engine, config)
     length = read_length(trained, "--trained-length")
     if length is None:
         return spec
     return replace(spec, trained=length, sources={**spec.sources, "trained": "--trained-length"})
+
+
+def _own(config: Config) -> RopeSpec:
+    """A config as its own program means it; a model type that no list knows is measured, where that is possible."""
+    from milepost.rope import read
+    from milepost.rope.config.config_json import text_model
+    from milepost.rope.config.families import FAMILIES, NOT_ROTARY
+    from milepost.rope.config.keys import ConfigKeys
+
+    keys, name = text_model(ConfigKeys(config.data)) if config.format == "config.json" else (None, "")
+    if keys is None or not name or name in FAMILIES or name in NOT_ROTARY or config.data.get("auto_map"):
+        return read(config)
+    from milepost.checkpoints.families import CannotBuild, find_measured
+
+    asked = {**keys.config, "model_type": name}
+    try:
+        measured = find_measured(asked)
+    except CannotBuild as error:
+        spec = read(config)
+        return replace(spec, notes=(*spec.notes, f"model type {name!r} was not measured: {error}"))
+    from milepost.checkpoints.families.answer import as_spec
+
+    return as_spec(measured, asked)
 
 
 def _open(model: str, allow_unknown: bool) -> Config:

@@ -38,7 +38,7 @@ class LayerRope:
 
     ``softmax`` is what the model multiplies its softmax scale by, besides the scaling's temperature (DeepSeek).
     ``sections`` are the numbers of pairs that take each axis of a multi-axis position (M-RoPE); text alone has equal
-    axes.
+    axes. ``suffix``: the last channels of the head turn, not the first.
     """
 
     head_dim: int
@@ -49,6 +49,7 @@ class LayerRope:
     softmax: float = 1.0
     sections: tuple[int, ...] | None = None
     sections_interleaved: bool = False
+    suffix: bool = False
 
     def __post_init__(self) -> None:
         if self.rotary < 2 or self.rotary % 2 or self.rotary > self.head_dim:
@@ -82,6 +83,8 @@ class LayerRope:
         """The rotation as an encoding. Queries carry the scaling's temperature, attend(scale=...) ``softmax``."""
         from milepost.encodings.rope import RoPE  # the one thing here that needs torch
 
+        if self.suffix:
+            raise ValueError(f"the last {self.rotary} of {self.head_dim} channels turn, and rope turns the first ones")
         return RoPE(
             self.head_dim,
             self.base,
@@ -100,6 +103,7 @@ class LayerRope:
             "scaling": None if self.scaling is None else repr(self.scaling),
             "softmax": self.softmax,
             "sections": sections,
+            "suffix": self.suffix,
         }
 
     @property

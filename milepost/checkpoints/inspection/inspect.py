@@ -5,14 +5,15 @@
     inspect("path/to/model", weights=True).weights           # also what the tensors say
 
 Without weights: from the config and the headers of tensors alone; neither torch nor transformers is imported. Rotary
-models are read by `RopeSpec`, the others by `families`. No code of a checkpoint is run, and no pickle is opened.
+models are read by `RopeSpec`, the others by `families`. A model type that no list knows is measured on a small random
+model of its class, where transformers has one. No code of a checkpoint is run, and no pickle is opened.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -234,13 +235,40 @@ def _read(opened: _Opened, target: int | None, allow_unknown: bool) -> _Read:
     turns = (name == "falcon" and not keys.config.get("alibi")) or (name == "smollm3" and not no_layer_turns(keys))
     if name in READERS and not turns:
         return _Read(name, True, READERS[name](keys, opened.tensors))
+    measured = None if name in FAMILIES or name in NOT_ROTARY else _measured(opened, keys, name)
+    if isinstance(measured, _Read):
+        return measured
     try:
         spec = RopeSpec.from_config(opened.config, allow_unknown=allow_unknown)
     except ConfigError as error:
         if name in FAMILIES and FAMILIES[name].only is None:
             raise
-        return _unknown(opened, keys, name, str(error))
-    return _rotary(spec, keys, target, name, name in FAMILIES)
+        return _unknown(opened, keys, name, str(error), measured)
+    read = _rotary(spec, keys, target, name, name in FAMILIES)
+    return replace(read, positions=replace(read.positions, notes=(*read.positions.notes, *filter(None, [measured]))))
+
+
+def _measured(opened: _Opened, keys: ConfigKeys, name: str) -> _Read | str:
+    """A family that no list knows, measured on a small random model of its class; or the sentence why not."""
+    from milepost.checkpoints.families import CannotBuild, find_measured  # torch and transformers, for such types only
+
+    if opened.config.get("auto_map"):
+        return f"model type {name!r} was not measured: the config asks for code of its own, which is never run"
+    config = {**keys.config, "model_type": name}
+    try:
+        measured = find_measured(config)
+    except CannotBuild as error:
+        return f"model type {name!r} was not measured: {error}"
+    from milepost.checkpoints.families.answer import as_positions, as_spec
+
+    spec, more = None, []
+    try:
+        spec = as_spec(measured, config)
+    except ConfigError as error:
+        more.append(str(error))
+    positions = as_positions(measured, config, spec)
+    notes = (*positions.notes, *more)
+    return _Read(name, True, replace(positions, notes=notes, sources={"layers": measured.sentence}), spec)
 
 
 def _read_gguf(opened: _Opened, target: int | None, allow_unknown: bool) -> _Read:
@@ -264,7 +292,7 @@ def _rotary(spec: RopeSpec, keys: ConfigKeys, target: int | None, name: str, kno
     return _Read(name, known, rope.positions(spec, keys, target or spec.served or spec.trained), spec)
 
 
-def _unknown(opened: _Opened, keys: ConfigKeys, name: str, why: str) -> _Read:
+def _unknown(opened: _Opened, keys: ConfigKeys, name: str, why: str, unmeasured: str | None = None) -> _Read:
     """A family that nobody here knows: what its config and its tensors have that is about positions."""
     hints = {
         key: short(value)
@@ -289,7 +317,8 @@ def _unknown(opened: _Opened, keys: ConfigKeys, name: str, why: str) -> _Read:
     else:
         note = f"the config has no model_type, so its family is not known: {why}"
     layers = tuple(InspectedLayer(n, "unknown") for n in range(count))
-    return _Read(name or "unknown", False, Positions((), layers, notes=(note,)), None, hints)
+    notes = (note,) if unmeasured is None else (note, unmeasured)
+    return _Read(name or "unknown", False, Positions((), layers, notes=notes), None, hints)
 
 
 # -- at a length -----------------------------------------------------------------------------------------------------

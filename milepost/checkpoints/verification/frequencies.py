@@ -147,7 +147,7 @@ def _reaches(spec: RopeSpec) -> list[tuple[int, int]]:
     return [(served - 1, served)]
 
 
-def _places(last: int, beyond: bool) -> list[int]:
+def places(last: int, beyond: bool) -> list[int]:
     """Positions up to ``last`` (and two beyond)."""
     powers = [1 << n for n in range(last.bit_length()) if 1 << n <= last]
     some = {0, *powers, *(p for p in (3, 5, 255, 256, 257) if p <= last), last}
@@ -159,12 +159,12 @@ def _run(case: Case, spec: RopeSpec, last: int, length: int) -> Reading:
     dependent = any(r.scaling is not None and r.scaling.length_dependent for r in spec.ropes().values())
     ended = ""
     try:
-        return _read(case, spec, _places(last, not dependent), last, length, ended)
+        return _read(case, spec, places(last, not dependent), last, length, ended)
     except (IndexError, RuntimeError) as error:
         if dependent:
             raise
         ended = f"past its table of {last + 1} positions the model raises {type(error).__name__}"
-        return _read(case, spec, _places(last, False), last, length, ended)
+        return _read(case, spec, places(last, False), last, length, ended)
 
 
 def _read(case: Case, spec: RopeSpec, places: list[int], last: int, length: int, ended: str) -> Reading:

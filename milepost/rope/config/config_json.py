@@ -58,7 +58,7 @@ def parse(config: Mapping[str, Any], *, allow_unknown: bool = False) -> Parsed:
     if count is not None and layers and len(layers) != number:
         raise ConfigError(f"the config lists {len(layers)} kinds of layers, and {count.key} = {number}")
     pairing = _pairing(keys, family, sources, notes)
-    model = Model(name, keys, known, pairing, _served(keys, sources), sources, notes, allow_unknown)
+    model = Model(name, keys, known, pairing, served_length(keys, sources), sources, notes, allow_unknown)
     given = _dictionaries(model, layers)
     if set(given) == {"all"}:
         layers = ("all",) * (len(layers) or number)
@@ -147,7 +147,8 @@ def _refuse_others(keys: ConfigKeys, name: str, family: Family | None) -> None:
         raise ConfigError(f"this model has no rotary positions: {kind.key} = {kind.value!r}")
 
 
-def _served(keys: ConfigKeys, sources: dict[str, str]) -> int | None:
+def served_length(keys: ConfigKeys, sources: dict[str, str]) -> int | None:
+    """The length that a config says may be served; ``sources`` gets its key."""
     names = ("max_position_embeddings", "n_positions"), ("seq_length",), ("max_sequence_length",), ("max_seq_len",)
     length = next(filter(None, (keys.whole(*group) for group in names)), None)
     if length is None:

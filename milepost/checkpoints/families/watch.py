@@ -1,0 +1,182 @@
+"""What reaches attention, and what rotary functions do, layer by layer, while a model runs.
+
+Every token is read alone (one token a row, rows at other positions), and attention is replaced by one that gives the
+values back. So no layer's input depends on position, unless position was added to the embedding, and q at position p
+differs from q at position 0 by what the code does about positions, and by nothing else. That needs no name of a
+function. Names are needed for one thing: which channels are a pair in the weights, where code reorders channels before
+it turns them; there the functions named apply...rotary... are watched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from milepost.checkpoints.model.patch import hooked, patched
+
+LAYER = re.compile(r"^(.*?)\.?(\d+)$")
+"""The name of a module that is a layer: a list's name and a number."""
+
+
+NAMES = ("query", "key", "value", "attention_mask")
+
+
+@dataclass
+class Attended:
+    """One call of attention: q B H L D, k and v, the mask, and what logits are multiplied by."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    mask: Tensor | None
+    scaling: float | None
+    causal: bool | None
+
+
+@dataclass
+class Seen:
+    """What one layer did: calls of attention, and of rotary functions (given, got), the indexer's apart."""
+
+    attended: list[Attended] = field(default_factory=list)
+    turned: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    indexed: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+
+
+class Watch:
+    """What every layer did, by the layer's name; and the tables of positions that were looked up."""
+
+    def __init__(self) -> None:
+        self.layers: dict[str, Seen] = {}
+        self.tables: dict[str, tuple[int, Tensor]] = {}
+        self._places: list[str] = []
+        self._indexers = 0
+        self._depth = 0
+
+    def seen(self) -> Seen:
+        return self.layers.setdefault(self._places[-1] if self._places else "", Seen())
+
+    def attend(self, module: Any, *args: Any, **more: Any) -> Any:
+        """Stands in for a class's eager_attention_forward: notes what came, and gives values back."""
+        given = [*args, *(more[name] for name in NAMES[len(args) :] if name in more)]
+        q, k, v = given[:3]
+        mask = given[3].detach().clone() if len(given) > 3 and isinstance(given[3], Tensor) else None
+        scaling = more.get("scaling", getattr(module, "scaling", None))
+        scaling = float(scaling) if isinstance(scaling, float | int) else None
+        causal = getattr(module, "is_causal", None)
+        self.seen().attended.append(
+            Attended(q.detach().clone(), k.detach().clone(), v.detach().clone(), mask, scaling, causal)
+        )
+        heads, length = q.shape[1], q.shape[2]
+        out = v.repeat_interleave(max(1, heads // v.shape[1]), 1)
+        if out.shape[2] != length:  # keys of another text
+            out = out.mean(2, keepdim=True).expand(-1, -1, length, -1)
+        return out.transpose(1, 2).contiguous(), None
+
+    def turn(self, function: Any) -> Any:
+        """A rotary function that is watched."""
+
+        def watched(*args: Any, **more: Any) -> Any:
+            self._depth += 1  # a rotary function may call another
+            try:
+                out = function(*args, **more)
+            finally:
+                self._depth -= 1
+            if self._depth == 0:
+                seen = self.seen()
+                calls = seen.indexed if self._indexers else seen.turned
+                results = out if isinstance(out, tuple) else (out,)
+                given = [x.detach() for x in (*args, *more.values()) if isinstance(x, Tensor)]
+                for got in results:
+                    match = next(
+                        (n for n, x in enumerate(given) if isinstance(got, Tensor) and x.shape == got.shape), None
+                    )
+                    if match is not None:
+                        calls.append((given.pop(match).clone(), got.detach().clone()))
+            return out
+
+        return watched
+
+    def enter(self, name: str, indexer: bool) -> None:
+        if name:
+            self._places.append(name)
+        self._indexers += indexer
+
+    def leave(self, name: str, indexer: bool) -> None:
+        if name:
+            self._places.pop()
+        self._indexers -= indexer
+
+
+@contextlib.contextmanager
+def watched(model: Any) -> Iterator[Watch]:
+    """Watch attention and the rotary functions of the model's own code, and its tables."""
+    watch = Watch()
+    names = sorted({type(part).__module__ for part in model.modules()})
+    modules = [sys.modules[name] for name in names if name.startswith("transformers.models.")]
+    changes: list[tuple[Any, str, Any]] = [
+        (module, "eager_attention_forward", watch.attend)
+        for module in modules
+        if hasattr(module, "eager_attention_forward")
+    ]
+    owners: list[Any] = [*modules, *{type(part) for part in model.modules()}]  # some have it as a static method
+    for owner in owners:
+        changes += [
+            (owner, name, _static(watch.turn(getattr(owner, name)), owner))
+            for name, value in vars(owner).items()
+            if _is_rotary(name, value)
+        ]
+    hooks = []
+    vocabulary = _vocabulary(model)
+    for name, part in model.named_modules():
+        layer = name if LAYER.match(name) and not _inside(name) else ""
+        indexer = "Indexer" in type(part).__name__
+        if layer or indexer:
+            enter = lambda *_, name=layer, indexer=indexer: watch.enter(name, indexer)  # noqa: E731
+            leave = lambda *_, name=layer, indexer=indexer: watch.leave(name, indexer)  # noqa: E731
+            hooks += [part.register_forward_pre_hook(enter), part.register_forward_hook(leave, always_call=True)]
+        if isinstance(part, nn.Embedding) and part is not vocabulary:
+            hooks.append(part.register_forward_hook(_looked_up(watch, name)))
+    with hooked(*hooks), patched(*changes):
+        yield watch
+
+
+def _looked_up(watch: Watch, name: str) -> Any:
+    """A hook that notes the rows that were looked up, by what came out: what a table is given may be a mask."""
+
+    def note(table: nn.Embedding, given: Any, out: Any) -> None:
+        if isinstance(out, Tensor) and out.shape[-1] == table.embedding_dim and out.ndim > 1:
+            rows = torch.cdist(out.detach().flatten(0, -2), table.weight.detach()).argmin(-1)
+            watch.tables[name] = table.num_embeddings, rows.reshape(out.shape[:-1])
+
+    return note
+
+
+def _vocabulary(model: Any) -> Any:
+    with contextlib.suppress(NotImplementedError, AttributeError):
+        return model.get_input_embeddings()
+    return None
+
+
+def _inside(name: str) -> bool:
+    """Whether a numbered module is a part of a layer: an expert, or one of several steps of its network."""
+    return bool(re.search(r"\.(experts|mlp|norms?|conv_layers|conv|fc|proj|net|act|attn_layers)\.\d+$", name))
+
+
+def _static(function: Any, owner: Any) -> Any:
+    return staticmethod(function) if inspect.isclass(owner) else function
+
+
+def _is_rotary(name: str, value: Any) -> bool:
+    if isinstance(value, staticmethod):
+        value = value.__func__
+    elif isinstance(value, type) or (inspect.isfunction(value) and "." in value.__qualname__):
+        return False  # methods get self first
+    return name.startswith("apply") and ("rotary" in name or "rope" in name) and inspect.isroutine(value)
