@@ -4,6 +4,8 @@ from milepost.checkpoints.diagnosis.diagnose import Diagnosis as Diagnosis
 from milepost.checkpoints.diagnosis.diagnose import diagnose as diagnose
 from milepost.checkpoints.extension.extend import Extension as Extension
 from milepost.checkpoints.extension.extend import extend as extend
+from milepost.checkpoints.gguf_parity.compare_gguf import GgufParity as GgufParity
+from milepost.checkpoints.gguf_parity.compare_gguf import compare_gguf as compare_gguf
 from milepost.checkpoints.inspection.inspect import Inspection as Inspection
 from milepost.checkpoints.inspection.inspect import inspect as inspect
 from milepost.checkpoints.layout_conversion.convert_layout import Conversion as Conversion

@@ -106,8 +106,11 @@ def parity_command(
 ) -> None:
     """Do two configs, or two engines that read one config, turn every pair alike? Exit 1 when they differ.
 
+    A folder and a GGUF file that was made of it are compared in everything about positions, with the rows of q and k,
+    and what the conversion lost is said.
+
     Example: `milepost parity config.json --engines transformers,vllm` or
-    `milepost parity llama/config.json vllm:other/config.json`
+    `milepost parity llama/config.json vllm:other/config.json` or `milepost parity path/to/model model.gguf`
     """
     from milepost.draw.picture import check_name
     from milepost.rope import as_read_by, report
@@ -126,13 +129,21 @@ def parity_command(
     names = [f"{engine}:{a}" for engine in readers] or [a, b or ""]
     if out is not None:
         check_name(out)
+    more: dict[str, Any] = {}
     if readers:
         config = _open(a, allow_unknown)  # read from its file once, for both engines
         first, second = (as_read_by(engine, config) for engine in readers)
+        apart = differences(first, second)
+    elif b is not None and b.endswith(".gguf") and not a.endswith(".gguf") and _is_source(a):
+        from milepost.checkpoints import compare_gguf
+
+        parity = compare_gguf(_open(a, allow_unknown), _open(b, allow_unknown))
+        first, second, apart = parity.source, parity.file, list(parity.differences)
+        more = {"lost": list(parity.lost), "notes": list(parity.notes)}
     else:
         first, second = (_read(name, None, allow_unknown, None) for name in names)
-    apart = differences(first, second)
-    result = {
+        apart = differences(first, second)
+    result = more | {
         "same": not apart,
         "a": {"name": names[0], "spec": first.to_json()},
         "b": {"name": names[1], "spec": second.to_json()},
@@ -144,6 +155,11 @@ def parity_command(
     _show(result, report.save_parity, report.parity_document, out, as_json)
     if apart:
         raise typer.Exit(1)
+
+
+def _is_source(name: str) -> bool:
+    """Whether a user named a folder, or the config in it, and no engine."""
+    return not name.lstrip().startswith("{") and Path(name).exists()
 
 
 def _compare_all(config: Config, name: str, as_json: bool) -> None:

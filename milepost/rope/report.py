@@ -144,6 +144,7 @@ def parity_document(result: Row) -> Document:
     """The same, or where not."""
     found, names = result["differences"], {side: result[side]["name"] for side in "ab"}
     notes = [f"{side.upper()}: {note}" for side in "ab" for note in result[side]["spec"]["notes"]]
+    notes = [*(f"lost: {line}" for line in result.get("lost", ())), *result.get("notes", ()), *notes]
     if len(found) > ROWS:
         notes.append(f"the terminal shows {ROWS} of {len(found)} differences; --json has them all")
     rows = [_difference(row) for row in found]
