@@ -65,6 +65,8 @@ PROPERTIES = (
 
 _SCORES = frozenset({"rescore", "output", "relate", "spread"})
 _CONTENT = _SCORES | {"gate", "weigh"}
+
+
 @dataclass(frozen=True)
 class Relative:
     """A score that depends on content by vectors of the distance d = i - j alone, given for n distances:
@@ -179,6 +181,7 @@ class Encoding(nn.Module):
         overridden.
         """
         return torch.softmax(logits, dim=-1)
+
     def relative(self, distance: Tensor) -> Relative | None:
         """`rescore` and `output` as vectors of the given distances i - j (n), if they have that form: for fast paths,
         which equal the hooks.

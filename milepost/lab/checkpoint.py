@@ -64,7 +64,9 @@ def _load(folder: Path, name: str, make: Callable[[dict[str, Any], list[str]], M
             model = make(shape, specs)
         spread = about.get("code_spread", 1.0)
         if type(spread) not in (int, float) or not 0 < spread < 1e12:
-            raise ValueError(f"{folder}: code_spread in {name} is a number above 0 and below 1e12, got {str(spread)[:40]!r}")
+            raise ValueError(
+                f"{folder}: code_spread in {name} is a number above 0 and below 1e12, got {str(spread)[:40]!r}"
+            )
         model.code_spread = float(spread)
     except FileNotFoundError:
         missing = name if not (folder / name).exists() else "model.safetensors"
