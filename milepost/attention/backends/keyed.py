@@ -36,7 +36,7 @@ def obstacle(call: Call) -> str | None:
     points, width, value_width = call.enc.points, call.q.shape[-1], call.v.shape[-1]
     if "gate" not in points:
         return "the encoding has no gate"
-    others = [point for point in ("bias", "rescore", "output", "weigh", "relate") if point in points]
+    others = [point for point in ("bias", "rescore", "output", "weigh", "relate", "spread") if point in points]
     if others:
         return f"besides the gate, {' and '.join(others)} change logits or output"
     if call.q.device.type != "cpu":
