@@ -47,13 +47,14 @@ class Lane:
         self.row: Tensor | None = None
         if features is not None:  # gates from here on: what is before them is negative, and only their own sums follow
             self.of_features = (features.shape[0], 1, features.shape[2]), features.dtype
+            self.numbers = torch.arange(self.heads, device=q.device)
             sums = features.double().cumsum(dim=1)
             self.total = torch.zeros_like(sums[:, :1])
             self.row = q.new_empty(q.shape[0], q.shape[1], self.stop, dtype=torch.promote_types(q.dtype, torch.float32))
             self.row[..., :first] = self._gate(sums[:, -1:]) - self._gate(sums)
 
     def _gate(self, f: Tensor) -> Tensor:
-        return self.enc.gate(torch.arange(self.heads, device=f.device), f)
+        return self.enc.gate(self.numbers, f)
 
     @staticmethod
     def serves(enc: Encoding, q: Tensor, k: Tensor, v: Tensor, first: int) -> bool:
