@@ -579,7 +579,8 @@ class Sum(Encoding):
     def _split(self, f: Tensor) -> list[tuple[Encoding, Tensor]]:
         """The parts that have features, each with its own."""
         parts = [part for part in parts_of(self) if part.feature_count]
-        return list(zip(parts, torch.split(f, [part.feature_count for part in parts], dim=-1), strict=True))
+        sizes = [part.feature_count if f.shape[-1] else 0 for part in parts]  # of keys, nothing where all are keyless
+        return list(zip(parts, torch.split(f, sizes, dim=-1), strict=True))
 
     def at(self, length: int) -> Encoding:
         return Sum(*[p.at(length) for p in parts_of(self)])

@@ -20,6 +20,8 @@ from milepost.encodings.rope import RoPE
 
 STRETCH = 256
 """Tokens for which angles are made at a time."""
+FRESH = 32
+"""Tokens after which gates get a new origin."""
 
 
 class Lane:
@@ -45,15 +47,17 @@ class Lane:
             cos, sin = cos_sin(pos, enc.inv_freq, q.dtype)
             self.turns = list(zip(torch.cat([cos, cos], -1).unbind(), torch.cat([-sin, sin], -1).unbind(), strict=True))
         self.row: Tensor | None = None
-        if features is not None:  # gates from here on: what is before them is negative, and only their own sums follow
+        if features is not None:
             self.of_features = (features.shape[0], 1, features.shape[2]), features.dtype
+            self.numbers = torch.arange(self.heads, device=q.device)
             sums = features.double().cumsum(dim=1)
-            self.total = torch.zeros_like(sums[:, :1])
-            self.row = q.new_empty(q.shape[0], q.shape[1], self.stop, dtype=torch.promote_types(q.dtype, torch.float32))
-            self.row[..., :first] = self._gate(sums[:, -1:]) - self._gate(sums)
+            self.total = sums[:, -1:].clone()
+            self.gates = sums.new_empty(q.shape[0], q.shape[1], self.stop)
+            self.gates[..., :first] = self._gate(sums)
+            self.row = torch.empty_like(self.gates, dtype=torch.promote_types(q.dtype, torch.float32))
 
     def _gate(self, f: Tensor) -> Tensor:
-        return self.enc.gate(torch.arange(self.heads, device=f.device), f)
+        return self.enc.gate(self.numbers, f)
 
     @staticmethod
     def serves(enc: Encoding, q: Tensor, k: Tensor, v: Tensor, first: int) -> bool:
@@ -109,6 +113,10 @@ class Lane:
             mask = row.reshape(1, -1, self.group, n + 1)
         if self.row is not None and features is not None:
             self.total += features
-            self.row[..., n : n + 1] = -self._gate(self.total)
+            self.gates[..., n : n + 1] = self._gate(self.total)
+            if (n - self.first) % FRESH == 0:  # a new origin: a softmax sees none, and float32 holds what is near it
+                self.origin = self.gates[..., n : n + 1].clone()
+                self.row[..., :n] = self.origin - self.gates[..., :n]
+            self.row[..., n : n + 1] = self.origin - self.gates[..., n : n + 1]
             mask = self.row.view(q.shape[0], -1, self.group, self.stop)[..., : n + 1]
         return fused(fold(q, keys), keys, values, mask=mask, scale=self.scale).reshape(q.shape)

@@ -241,7 +241,7 @@ def _shares(enc: Encoding, n: int, only: Kind | None) -> list[Figure]:
     at = torch.arange(n)
     figures = []
     if only != "heat":
-        logits = torch.tensor([-3.0, -1.0, 0.0, 1.0])[:, None].expand(4, 1, 1, n)
+        logits = torch.tensor([-3.0, -1.0, 0.0, 1.0])[:, None, None, None].expand(4, 1, 1, n)
         rows = enc.spread(logits, at[None, None, -1:, None], at[None, None, None]).flatten(0, 2).flip(-1).tolist()
         lines = {f"logit {logit}": row for logit, row in zip((-3, -1, 0, 1), rows, strict=True)}
         title = "Weight by distance where all logits are alike"

@@ -104,7 +104,9 @@ def test_values_that_can_not_be_moved_are_refused_and_stay_where_they_are():
 # -- what is the same everywhere --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("spec", [*NEW, "rope + fox", "alibi + fox + vo_rope", "fox + relative_logits(extent=4)"])
+@pytest.mark.parametrize(
+    "spec", [*NEW, "rope + fox", "alibi + fox + vo_rope", "rope + relative_logits", "fox + relative_logits(extent=4)"]
+)
 def test_a_layer_reads_a_text_whole_in_parts_and_packed(spec):
     enc = build(spec, **SIZES).double()
     layer = Attention(16, 4, enc, key_heads=2, head_dim=8).double()
@@ -118,6 +120,44 @@ def test_a_layer_reads_a_text_whole_in_parts_and_packed(spec):
         assert (packed - alone).abs().max() < 1e-12
         turned = layer(x.flip(0))
         assert (turned.flip(0) - whole).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "rope(scaling=dynamic(trained=8)) + fox",
+        "rope(scaling=staged(trained=8)) + fox + vo_rope",
+        "rope(scaling=dynamic(trained=8)) + relative_logits(extent=5)",
+    ],
+)
+@torch.no_grad()
+def test_scalings_by_length_go_with_features_and_turned_values(spec):
+    enc = build(spec, **SIZES).double()
+    q, k, v, x = given(30)
+    f, cache = enc.features(x, torch.arange(30)), KVCache(enc)
+    whole = attend(q, k, v, cache.rule, features=f)
+    cuts = [slice(0, 5), *(slice(t, t + 1) for t in range(5, 30))]
+    rows = [cache.decode(q[:, :, c], k[:, :, c], v[:, :, c], features=f[:, c]) for c in cuts]
+    assert (torch.cat(rows, dim=2) - whole).abs().max() < 1e-13
+
+
+def test_gates_have_every_derivative():
+    enc = FoX(4, 16).double()
+    q, k, v, x = given(5)
+    f = enc.features(x, torch.arange(5)).detach()
+
+    def run(q, f):
+        return attend(q, k, v, enc, features=f)
+
+    learn = (q.requires_grad_(), f.clone().requires_grad_())
+    assert torch.autograd.gradcheck(run, learn, fast_mode=True)
+    assert torch.autograd.gradgradcheck(run, learn, fast_mode=True)
+    q, step = q.detach(), torch.ones_like(f)
+    _, forwards = torch.func.jvp(lambda f: run(q, f), (f,), (step * f,))
+    small = (run(q, f + 1e-6 * f) - run(q, f - 1e-6 * f)) / 2e-6
+    assert (forwards - small).abs().max() < 1e-7
+    mapped = torch.func.vmap(lambda f: run(q, f))(torch.stack([f, 2 * f]))
+    assert (mapped[1] - run(q, 2 * f)).abs().max() < 1e-13
 
 
 @pytest.mark.parametrize("backend", ["reference", "keyed", "chunked"])

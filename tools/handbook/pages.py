@@ -25,7 +25,9 @@ GROUPS = {
     "Added to the embedding": ("integer", "binary", "sinusoidal", "learned"),
     "Q and k": ("rope", "xpos", "temperature", "ssmax", "learned_spectrum", "fope"),
     "Logits, by position": ("alibi", "t5", "kerple", "sandwich", "fire"),
-    "Logits, by content": ("shaw", "transformer_xl", "deberta", "cope", "pope"),
+    "Logits, by content": ("shaw", "transformer_xl", "deberta", "cope", "pope", "dape", "stick_breaking"),
+    "Hidden states": ("fox", "relative_logits", "selective_rope", "path"),
+    "Values": ("vo_rope",),
     "In space": tuple(SPACE),
 }
 """Every encoding, by where it enters."""

@@ -53,7 +53,7 @@ def run(call: Call) -> Tensor:
     """The output, B H I D."""
     blocks = call.blocks
     assert not isinstance(blocks, str)
-    gates = call.enc.gate(call.head_numbers(), call.features[1])  # B H J
+    gates = call.enc.gate(call.head_numbers(), call.features[1]).contiguous()  # B H J; a row must lie in one piece
     return assemble(call.q, call.v.shape[-1], [(block, _run_block(call, gates, block)) for block in blocks])
 
 
@@ -88,7 +88,7 @@ def _calls(
             else ((0, keys, False),)
         ):
             if high > low:
-                row = (origin - gates[..., low:high]).to(work)
+                row = (origin - gates[..., low:high]).to(work).contiguous()  # else the kernel would be given I x J
                 yield slice(a, e), slice(low, high), flag, row[:, :, None].expand(-1, -1, e - a, -1)
 
 
