@@ -100,7 +100,7 @@ def any_storage(enc: Encoding) -> None:
     for name, store in STORAGES.items():
         one, two, three = (store(t) for t in (q, k, v))
         wanted = attend(one.contiguous(), two.contiguous(), three.contiguous(), enc, at=at, backend="reference")
-        for backend in ("auto", "sdpa", "toeplitz", "chunked"):
+        for backend in ("auto", "sdpa", "toeplitz", "relative", "by_row", "chunked"):
             try:
                 got = attend(one, two, three, enc, at=at, backend=backend)
             except ValueError as error:
