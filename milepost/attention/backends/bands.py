@@ -95,7 +95,7 @@ def _height(shape: _Shape, apart: bool) -> int:
 def _groups(batch: int, heads: int, numbers: int) -> Iterator[tuple[slice, slice]]:
     """Rows of the batch and heads that are done together, where one of them holds so many numbers."""
     many = max(1, HELD // max(1, numbers))
-    some, step = min(batch, many), max(1, many // batch)
+    some, step = max(1, min(batch, many)), max(1, many // max(1, batch))
     for b in range(0, batch, some):
         for h in range(0, heads, step):
             yield slice(b, b + some), slice(h, h + step)

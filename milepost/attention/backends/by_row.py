@@ -31,8 +31,8 @@ def obstacle(call: Call) -> str | None:
         return f"it drives the CPU's flash kernel, and q is on {call.q.device.type}"
     if torch.compiler.is_compiling():
         return "where its pieces begin depends on numbers, which a compiled graph does not look at"
-    if enc.content_dependent:
-        return "the encoding depends on content"
+    if "bias" not in enc.points or enc.content_dependent:
+        return "it is for an encoding that has a bias, and no part that depends on content"
     slow = [p for p in parts_of(enc) if not p.toeplitz and not has_quick(p, "bias_by_row", "bias")]
     if slow:
         return f"{slow[0]!r} has no quick way to the bias of a strip of rows"
@@ -75,7 +75,7 @@ def _strip(call: Call, strip: Block) -> Tensor:
         row = call.enc.bias(h[:, None], i, i - ahead + torch.arange(J, device=q.device))
         mask = row.to(call.work_dtype).expand(q.shape[1], J).reshape(1, k.shape[1], group, J)
         return fused(fold(q, k), k, v, mask=mask, scale=call.scale).reshape(q.shape)
-    step = max(1, HELD // (I * len(distance)))
+    step = max(1, HELD // max(1, I * len(distance)))
     outs = []
     for r in range(group):
         own, shared = h[r::group], []
