@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import secrets
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -67,7 +68,7 @@ class Served(Tokenized):
                     f"{self.server.can.vocabulary}; name the right one"
                 )
             return
-        ours = [int(n) for n in tokenizer.encode(PROBE)]
+        ours = [int(n) for n in tokenizer.encode(f"{PROBE} {secrets.randbelow(10**12)}")]  # never the same twice
         counted = self.server.ask(ours, likeliest=1).counted
         if counted == len(ours) + 1 and tokenizer.begin is not None:
             self.adds_begin, self.begin = True, tokenizer.begin

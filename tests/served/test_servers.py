@@ -130,6 +130,13 @@ def test_a_busy_server_is_asked_again(small_model, windows, own):
     assert np.abs(losses - own[:1]).max() < 1e-4
 
 
+def test_a_server_that_loads_its_model_is_not_taken_for_another(pages):
+    """llama.cpp answers 503 under its own paths until the model is there."""
+    pages.status = 503
+    with pytest.raises(ServerError, match="answered 503"):
+        connect(f"http://127.0.0.1:{pages.server_address[1]}")
+
+
 def test_no_server_there():
     with pytest.raises(ServerError, match=r"no server answers at http://127\.0\.0\.1:9"):
         connect("http://127.0.0.1:9")
@@ -142,7 +149,7 @@ def test_no_server_there():
 
 class Pages(BaseHTTPRequestHandler):
     def do_GET(self):
-        self.send_response(200)
+        self.send_response(self.server.status)
         self.end_headers()
         try:
             for _ in range(self.server.megabytes):
@@ -158,7 +165,7 @@ class Pages(BaseHTTPRequestHandler):
 @pytest.fixture
 def pages():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
-    server.daemon_threads, server.megabytes = True, 1
+    server.daemon_threads, server.megabytes, server.status = True, 1, 200
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     yield server
     server.shutdown()

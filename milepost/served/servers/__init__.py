@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from milepost.served.servers.client import Client, ServerError
+from milepost.served.servers.client import BUSY, Client, ServerError
 from milepost.served.servers.llama_cpp import LlamaCpp
 from milepost.served.servers.mlx_lm import MlxLm
 from milepost.served.servers.ollama import Ollama
@@ -28,8 +28,8 @@ def find_server(client: Client, model: str | None = None, words: Words | None = 
                 refused.append(error)
                 if "no server answers" in str(error) or "certificate" in str(error) or "did not answer" in str(error):
                     raise
-            elif error.status in (401, 403, 429) or (error.status is not None and 300 <= error.status < 400):
-                raise
+            elif error.status in (401, 403, *BUSY) or (error.status is not None and 300 <= error.status < 400):
+                raise  # a server that is still loading its model would be taken for another one
             continue
         except (AttributeError, KeyError, TypeError):  # an answer in another form
             continue

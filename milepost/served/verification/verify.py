@@ -87,7 +87,8 @@ def verify_served(
     words = subject.read_text(text)
     tokens, _ = words.windows(length, windows, least=1)
     read = subject.refit(tokens)
-    history = read_history(subject, read)
+    repeated = subject.server.can.repeats
+    history = read_history(subject, read) if repeated else []
     found: Match | None = None
     checks: list[Check] = []
     if against is not None and subject.server.can.losses:
@@ -96,10 +97,14 @@ def verify_served(
     elif against is not None:
         checks.append(Check("rotation", "BLIND", f"nothing is proved: {subject.family} tells no log-likelihoods"))
     tell("how much of a text reaches the model", 0.8)
-    checks += truncation(subject, read[0])
+    checks += truncation(subject, read[0]) if repeated else []
     tell("the same text in other company", 0.9)
     allowed = TOLERATED if found is None else found.allowed
-    checks += repeats(subject, read, history, allowed, None if found is None else found.nearest_other)
+    if repeated:
+        checks += repeats(subject, read, history, allowed, None if found is None else found.nearest_other)
+    else:
+        sentence = f"nothing is proved: {subject.family} ends when a prompt is repeated, so that none is"
+        checks.append(Check("the same text again", "BLIND", sentence))
     tell("done", 1.0)
     return ServedVerification(
         model=subject.name, against=None if against is None else against.name, server=subject.to_json(),
