@@ -46,6 +46,8 @@ HAS_SU = {"0": frozenset({"phi3", "phi3_v"}), LATER: frozenset[str]()}
 """The families that read rope type su."""
 TYPE_ALONE = {"gemma4_text", "gemma4_unified_text"}
 """Families whose dictionary is passed on without the numbers of its scaling."""
+UNREACHED = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl_text"}
+"""Families whose class has a copy of the text model's keys, made before overrides come."""
 FLAT = {"0": True, LATER: False}
 """Whether overrides are spelled as transformers 4 has them."""
 
@@ -144,10 +146,17 @@ class SGLang(VLLM):
         config: dict[str, Any] = {"model_type": spec.model}
         rest = spell_flat(config, main, None if local is None else local["rope_theta"])
         config.pop("model_type")
+        if "rotary_emb_base" in config:  # GPT-NeoX's code has rope_theta, and overrides come after the config is read
+            config["rope_theta"] = config["rotary_emb_base"]
         return {**config, "rope_scaling": None if rest["rope_type"] == "default" and len(rest) == 1 else rest}
 
     def place(self, spec: RopeSpec) -> list[str]:
         """Where the text model's keys stand; SGLang to 0.5.9 puts a dictionary in the place of a part of the config."""
+        if spec.model in UNREACHED:
+            raise Refused(
+                f"overrides do not reach the text model of {spec.model} in {self.named}, silently: change its "
+                "config.json"
+            )
         parts, flat = super().place(spec), self.since(FLAT)
         if parts and flat:
             raise Refused(

@@ -354,7 +354,7 @@ class VLLM(ConfigEngine):
             raise Refused(
                 f"{self.title} computes the ramp of yarn with M-RoPE for 4 x {yarn.trained} tokens: pairs "
                 f"{_ramp(rope, replace(yarn, trained=4 * yarn.trained))} would be blended, not {_ramp(rope, yarn)}; "
-                "serve it with SGLang or transformers, or extend it with another method"
+                "serve it with transformers, or extend it with another method"
             )
 
 
