@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # compiled files are kept: tests start some hundred processes, and each would compile the package again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo check test browser lint format bench real fuzz attack oldest golden engines docs dist clean
+.PHONY: demo check test browser lint format bench real fuzz attack oldest golden engines families docs dist clean
 
 demo: $(READY)
 	$(BIN)/milepost lab --profile quick --out runs/demo --resume
@@ -55,6 +55,10 @@ attack: $(READY)
 # the lower bounds of pyproject.toml, in an environment of its own, pass the quick tests
 oldest:
 	$(PYTHON) tools/oldest.py
+
+# every class of transformers whose config has rope keys, on small random models, against the reader; resumable
+families: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.families
 
 golden: $(READY)
 	$(BIN)/python tools/golden.py
