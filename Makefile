@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # compiled files are kept: tests start some hundred processes, and each would compile the package again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo check test browser lint format bench real fuzz attack served oldest audit golden engines docs dist clean
+.PHONY: demo check test browser lint format bench real fuzz attack served oldest audit golden engines families docs dist clean
 
 demo: $(READY)
 	$(BIN)/milepost lab --profile quick --out runs/demo --resume
@@ -76,6 +76,10 @@ audit: $(READY)
 	test -x .audit/bin/pip-audit || { $(PYTHON) -m venv .audit && .audit/bin/python -m pip install --quiet pip-audit; }
 	$(BIN)/python -m pip freeze --exclude-editable > .audit/installed.txt
 	.audit/bin/pip-audit --strict --no-deps --disable-pip -r .audit/installed.txt
+
+# every class of transformers whose config has rope keys, on small random models, against the reader; resumable
+families: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.families
 
 golden: $(READY)
 	$(BIN)/python tools/golden.py

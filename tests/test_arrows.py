@@ -345,7 +345,12 @@ def test_imports_by_name_are_seen(file, code, expected):
 
 
 @pytest.mark.parametrize(
-    ("folder", "below"), [("files", set()), ("inspection", {"files", "result"}), ("model", {"files", "inspection"})]
+    ("folder", "below"),
+    [
+        ("files", set()),
+        ("inspection", {"files", "result", "families"}),  # a type that no list knows is measured, inside of a function
+        ("model", {"files", "inspection"}),
+    ],
 )
 def test_what_checkpoint_commands_share_knows_no_command(folder, below):
     """Files are below reading them without torch (inspection), and that is below loading (model). What all results

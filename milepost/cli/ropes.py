@@ -302,7 +302,9 @@ def _own(config: Config) -> RopeSpec:
     from milepost.rope.config.keys import ConfigKeys
 
     keys, name = text_model(ConfigKeys(config.data)) if config.format == "config.json" else (None, "")
-    if keys is None or not name or name in FAMILIES or name in NOT_ROTARY or config.data.get("auto_map"):
+    family = FAMILIES.get(name)
+    known = family is not None and (keys is None or not family.needs or keys.has(family.needs))
+    if keys is None or not name or known or name in NOT_ROTARY or config.data.get("auto_map"):
         return read(config)
     from milepost.checkpoints.families import CannotBuild, find_measured
 

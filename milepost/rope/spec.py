@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
+from milepost.rope.temperature import QueryTemperature
 from milepost.scaling import NTK, Dynamic, LargerBase, Linear, Llama3, NTKByParts, Scaling, YaRN
 from milepost.shown import html
 from milepost.spectrum import Spectrum, geometric
@@ -38,7 +39,13 @@ class LayerRope:
 
     ``softmax`` is what the model multiplies its softmax scale by, besides the scaling's temperature (DeepSeek).
     ``sections`` are the numbers of pairs that take each axis of a multi-axis position (M-RoPE); text alone has equal
-    axes. ``suffix``: the last channels of the head turn, not the first.
+    axes. ``suffix``: the last channels of the head turn, not the first. ``one_key``: the part that turns is a key
+    of its
+    own, one for all heads, beside what does not turn (DeepSeek's MLA; ``head_dim`` is that part). ``values``:
+    values turn
+    by the key's position, and outputs back by the query's (DeepSeek-V4). ``indexer`` is the rope of what chooses
+    keys for
+    sparse attention, which may pair channels in another way.
     """
 
     head_dim: int
@@ -50,6 +57,9 @@ class LayerRope:
     sections: tuple[int, ...] | None = None
     sections_interleaved: bool = False
     suffix: bool = False
+    one_key: bool = False
+    values: bool = False
+    indexer: LayerRope | None = None
 
     def __post_init__(self) -> None:
         if self.rotary < 2 or self.rotary % 2 or self.rotary > self.head_dim:
@@ -103,7 +113,8 @@ class LayerRope:
             "scaling": None if self.scaling is None else repr(self.scaling),
             "softmax": self.softmax,
             "sections": sections,
-            "suffix": self.suffix,
+            **{name: getattr(self, name) for name in ("suffix", "one_key", "values")},
+            "indexer": None if self.indexer is None else self.indexer.to_json(),
         }
 
     @property
@@ -127,8 +138,10 @@ class ReadConfig(Protocol):
 class RopeSpec:
     """``kinds`` are the ropes by kind of layer (None: no rotation), ``layers`` the kind of each layer.
 
-    ``layers`` is empty where they are not known, and there is one kind. ``sources`` says where each value
-    came from, ``notes`` what its reader should know.
+    ``layers`` is empty where they are not known, and there is one kind. ``temperatures`` are what queries are
+    multiplied
+    by according to their position, by kind of layer. ``sources`` says where each value came from, ``notes`` what its
+    reader should know.
     """
 
     kinds: tuple[tuple[str, LayerRope | None], ...]
@@ -136,6 +149,7 @@ class RopeSpec:
     trained: int | None = None
     served: int | None = None
     model: str = ""
+    temperatures: tuple[tuple[str, QueryTemperature], ...] = field(default=(), kw_only=True)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, hash=False)
     notes: tuple[str, ...] = field(default=(), compare=False, hash=False)
 
@@ -145,6 +159,10 @@ class RopeSpec:
             raise ValueError("a RopeSpec needs at least one kind of layer that rotates")
         if len(set(names)) < len(names) or not set(self.layers) <= set(names):
             raise ValueError(f"the layers are of kinds {sorted(set(self.layers))}, and the kinds are {names}")
+        if not {kind for kind, _ in self.temperatures} <= set(names):
+            raise ValueError(
+                f"temperatures are of kinds {[k for k, _ in self.temperatures]}, and the kinds are {names}"
+            )
         for name in ("trained", "served"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -166,6 +184,7 @@ class RopeSpec:
             **lengths,
             "kinds": kinds,
             "layers": list(self.layers),
+            "temperatures": {kind: temperature.to_json() for kind, temperature in self.temperatures},
             "sources": dict(self.sources),
             "notes": list(self.notes),
         }

@@ -22,7 +22,7 @@ import torch
 
 from milepost.encodings.rope import RoPE
 from milepost.rope import ConfigError, RopeSpec
-from milepost.rope.config.families import FAMILIES, NOT_HELD, NOT_ROTARY
+from milepost.rope.config.families import FAMILIES, NOT_HELD, NOT_ROTARY, RUN
 from milepost.rope.engines.parity import differences
 
 transformers = importlib.import_module("transformers")
@@ -32,7 +32,7 @@ transformers.logging.set_verbosity_error()
 LENGTH, FIRST, CLOSE = 7, 300, 1e-6
 NOT_THERE = {"exaone", "internlm", "internlm2", "yi", "kimi_k2"}
 """Model types whose code comes with the checkpoint."""
-HERE = sorted(set(FAMILIES) - NOT_THERE)
+HERE = sorted(set(FAMILIES) - NOT_THERE - set(RUN))
 SIZES = {
     "hidden_size": 64,
     "n_embd": 64,

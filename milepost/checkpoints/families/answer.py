@@ -6,15 +6,18 @@ that of plain frequencies; else every frequency stands for itself, as a factor o
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from milepost.checkpoints.families.measure import Measured, MeasuredLayer, MeasuredTurn, close
+from milepost.checkpoints.families.measure import Measured, MeasuredLayer, MeasuredTurn, close, main_layers
 from milepost.checkpoints.inspection.parts import EMBEDDING, ROTATED, InspectedLayer, Length, Positions, Table
 from milepost.rope.config import config_json
 from milepost.rope.config.keys import ConfigError, ConfigKeys
 from milepost.rope.spec import LayerRope, RopeSpec
+from milepost.rope.temperature import FORMS, QueryTemperature
 from milepost.scaling import LongRoPE
 
 KINDS = {
@@ -33,8 +36,11 @@ def as_spec(measured: Measured, config: Mapping[str, Any]) -> RopeSpec:
     known = _candidates(config)
     kinds: dict[str, LayerRope | None] = {}
     layers = []
-    for layer in _main(measured):
+    for layer in main_layers(measured):
         rope = None if layer.turn is None else _rope(layer, layer.turn, measured, known)
+        if rope is not None:
+            chosen = None if layer.indexer is None else _rope(layer, layer.indexer, measured, known)
+            rope = replace(rope, values=layer.values, indexer=chosen)
         kind = _kind(layer, rope)
         while kinds.setdefault(kind, rope) != rope:  # another rope under the same name
             kind += "_2" if kind[-1] not in "23456789" else ""
@@ -45,16 +51,31 @@ def as_spec(measured: Measured, config: Mapping[str, Any]) -> RopeSpec:
     if len(kinds) == 1:
         kinds, layers = {"all": next(iter(kinds.values()))}, ["all"] * len(layers)
     trained = next((rope.trained for rope in kinds.values() if rope is not None and rope.trained), None) or served
-    notes = (measured.sentence, *measured.notes)
+    temperatures = {
+        kind: _temperature(layer, config) for kind, layer in zip(layers, main_layers(measured), strict=True)
+    }
+    fitted = tuple((kind, tau) for kind, tau in temperatures.items() if tau is not None)
+    notes = (measured.sentence, *measured.notes, *_remarks(measured))
     sources = {"pairing": "measured", "base": "measured", "rotary": "measured"}
-    return config_json.checked(RopeSpec(tuple(kinds.items()), tuple(layers), trained, served, name, sources, notes))
+    return config_json.checked(
+        RopeSpec(
+            tuple(kinds.items()),
+            tuple(layers),
+            trained,
+            served,
+            name,
+            temperatures=fitted,
+            sources=sources,
+            notes=notes,
+        )
+    )
 
 
 def as_positions(measured: Measured, config: Mapping[str, Any], spec: RopeSpec | None) -> Positions:
     """The layers of an inspection."""
     keys, _ = config_json.text_model(ConfigKeys(config))
     served = config_json.served_length(keys, {})
-    layers = [_inspected(n, layer, keys, spec) for n, layer in enumerate(_main(measured))]
+    layers = [_inspected(n, layer, keys, spec) for n, layer in enumerate(main_layers(measured))]
     tables = tuple(
         Table(rows, rows - offset, offset, tensor=f"{name}.weight", source=measured.sentence)
         for name, rows, offset in measured.tables
@@ -66,14 +87,18 @@ def as_positions(measured: Measured, config: Mapping[str, Any], spec: RopeSpec |
     return Positions(where, tuple(layers), tables, trained, length, length, tuple(notes))
 
 
-def _main(measured: Measured) -> list[MeasuredLayer]:
-    """The stack that turns most layers: a text model's, where there are several."""
-    stacks = {layer.stack for layer in measured.layers}
-    if not stacks:
-        return []
-    turning = {s: sum(x.turn is not None for x in measured.layers if x.stack == s) for s in sorted(stacks)}
-    main = max(turning, key=lambda s: (turning[s], -len(s)))
-    return [layer for layer in measured.layers if layer.stack == main]
+def _temperature(layer: MeasuredLayer, config: Mapping[str, Any]) -> QueryTemperature | None:
+    """The published form that gives the measured temperatures, None where there are none or no form fits."""
+    keys, _ = config_json.text_model(ConfigKeys(config))
+    dictionary = keys.config.get("rope_parameters") or {}
+    original = dictionary.get("original_max_position_embeddings") if isinstance(dictionary, Mapping) else None
+    lengths = {n for n in (2048, 8192, original, keys.config.get("floor_scale")) if isinstance(n, int) and n > 0}
+    for form, a, n in itertools.product(FORMS, (0.1, dictionary.get("llama_4_scaling_beta")), sorted(lengths)):
+        if isinstance(a, float) and layer.temperature:
+            tau = QueryTemperature(form, a, n)
+            if all(math.isclose(tau.at(p) / tau.at(0), t, rel_tol=1e-4) for p, t in layer.temperature):
+                return tau
+    return None
 
 
 def _kind(layer: MeasuredLayer, rope: LayerRope | None) -> str:
@@ -97,7 +122,7 @@ def _rope(layer: MeasuredLayer, turn: MeasuredTurn, measured: Measured, known: l
     part: dict[str, Any] = {"suffix": True} if turn.first else {}
     for rope in known:
         table = rope.spectrum(measured.length)
-        if rope.rotary == turn.size and close(turn.frequencies, table.frequencies):
+        if rope.rotary == turn.size and close(turn.frequencies, table.frequencies, turn.error):
             return replace(rope, head_dim=turn.width, pairing=turn.pairing, **part)
     if turn.base is not None:
         return LayerRope(turn.width, turn.base, turn.size, turn.pairing, **part)
@@ -125,7 +150,7 @@ def _inspected(n: int, layer: MeasuredLayer, keys: ConfigKeys, spec: RopeSpec | 
 
 def _remarks(measured: Measured) -> list[str]:
     """What a layer of an inspection has no column for."""
-    layers = _main(measured)
+    layers = main_layers(measured)
     remarks = []
     if any(layer.temperature for layer in layers):
         warm = [layer for layer in layers if layer.temperature]

@@ -34,8 +34,28 @@ def inputs(small: Small, names: set[str]) -> Iterator[dict[str, Any]]:
     if main in ("input_features", "input_values", "latents"):
         for shape in _sounds(small):
             yield {main: _noise(*shape), **_decoder(names)}
+        if {"input_features", "input_values"} <= names:
+            yield {"input_values": _noise(1, 1, 16000), "input_features": _noise(1, FRAMES, 160)}
+            yield {"input_values": _noise(1, 1, 16000), "input_features": _noise(1, 50, 160)}
     if "past_values" in names:
-        yield {"past_values": [_noise(1024)]}
+        yield {"past_values": _noise(1, 1024)}
+
+
+def beside(small: Small, names: set[str], rows: int) -> dict[str, Any]:
+    """What some classes want beside the tokens of ``rows`` texts."""
+    width = _number(small, "hidden_size", default=64)
+    more: dict[str, Any] = {}
+    if small.name == "VoxtralRealtimeTextModel":  # the time that is left, as it is given from outside
+        more["t_cond"] = _noise(1, 1, width)
+    if "image_encoder_embeddings" in names:
+        vision = getattr(small.config, "vision_config", small.config)
+        more["image_encoder_embeddings"] = _noise(rows, 1, 5, int(getattr(vision, "embed_dim", width)))
+        more["image_attention_mask"] = torch.ones(rows, 1, 1, dtype=torch.long)
+    if "num_patches" in names:
+        more["num_patches"] = 1
+    if "encoder_hidden_states" in names and small.name.endswith("Decoder"):
+        more["encoder_hidden_states"] = _noise(rows, 5, _number(small, "cross_hidden_size", default=width))
+    return more
 
 
 def _noise(*shape: int) -> Tensor:
@@ -82,11 +102,11 @@ def _patches(small: Small) -> Iterator[tuple[int, ...]]:
 
 def _images(small: Small) -> Iterator[tuple[int, ...]]:
     side = _number(small, "patch_size", default=14)
-    size = _number(small, "image_size", default=side * TALL)
+    size = _number(small, "image_size", default=256)
     channels = _number(small, "num_channels", "in_channels", default=3)
     yield 1, channels, side * TALL, side * WIDE
     yield 1, channels, size, size
-    yield 1, 1, channels, size, size
+    yield 1, 2, channels, size, size
 
 
 def _sounds(small: Small) -> Iterator[tuple[int, ...]]:

@@ -10,7 +10,6 @@ tokens shows windows. A class that takes no position_ids reads one long row inst
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import itertools
 import math
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from milepost.checkpoints.families.inputs import TALL, WIDE, inputs
+from milepost.checkpoints.families.inputs import TALL, WIDE, beside, inputs
 from milepost.checkpoints.families.small import CUT_WINDOWS, WORDS, CannotBuild, Small, builds
 from milepost.checkpoints.families.turns import UNEXPLAINED, by_position, find_turn, frequencies
 from milepost.checkpoints.families.watch import LAYER, Seen, Watch, watched
@@ -50,7 +49,8 @@ class MeasuredTurn:
     """A rotation: ``size`` channels from ``first`` on, of ``width``; the frequency of every pair; m on cos and sin.
 
     ``base`` is that of plain frequencies, None where they are scaled or otherwise. ``backwards``: by minus the angle.
-    ``axes``: for grids, the axis that each pair takes, a letter each.
+    ``axes``: for grids, the axis that each pair takes, a letter each; ``parts``: halves are of each of so many
+    parts. ``error`` is how far a frequency may be off: that of an angle over the farthest position.
     """
 
     first: int
@@ -62,6 +62,8 @@ class MeasuredTurn:
     m: float = 1.0
     backwards: bool = False
     axes: str = ""
+    parts: int = 1
+    error: float = 1e-9
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,16 @@ class Measured:
         return any(layer.turn is not None for layer in self.layers)
 
 
+def main_layers(measured: Measured) -> list[MeasuredLayer]:
+    """The stack that turns most layers: a text model's, where there are several."""
+    stacks = {layer.stack for layer in measured.layers}
+    if not stacks:
+        return []
+    turning = {s: sum(x.turn is not None for x in measured.layers if x.stack == s) for s in sorted(stacks)}
+    main = max(turning, key=lambda s: (turning[s], -len(s)))
+    return [layer for layer in measured.layers if layer.stack == main]
+
+
 def measure(data: Mapping[str, Any]) -> Measured:
     """Build a small model of a config's class, run it, and say what it does; `CannotBuild` says why not."""
     why: CannotBuild | None = None
@@ -125,15 +137,13 @@ def measure(data: Mapping[str, Any]) -> Measured:
 
 def _measure(small: Small, model_type: str) -> Measured:
     names = set(inspect.signature(small.model.forward).parameters)
-    if "position_ids" in names and names & {"input_ids", "inputs_embeds"}:
-        measured = _read(small, model_type, *_alone(small, names), alone=True)
-        if not measured.turns and not measured.tables and not measured.added:
-            with contextlib.suppress(CannotBuild):  # position_ids may be there, and not be read
-                again = _read(small, model_type, *_in_a_row(small, names), alone=False)
-                measured = again if again.turns else measured
-        return _with_windows(small, names, measured)
+    if {"input_ids", "inputs_embeds"} <= names:
+        try:
+            return _of_text(small, model_type, names)
+        except CannotBuild:
+            return _of_text(small, model_type, names - {"input_ids"})  # some embed several codes, or nothing
     if names & {"input_ids", "inputs_embeds"}:
-        return _read(small, model_type, *_in_a_row(small, names), alone=False)
+        return _of_text(small, model_type, names)
     why = CannotBuild(f"{small.name} reads {small.model.main_input_name}, which is not made here")
     for given in inputs(small, names):
         try:
@@ -141,6 +151,20 @@ def _measure(small: Small, model_type: str) -> Measured:
         except CannotBuild as error:
             why = error
     raise why
+
+
+def _of_text(small: Small, model_type: str, names: set[str]) -> Measured:
+    if "position_ids" in names:
+        measured = _read(small, model_type, *_alone(small, names), alone=True)
+        if not measured.turns and not measured.tables and not measured.added:
+            again = _read(small, model_type, *_in_a_row(small, names), alone=False)
+            measured = again if again.turns else measured  # position_ids may be there, and not be read
+        return _with_windows(small, names, measured)
+    watch, pos = _in_a_row(small, names)
+    try:
+        return _read(small, model_type, watch, pos, alone=False)
+    except ValueError:  # layers of more or fewer tokens than were given: a line is looked for
+        return _read(small, model_type, watch, None, alone=False)
 
 
 # -- running ---------------------------------------------------------------------------------------------------------
@@ -170,13 +194,19 @@ def _end(small: Small) -> int:
 
 
 def _tokens(small: Small, names: set[str], ids: Tensor) -> dict[str, Any]:
+    """Tokens, or what stands for them where a class embeds nothing by itself."""
+    more = beside(small, names, len(ids))
     if "input_ids" in names:
-        return {"input_ids": ids}
-    width = next(
-        getattr(small.config, name) for name in ("hidden_size", "d_model", "dim") if hasattr(small.config, name)
-    )
-    table = torch.randn(WORDS, int(width), generator=torch.Generator().manual_seed(1))
-    return {"inputs_embeds": table[ids]}
+        codes = getattr(small.config, "num_channels", None)
+        if "inputs_embeds" not in names and isinstance(codes, int) and small.name.startswith("Dia"):
+            ids = ids[..., None].expand(-1, -1, codes)
+        return {"input_ids": ids, **more}
+    widths = ("backbone_hidden_size", "hidden_size", "d_model", "dim")
+    width = next((getattr(small.config, name) for name in widths if hasattr(small.config, name)), None)
+    if not isinstance(width, int):
+        raise CannotBuild(f"{small.name} has no width of its own to make embeddings of")
+    table = torch.randn(WORDS, width, generator=torch.Generator().manual_seed(1))
+    return {"inputs_embeds": table[ids], **more}
 
 
 def _alone(small: Small, names: set[str]) -> tuple[Watch, Tensor]:
@@ -261,6 +291,8 @@ def _layer(stack: str, number: int, seen: Seen, pos: Tensor | None, alone: bool,
     if pos is None:
         return layer
     q, k, v = (by_position(x, len(pos), alone) for x in (first.q, first.k, first.v))
+    if not bool(torch.isfinite(q).all() and torch.isfinite(k).all()):
+        raise CannotBuild(f"layer {number} of a random model gives no numbers")
     if _same(q) and _same(k):
         return replace(layer, turn=None)
     still = _same(v)
@@ -311,33 +343,37 @@ def _described(turn: Any, pos: Tensor, notes: list[str]) -> MeasuredTurn | None:
     backwards = bool((w < 0).sum() > (w > 0).sum())
     w = -w if backwards else w
     table = tuple(float(f"{value:.9g}") for value in w.tolist())
+    error = 1e-9 + 4e-6 / max(1, int(pos.max()))
     return MeasuredTurn(
         turn.first,
         turn.size,
         turn.width,
         turn.pairing,
         table,
-        plain_base(table, turn.size),
+        plain_base(table, turn.size, error),
         round(turn.m, 7),
         backwards,
+        error=error,
     )
 
 
-def plain_base(table: tuple[float, ...], size: int) -> float | None:
+def plain_base(table: tuple[float, ...], size: int, error: float = 1e-9) -> float | None:
     """The base of plain frequencies, None where they are others."""
     if len(table) < 2 or not all(w > 0 for w in table):
         return None
     last = len(table) - 1
     base = table[last] ** (-size / (2 * last))
     for candidate in (*(float(f"{base:.{n}g}") for n in (1, 2, 3, 4, 6)), base):
-        if candidate > 1 and close(table, geometric(size, float(candidate)).frequencies):
+        if candidate > 1 and close(table, geometric(size, float(candidate)).frequencies, error):
             return float(candidate)
     return None
 
 
-def close(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+def close(a: tuple[float, ...], b: tuple[float, ...], error: float = 1e-9) -> bool:
     """Whether frequencies measured in float32 are those of a formula: the slowest pairs are known less well."""
-    return len(a) == len(b) and all(abs(x - y) <= CLOSE * max(abs(x), abs(y)) + 1e-9 for x, y in zip(a, b, strict=True))
+    return len(a) == len(b) and all(
+        abs(x - y) <= CLOSE * max(abs(x), abs(y)) + error for x, y in zip(a, b, strict=True)
+    )
 
 
 def _tables(watch: Watch, pos: Tensor, alone: bool) -> list[tuple[str, int, int]]:

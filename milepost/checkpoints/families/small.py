@@ -23,6 +23,8 @@ WORDS = 64
 MOST_LAYERS = 128
 """Layers that are built at most: a model of more is refused, not cut, because its last layers may differ."""
 MOST_PARAMETERS = 1 << 26
+WILD = 1e3
+"""No class begins with weights as large as this."""
 ID = 3
 """A token that means something (an image, an end) in the small vocabulary."""
 
@@ -54,7 +56,7 @@ WIDTHS: dict[str, int] = {
 """Sizes that say nothing about positions, and what they are cut to."""
 SET = {"n_inner": 32, "vocab_size": 64}
 """Sizes that some classes leave open."""
-CUT_WINDOWS = {"sliding_window": 6, "attention_chunk_size": 10, "local_attention": 8, "window_size": 4}
+CUT_WINDOWS = {"sliding_window": 6, "attention_chunk_size": 10, "local_attention": 8}
 """Windows of the small model, by key: numbers that tell keys apart in a text of 23 tokens."""
 HEAD_KEYS = (
     *("num_attention_heads", "n_head", "num_heads", "n_heads", "encoder_attention_heads", "decoder_attention_heads"),
@@ -71,7 +73,7 @@ CLASSES = {"t5_gemma_module": "T5GemmaEncoder", "deepseek_ocr2_encoder": "Deepse
 """Models whose class can't be known by its config."""
 
 
-class CannotBuild(Exception):  # noqa: N818: a reason, not a fault
+class CannotBuild(Exception):  # noqa: N818
     """Why a class can't be built small and run: one sentence."""
 
 
@@ -109,11 +111,13 @@ def builds(data: Mapping[str, Any]) -> Iterator[Small | CannotBuild]:
     for cut in CUTS:
         try:
             config, changed = smaller(whole, cut)
+            _refuse_other_heads(whole, config)
             made = _class_of(config)
             _count(made, config)
             torch.manual_seed(0)
             with _sentence(f"{made.__name__} can't be built with small sizes"):
                 model = made(config).eval().float()
+                _tame(model)
         except CannotBuild as error:
             yield error
         else:
@@ -129,6 +133,25 @@ def smaller(whole: Any, cut: Cut) -> tuple[Any, dict[str, Any]]:
         config = type(whole).from_dict(data)
         config._attn_implementation = "eager"
     return config, changed
+
+
+def _tame(model: Any) -> None:
+    """Draw weights that a class leaves as memory had them: they may be any number, or none."""
+    import torch
+
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.is_floating_point() and not float(weight.abs().max() if weight.numel() else 0.0) < WILD:
+                weight.normal_(0.0, 0.02)
+
+
+def _refuse_other_heads(whole: Any, config: Any) -> None:
+    """Refuse a cut after which a head has another size: some configs work it out from the width."""
+    before, after = (c.to_dict().get("head_dim") for c in (whole, config))
+    if isinstance(before, int) and isinstance(after, int) and before != after:
+        raise CannotBuild(
+            f"{type(whole).__name__} takes the size of a head from its width: {after} instead of {before}"
+        )
 
 
 def _count(made: Any, config: Any) -> None:
@@ -189,6 +212,8 @@ def _cut(data: dict[str, Any], cut: Cut, changed: dict[str, Any], where: str = "
     size = own or (width // heads if width and heads else None)
     few = cut.heads
     new_width = None if few is None else outer if size is None else WORDS if own and cut.narrow else few * size
+    if isinstance(data.get("attention_hidden_size"), int) and new_width and few and size:  # Zamba: twice the width
+        new_width, data["attention_hidden_size"] = few * size // 2, few * size
     if "head_dim" in data and own is None and size:
         data["head_dim"] = size
     for key, value in list(data.items()):
@@ -216,7 +241,11 @@ def _cut(data: dict[str, Any], cut: Cut, changed: dict[str, Any], where: str = "
             new = ID
         if new is not value and new != value:
             changed[f"{where}{key}"] = data[key] = new
-    if {"mamba_n_heads", "mamba_d_head"} <= set(data) and new_width:
+    if {"n_mamba_heads", "mamba_headdim"} <= set(data) and new_width:
+        data["mamba_headdim"] = int(data.get("mamba_expand", 2) * new_width) // data["n_mamba_heads"]
+    if data.get("mamba_d_ssm") and new_width:
+        data |= {"mamba_d_ssm": 32, "mamba_d_head": 16}
+    elif {"mamba_n_heads", "mamba_d_head"} <= set(data) and new_width:
         data["mamba_d_head"] = int(data.get("mamba_expand", 2) * new_width) // data["mamba_n_heads"]
     data.pop("quantization_config", None)
 

@@ -23,7 +23,8 @@ UNEXPLAINED = 2e-3
 class Turn:
     """``size`` channels from ``first`` on turn, of ``width``; ``z``: positions x pairs.
 
-    ``reordered``: the code gives interleaved pairs back in halves. ``left`` is the share that no turn explains.
+    ``reordered``: the code gives interleaved pairs back in halves. ``parts``: halves are of each of so many
+    parts. ``left`` is the share that no turn explains.
     """
 
     z: Tensor
@@ -33,6 +34,7 @@ class Turn:
     pairing: Pairing
     reordered: bool
     left: float
+    parts: int = 1
 
     @property
     def turns(self) -> bool:
@@ -77,6 +79,13 @@ def find_turn(given: Tensor, got: Tensor) -> Turn:
             if left < UNEXPLAINED:
                 return turn
             best = turn if best is None or left < best.left else best
+    for parts in (2, 3):  # axes that have a part of the channels each, in halves
+        size = last - first if first else last
+        if size % (2 * parts) == 0:
+            order = torch.arange(first, first + size).reshape(parts, 2, -1).transpose(0, 1).flatten()
+            z, left = _ratio(given[..., order], got[..., order], "half", "half")
+            if left < UNEXPLAINED:
+                return Turn(z, first, size, width, "half", False, left, parts)
     assert best is not None
     return best
 

@@ -26,6 +26,7 @@ LAYER = re.compile(r"^(.*?)\.?(\d+)$")
 """The name of a module that is a layer: a list's name and a number."""
 
 
+ATTENTION = "eager_attention_forward"
 NAMES = ("query", "key", "value", "attention_mask")
 
 
@@ -76,6 +77,7 @@ class Watch:
         )
         heads, length = q.shape[1], q.shape[2]
         out = v.repeat_interleave(max(1, heads // v.shape[1]), 1)
+        out = out[:, :heads]  # keys may have more heads than queries, where those were cut
         if out.shape[2] != length:  # keys of another text
             out = out.mean(2, keepdim=True).expand(-1, -1, length, -1)
         return out.transpose(1, 2).contiguous(), None
@@ -167,7 +169,7 @@ def _vocabulary(model: Any) -> Any:
 
 def _inside(name: str) -> bool:
     """Whether a numbered module is a part of a layer: an expert, or one of several steps of its network."""
-    return bool(re.search(r"\.(experts|mlp|norms?|conv_layers|conv|fc|proj|net|act|attn_layers)\.\d+$", name))
+    return bool(re.search(r"\.(experts|self_attn|mlp|norms?|conv_layers|conv|fc|proj|net|act|attn_layers)\.\d+$", name))
 
 
 def _static(function: Any, owner: Any) -> Any:
@@ -179,4 +181,4 @@ def _is_rotary(name: str, value: Any) -> bool:
         value = value.__func__
     elif isinstance(value, type) or (inspect.isfunction(value) and "." in value.__qualname__):
         return False  # methods get self first
-    return name.startswith("apply") and ("rotary" in name or "rope" in name) and inspect.isroutine(value)
+    return "apply" in name and ("rotary" in name or "rope" in name) and inspect.isroutine(value)

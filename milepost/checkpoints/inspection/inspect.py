@@ -22,6 +22,7 @@ from milepost.checkpoints.inspection import lab, report, rope
 from milepost.checkpoints.inspection.families import LAYERS, MOST_LAYERS, READERS, no_layer_turns
 from milepost.checkpoints.inspection.gguf import as_config
 from milepost.checkpoints.inspection.parts import InspectedLayer, Length, Positions, Table
+from milepost.checkpoints.inspection.shifting import shifting
 from milepost.checkpoints.inspection.weights import WeightFindings, read_weights
 from milepost.checkpoints.result import CommandResult
 from milepost.rope import RopeSpec
@@ -47,7 +48,8 @@ class Inspection(CommandResult):
     ``known`` is whether milepost knows the family; if not, ``found`` is what could be read. ``where`` are the points at
     which position enters, ``tables`` what is added to the embedding, ``analysis`` what each kind of rotary layer does
     at ``target`` tokens (or at the length that is served), ``at_target`` the same in words for every scheme,
-    ``weights`` what the tensors say (None: they were not read). ``spec`` and ``config`` are for those who load it.
+    ``weights`` what the tensors say (None: they were not read), ``cache`` whether one may be shifted or cut.
+    ``spec`` and ``config`` are for those who load it.
     """
 
     model: str
@@ -64,6 +66,7 @@ class Inspection(CommandResult):
     analysis: tuple[Analysis, ...] = ()
     at_target: tuple[str, ...] = ()
     weights: WeightFindings | None = None
+    cache: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
     found: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
@@ -80,6 +83,7 @@ class Inspection(CommandResult):
             "tables": [asdict(table) for table in self.tables],
             "analysis": [kind.to_json() | {"sentence": kind.sentence} for kind in self.analysis],
             "at_target": list(self.at_target),
+            "cache": self.cache,
             "weights": None if self.weights is None else self.weights.to_json(),
             "sources": dict(self.sources),
             "found": dict(self.found),
@@ -123,6 +127,7 @@ def inspect(
         analysis=tuple(analysis),
         at_target=tuple(sentences),
         weights=findings,
+        cache=shifting(positions, read.spec),
         sources=positions.sources,
         found=read.found,
         warnings=tuple(dict.fromkeys(filter(None, warnings))),
@@ -235,7 +240,9 @@ def _read(opened: _Opened, target: int | None, allow_unknown: bool) -> _Read:
     turns = (name == "falcon" and not keys.config.get("alibi")) or (name == "smollm3" and not no_layer_turns(keys))
     if name in READERS and not turns:
         return _Read(name, True, READERS[name](keys, opened.tensors))
-    measured = None if name in FAMILIES or name in NOT_ROTARY else _measured(opened, keys, name)
+    family = FAMILIES.get(name)
+    known = family is not None and (not family.needs or keys.has(family.needs))
+    measured = None if known or name in NOT_ROTARY else _measured(opened, keys, name)
     if isinstance(measured, _Read):
         return measured
     try:

@@ -45,6 +45,7 @@ def _model(data: dict[str, Any]) -> Table:
         ["family", data["family"] + ("" if data["known"] else " (unknown to milepost)")],
         ["position enters", enters],
         ["read from", data["form"]],
+        *([["a cache may be", data["cache"]]] if data["cache"] else []),
     ]
     return Table(["", ""], rows, data["model"])
 

@@ -9,7 +9,17 @@ from milepost.rope import LayerRope, RopeSpec
 from milepost.rope.config.keys import ConfigKeys
 from milepost.rope.config.layer_kinds import DO_NOT
 
-ALL_SLIDE = {"mistral": 4096, "mixtral": None, "phi3": None, "starcoder2": None, "ministral": None, "phimoe": None}
+ALL_SLIDE = {
+    "mistral": 4096,
+    "mixtral": None,
+    "phi3": None,
+    "starcoder2": None,
+    "ministral": None,
+    "phimoe": None,
+    "openai_privacy_filter": None,
+    "voxtral_realtime_encoder": None,
+    "voxtral_realtime_text": None,
+}
 """Every layer has the window, where the config has one; the number is the default of the model type."""
 LATE_SLIDE = ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text")
 """Layers from max_window_layers on slide, if use_sliding_window is true."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from milepost.rope.config.families import FAMILIES, NOT_HELD, NOT_ROTARY, Family
@@ -11,6 +11,7 @@ from milepost.rope.config.keys import ConfigError, ConfigKeys, as_config_error, 
 from milepost.rope.config.layer_kinds import DO_NOT, layer_kinds
 from milepost.rope.config.read_rope import Model, read_rope
 from milepost.rope.spec import LayerRope, RopeSpec
+from milepost.rope.temperature import QueryTemperature
 
 TEXT = ("text_config", "llm_config", "language_config", "thinker_config")
 """Where models of several modalities keep the text model's config."""
@@ -45,7 +46,8 @@ def parse(config: Mapping[str, Any], *, allow_unknown: bool = False) -> Parsed:
     sources: dict[str, str] = {}
     notes: list[str] = []
     _refuse_others(keys, name, family)
-    check_names(keys, KNOWN, WORDS, allow_unknown, notes)
+    names = {*KNOWN, "layer_rope_theta"} if family is not None and family.bases else KNOWN
+    check_names(keys, names, WORDS, allow_unknown, notes)
     if family is None:
         notes.append(f"model_type {name!r} is not one that milepost knows" if name else "the config has no model_type")
     elif family.note:
@@ -54,7 +56,9 @@ def parse(config: Mapping[str, Any], *, allow_unknown: bool = False) -> Parsed:
     counts = (keys.whole(n, most=10000) for n in ("num_hidden_layers", "n_layer", "n_layers", "num_layers"))
     count = next(filter(None, counts), None)
     number = 0 if count is None else count.value
-    layers = layer_kinds(known, keys, number)
+    if known.needs and not keys.has(known.needs):
+        raise ConfigError(f"{known.needs} is not in the config, and which layers of a {name} turn is known by it alone")
+    layers = layer_kinds(known, keys, number, known=family is not None)
     if count is not None and layers and len(layers) != number:
         raise ConfigError(f"the config lists {len(layers)} kinds of layers, and {count.key} = {number}")
     pairing = _pairing(keys, family, sources, notes)
@@ -67,9 +71,14 @@ def parse(config: Mapping[str, Any], *, allow_unknown: bool = False) -> Parsed:
     dictionaries: dict[str, Mapping[str, Any]] = {}
     for kind, dictionary in given.items():
         if dictionary is not None:
-            kinds[kind], lengths[kind] = read_rope(model, dictionary, kind)
+            rope, lengths[kind] = read_rope(model, dictionary, kind)
+            kinds[kind] = replace(
+                rope,
+                one_key=keys.has("qk_rope_head_dim"),
+                indexer=None if known.indexer is None else replace(rope, pairing=known.indexer, softmax=1.0),
+            )
             dictionaries[kind] = dictionary.config
-    _note_temperatures(keys, notes)
+    temperatures = _temperatures(keys, known, kinds, dictionaries, notes)
     if not lengths:
         raise ConfigError(
             f"no rotary positions: no layer of this model turns: its layers are {short(sorted(set(layers)))}"
@@ -77,7 +86,8 @@ def parse(config: Mapping[str, Any], *, allow_unknown: bool = False) -> Parsed:
     trained = lengths.get("full_attention") or next(iter(lengths.values()))
     with as_config_error():
         unique = tuple(dict.fromkeys(notes))
-        spec = checked(RopeSpec(tuple(kinds.items()), layers, trained, model.served, name, sources, unique))
+        made = RopeSpec(tuple(kinds.items()), layers, trained, model.served, name, sources=sources, notes=unique)
+        spec = checked(replace(made, temperatures=temperatures))
     return Parsed(spec, dictionaries, frozenset(model.about_transformers))
 
 
@@ -99,6 +109,8 @@ def text_model(keys: ConfigKeys) -> tuple[ConfigKeys, str]:
         model_type = keys.text("model_type")
         default = f"{outer}_text" if f"{outer}_text" in FAMILIES else outer
         name = default if model_type is None else model_type.value
+        if name in NOT_HELD:
+            return keys, name
         inner = next((keys.inner(part) for part in TEXT if isinstance(keys.config.get(part), Mapping)), None)
         signs = (*ROPE, *TEXT, "hidden_size", "num_attention_heads", "model_type")
         if inner is None or not any(inner.has(sign) for sign in signs):
@@ -216,17 +228,38 @@ def _nested(given: ConfigKeys, layers: tuple[str, ...]) -> dict[str, ConfigKeys 
     return nested
 
 
-def _note_temperatures(keys: ConfigKeys, notes: list[str]) -> None:
-    """Temperatures by the query's position are no part of the table: a note says so."""
-    for where in (keys.inner("rope_parameters"), keys.inner("rope_scaling")):
-        beta = None if where is None else where.number("llama_4_scaling_beta")
-        if beta is not None:
-            notes.append(
-                f"queries are multiplied by 1 + {beta.value:g} ln(1 + floor(p / trained)) besides ({beta.key}); "
-                "that is no part of the table"
-            )
-    if keys.config.get("attn_temperature_tuning"):
+def _temperatures(
+    keys: ConfigKeys,
+    family: Family,
+    kinds: Mapping[str, LayerRope | None],
+    dictionaries: Mapping[str, Mapping[str, Any]],
+    notes: list[str],
+) -> tuple[tuple[str, QueryTemperature], ...]:
+    """What queries are multiplied by according to their position, by kind of layer; a note says so as well."""
+    temperatures: dict[str, QueryTemperature] = {}
+    for kind, given in dictionaries.items():
+        where = ConfigKeys(given, "rope_parameters")
+        beta = where.number("llama_4_scaling_beta")
+        length = where.whole("original_max_position_embeddings")
+        if beta is None or length is None:
+            continue
+        temperatures[kind] = QueryTemperature("mistral", beta.value, length.value)
+        notes.append(
+            f"queries are multiplied by 1 + {beta.value:g} ln(1 + floor(p / {length.value})) besides ({beta.key}); "
+            "that is no part of the table"
+        )
+    still = [kind for kind, rope in kinds.items() if rope is None and kind not in DO_NOT[:-1]]
+    if family.temperature is not None:
+        form, a, n = family.temperature
+        temperatures |= dict.fromkeys(still, QueryTemperature(form, a, n))  # type: ignore[arg-type]
+    if keys.config.get("attn_temperature_tuning") and still:
+        strength, length = keys.number("attn_scale"), keys.whole("floor_scale")
+        tau = QueryTemperature(
+            "llama4", 0.1 if strength is None else strength.value, 8192 if length is None else length.value
+        )
+        temperatures |= dict.fromkeys(still, tau)
         notes.append(
             "queries of layers without rotation are multiplied by a temperature of their position "
             "(attn_temperature_tuning); that is no part of the table"
         )
+    return tuple(temperatures.items())

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from milepost.rope.config.layer_kinds import Rule, every, listed_at, repeated
+from milepost.rope.config.layer_kinds import Rule, every, listed_at, repeated, still_at
 
 if TYPE_CHECKING:
     from milepost.rotation import Pairing
@@ -37,6 +37,11 @@ class Family:
     rope: Mapping[str, Any] | None = None  # rope_parameters, where the config has none
     only: tuple[str, Any] | None = None  # it turns only where this key has this value
     wide: tuple[str, str, int] | None = None  # a kind whose heads have another size: kind, key, size
+    indexer: Pairing | None = None  # how the rope of an indexer pairs channels (it has the main one's table)
+    temperature: tuple[str, float, float] | None = None  # of queries by position, in kinds that stand still: form, a, n
+    bases: bool = False  # layer_rope_theta has a base for each layer, 0 for one that does not turn
+    needs: str = ""  # the key without which it is not known which layers turn
+    unread: tuple[str, ...] = ()  # keys that the code does not read
     alpha: bool = False  # dynamic with alpha is a fixed base: theta * alpha^(d/(d-2))
     note: str = ""  # what a LayerRope can't hold
 
@@ -74,7 +79,7 @@ def _mla(base: float = 10000.0, **more: Any) -> Family:
 _SLIDING, _FULL = ("sliding_attention",), ("full_attention",)
 _EVERY_4TH = every("sliding_window_pattern", 4)
 _LINEAR_4TH = every("full_attention_interval", 4, other="linear_attention")
-_INDEXER = "the indexer that chooses keys has rotations of its own; they are no part of the table"
+_INDEXER = "the indexer that chooses keys has a rope of its own"
 _GEMMA4 = {
     "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
     "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6},
@@ -91,7 +96,7 @@ _BASES = {
     1e3: "nomic_bert",
     2e4: "jina_embeddings_v3",
     1.6e5: "gte",
-    5e5: "bitnet flex_olmo mllama_text_model qwen3_vl_text qwen3_vl_moe_text",
+    5e5: "bitnet flex_olmo qwen3_vl_text qwen3_vl_moe_text",
     1e6: """
         lfm2_moe minimax mixtral phimoe qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text qwen2_5_omni_text
         qwen3_omni_moe_text
@@ -100,7 +105,7 @@ _BASES = {
 }
 """Llama's, but for the base."""
 
-FAMILIES: dict[str, Family] = {
+HELD: dict[str, Family] = {
     **{name: Family() for name in _LLAMA_LIKE.split()},
     **{name: Family(base) for base, names in _BASES.items() for name in names.split()},
     # a part of the head
@@ -135,8 +140,8 @@ FAMILIES: dict[str, Family] = {
     # a part of the head of its own, qk_rope_head_dim
     "deepseek_v2": _mla(),
     "deepseek_v3": _mla(),
-    "deepseek_v32": _mla(note=_INDEXER),
-    "glm_moe_dsa": _mla(note=_INDEXER),
+    "deepseek_v32": _mla(note=_INDEXER, indexer="half"),
+    "glm_moe_dsa": _mla(note=_INDEXER, indexer="interleaved"),
     "glm4_moe_lite": _mla(),
     "kimi_k2": _mla(),
     "longcat_flash": Family(1e7, "interleaved", softmax=True),
@@ -163,6 +168,7 @@ FAMILIES: dict[str, Family] = {
     "exaone_moe": Family(layers=_EVERY_4TH, still=_FULL, turns_without="sliding_window"),
     "llama4_text": Family(5e5, "interleaved", no_rope=True),
     "smollm3": Family(2e6, no_rope=True),
+    "mllama_text_model": Family(5e5, layers=still_at("cross_attention_layers", 3, 8, 13, 18, 23, 28, 33, 38)),
     "lfm2": Family(1e6, layers=listed_at("full_attn_idxs", other="conv", absent=True)),
     "olmo_hybrid": Family(layers=every("", 4, other="linear_attention")),
     "granitemoehybrid": Family(only=("position_embedding_type", "rope")),
@@ -171,6 +177,55 @@ FAMILIES: dict[str, Family] = {
     "hunyuan_v1_dense": Family(alpha=True),
     "hunyuan_v1_moe": Family(alpha=True),
 }
+
+_RUN_BASES = {
+    1e4: """
+        chameleon cohere_compass_text dbrx deepseek_ocr2_encoder deepseek_ocr2_text dia_decoder dia_encoder esmc
+        glm_image_text glmasr_encoder gradium_phonon_tts granite4_vision_text hunyuan_vl_text idefics
+        kyutai_speech_to_text lasr_encoder mimi mimi_decoder mimi_encoder molmo2_text moshi
+        nemotron3_5_transcribe_asr_audio nemotron3_5_transcribe_word_timestamp nemotron3_diarization_audio neomme
+        pocket_tts pocket_tts_audio_tokenizer pocket_tts_audio_tokenizer_decoder pocket_tts_audio_tokenizer_encoder
+        qwen3_omni_moe_talker_code_predictor qwen3_omni_moe_talker_text step3p5 t5_gemma_module
+        t5gemma2_decoder t5gemma2_text timesfm2_5 ultrabert unlimited_ocr_text voxtral_realtime_encoder
+        voxtral_realtime_text csm_depth_decoder_model hrm_text
+    """,
+    5e5: "EvollaModel csm evolla higgs_audio_v2 laguna mellum paddleocr_vl_text",
+    1e6: "emu3_text_model qwen2_5_omni_talker",
+    5e6: "mimo_v2_flash zaya",
+    1e8: "cosmos3_edge_text",
+}
+"""Base, and the rest as the config's words say: a part of the head, kinds of layers."""
+
+RUN: dict[str, Family] = {
+    **{name: Family(base, partial=True) for base, names in _RUN_BASES.items() for name in names.split()},
+    "axk1": _mla(),
+    "axk2": _mla(indexer="half", note=_INDEXER),
+    "bailing_hybrid": _mla(6e6, needs="layer_types"),
+    "beam": Family(by_kind=True, needs="layer_types", temperature=("beam", 0.1, 2048)),
+    **{name: Family(5e5, "interleaved", partial=True) for name in ("blt_global_transformer", "blt")},
+    "blt_patcher": Family(1e4, "interleaved", partial=True),
+    **dict.fromkeys(("blt_local_encoder", "blt_local_decoder"), Family(5e5, "interleaved", partial=True)),
+    **dict.fromkeys(
+        ("diffusion_gemma_text", "embedding_gemma2_text"),
+        Family(None, layers=every("", 6), by_kind=True, rope=_GEMMA4, wide=("full_attention", "global_head_dim", 512)),
+    ),
+    **dict.fromkeys(("flint", "kolibri1"), Family(still=_FULL, needs="layer_types")),
+    **dict.fromkeys(("glm_ocr_text", "moonshine", "moonshine_streaming"), Family(1e4, "interleaved", partial=True)),
+    "roformer": Family(1e4, "interleaved"),
+    "pe_audio_encoder": Family(2e4, "interleaved"),
+    "openai_privacy_filter": Family(1.5e5, "interleaved", rope=_yarn(32.0, 4096, truncate=False)),
+    **dict.fromkeys(("granite_swa", "granitemoe_swa"), Family(bases=True, needs="layer_types")),
+    "muse_glimmer_text": Family(bases=True, needs="layer_rope_theta"),
+    "muse_spark_text": Family(5e5, bases=True, needs="layer_rope_theta"),
+    "qwen4_exp_text": Family(partial=True, indexer="half", note=_INDEXER),
+    "hy_v4": Family(softmax=True, indexer="half", note=_INDEXER),
+    "mistral_large4_text": _mla(no_rope=True, indexer="interleaved", note=_INDEXER),
+    "minimax_m3_vl_text": Family(5e6, partial=True, unread=("rotary_dim",)),
+}
+"""Families that were found by running: each was measured on a small random model of its class (`make families`)."""
+
+FAMILIES: dict[str, Family] = {**HELD, **RUN}
+"""Every family, by its model type."""
 
 HEADS: dict[str, int] = {
     name: size
@@ -200,18 +255,70 @@ NOT_ROTARY: dict[str, str] = {
     **dict.fromkeys(("deberta", "deberta-v2"), "DeBERTa's disentangled attention"),
     **dict.fromkeys(("xlnet", "transfo-xl"), "Transformer-XL's relative attention"),
     **dict.fromkeys(("mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm"), "no attention, and no positions"),
-    **dict.fromkeys(("jamba", "nemotron_h", "zamba", "kimi_linear"), "attention without positions (NoPE)"),
+    **dict.fromkeys(
+        ("jamba", "nemotron_h", "zamba", "kimi_linear", "glm5_next_text"), "attention without positions (NoPE)"
+    ),
+    **dict.fromkeys(("esm", "seamless_m4t"), "a table or sinusoids, added to the embedding"),
+    **dict.fromkeys(
+        ("wav2vec2-bert", "wav2vec2-conformer", "neucodec", "xcodec2"), "relative positions of its sound encoder"
+    ),
 }
 """Model types without rotary positions, and what they have instead."""
 
+_GRID = "turns patches by their row and their column"
 NOT_HELD: dict[str, str] = {
+    **dict.fromkeys(
+        [
+            "cohere_compass_vision",
+            "dinov3_vit",
+            "edgetam_video",
+            "efficientloftr",
+            "eomt_dinov3",
+            "ernie4_5_vl_moe_vision",
+            "exaone4_5_vision",
+            "gemma4_vision",
+            "glm4v_moe_vision",
+            "glm4v_vision",
+            "glm5_next_vision",
+            "glm_ocr_vision",
+            "kimi_k25_vision",
+            "llama4_vision_model",
+            "minimax_m3_vl_vision",
+            "mlcd",
+            "mlcd_vision_model",
+            "muse_glimmer_vision",
+            "muse_spark_vision",
+            "paddleocr_vl_vision",
+            "pixtral",
+            "qwen2_5_omni_vision_encoder",
+            "qwen2_5_vl_vision",
+            "qwen2_vl_vision",
+            "qwen3_5_moe_vision",
+            "qwen3_5_vision",
+            "qwen3_omni_moe_vision_encoder",
+            "qwen3_vl_moe_vision",
+            "qwen3_vl_vision",
+            "qwen4_exp_vision",
+            "sam2_video",
+            "sam3_tracker_video",
+            "sam3_vit_model",
+            "sapiens2",
+            "step3p5_vision",
+            "video_llama_3_vision",
+        ],
+        _GRID,
+    ),
+    "clvp_encoder": "turns queries, keys and values, outputs not back",
+    "muse_glimmer_assistant": "reads the hidden states of another model",
+    "pe_audio_video_encoder": "turns frames of sound and of video",
+    "pe_video_encoder": "turns frames of video",
+    "qwen2_5_omni_dit": "turns the first head alone",
+    "musicflamingo": "turns frames of sound by their time in seconds, and has a text model besides",
     "nanochat": "turns pairs the other way round, by minus the angle",
     "deepseek_v4": (
         "turns the last channels of the head, with one table for keys and another for compressed keys, "
         "and turns outputs back"
     ),
-    "granite_swa": "has a base for each layer (layer_rope_theta)",
-    "granitemoe_swa": "has a base for each layer (layer_rope_theta)",
     "cohere2_moe": "turns some full-attention layers and not others",
     "ernie4_5_vl_moe_text": "orders its frequencies by axis before it turns",
     "chatglm": "turns half of the head in neighbouring pairs, with a rope_ratio of its own",

@@ -50,6 +50,7 @@ KNOWN = {
     "rope.freq_base_swa", "rope.scale_linear", "rope.scaling.type", "rope.scaling.factor", "rope.scaling.attn_factor",
     ORIGINAL, "rope.scaling.finetuned", "rope.scaling.yarn_log_multiplier", "rope.scaling.yarn_ext_factor",
     "rope.scaling.yarn_attn_factor", "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow",
+    "rope.scaling.alpha", "attention.rope_pattern", "attention.compress_rope_freq_base",
 }  # fmt: skip
 
 
@@ -71,8 +72,9 @@ def read(meta: Mapping[str, Any], *, allow_unknown: bool = False) -> RopeSpec:
     _refuse_others(file)
     check_names(file.keys, KNOWN, ("rope", "yarn"), allow_unknown, file.notes)
     _note_temperatures(file)
+    _note_others(file)
     layers, kinds = _kinds(file)
-    main = _rope(file)
+    main = _with_alpha(file, _rope(file))
     ropes: dict[str, LayerRope | None] = dict.fromkeys(layers, main)
     if kinds is None:
         ropes = ropes or {"all": main}
@@ -82,6 +84,9 @@ def read(meta: Mapping[str, Any], *, allow_unknown: bool = False) -> RopeSpec:
             ropes["sliding_attention"] = _sliding(file, main, kinds)
         if kinds.still in ropes:
             ropes[kinds.still] = None
+    layers = _still_layers(file, layers)
+    if "no_rope" in layers:
+        ropes = {kind: rope for kind, rope in ropes.items() if kind in layers} | {"no_rope": None}
     trained = main.trained
     if trained is None:
         original = file.keys.whole(ORIGINAL)
@@ -126,6 +131,44 @@ def _note_temperatures(file: _File) -> None:
             "queries are multiplied by a temperature of their position besides (attention.temperature_*); "
             "that is no part of the table"
         )
+
+
+def _note_others(file: _File) -> None:
+    """Keys of newer files that change what turns, and that no rope of a spec holds: a note says what they mean."""
+    keys = file.keys
+    compressed = keys.number("attention.compress_rope_freq_base", above=1)
+    if compressed is not None:
+        file.notes.append(
+            f"compressed keys turn by a base of their own, {compressed.value:g} ({compressed.key}): not in the table"
+        )
+
+
+def _with_alpha(file: _File, rope: LayerRope) -> LayerRope:
+    """rope.scaling.alpha (HunyuanVL): llama.cpp takes freq_base x alpha^(d / (d - 2)) for the base."""
+    alpha = file.keys.number("rope.scaling.alpha", above=0)
+    if alpha is None or alpha.value == 1:
+        return rope
+    if not file.arch.startswith("hunyuan"):
+        file.notes.append(f"{alpha.key} = {alpha.value:g} is read for Hunyuan alone, and passed over here")
+        return rope
+    base = rope.base * alpha.value ** (rope.rotary / (rope.rotary - 2))
+    file.sources["base"] = f"{file.sources.get('base', '')} x {alpha.key}^(d / (d - 2))"
+    return replace(rope, base=base)
+
+
+def _still_layers(file: _File, layers: tuple[str, ...]) -> tuple[str, ...]:
+    """attention.rope_pattern (granite_swa, kolibri): an entry for each layer, 0 for one that does not turn."""
+    pattern = file.keys.config.get("attention.rope_pattern")
+    if pattern is None:
+        return layers
+    if not isinstance(pattern, list) or len(pattern) != len(layers) or any(n not in (0, 1) for n in pattern):
+        raise ConfigError(
+            f"{file.keys.path('attention.rope_pattern')} has 1 or 0 for each of {len(layers)} layers, "
+            f"got {short(pattern)}"
+        )
+    if not any(pattern):
+        raise ConfigError("this model has no rotary positions: attention.rope_pattern is 0 for every layer")
+    return tuple(kind if turns else "no_rope" for kind, turns in zip(layers, pattern, strict=True))
 
 
 def _kinds(file: _File) -> tuple[tuple[str, ...], Kinds | None]:

@@ -7,7 +7,7 @@ sliding_window_pattern: 6, no_rope_layers: [1, 1, 1, 0], attn_layer_indices: [9,
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from milepost.rope.config.keys import ConfigError, ConfigKeys, short
 
@@ -33,14 +33,34 @@ OLDER = {
 }
 
 
-def layer_kinds(family: Family, keys: ConfigKeys, layers: int) -> tuple[str, ...]:
-    """The kind of each layer: as the config lists it, else by the family's rule; nothing where all are of one kind."""
-    if family.no_rope:
+def layer_kinds(family: Family, keys: ConfigKeys, layers: int, known: bool = True) -> tuple[str, ...]:
+    """The kind of each layer: as the config lists it, else by the family's rule; nothing where all are of one kind.
+
+    A family that is not ``known`` is taken at its config's word about layers that do not turn.
+    """
+    words = keys.has("no_rope_layers") or keys.has("no_rope_layer_interval")
+    if family.no_rope or (not known and words):
         return _no_rope(keys, layers)
+    bases = keys.items("layer_rope_theta") if family.bases else None
+    if bases is not None and bases.value:
+        return _by_base(keys, bases.value)
     entry = keys.items("layer_types", "layers_block_type")
     if entry is not None and entry.value:
         return tuple(_kind(value, entry.key) for value in entry.value)
     return () if family.layers is None else family.layers(keys, layers)
+
+
+def _by_base(keys: ConfigKeys, bases: list[Any]) -> tuple[str, ...]:
+    """layer_rope_theta: a base for each layer, 0 for one that does not turn."""
+    if any(isinstance(base, bool) or not isinstance(base, int | float) or base < 0 for base in bases):
+        raise ConfigError(f"layer_rope_theta has a base for each layer, or 0, got {short(bases)}")
+    if len({base for base in bases if base}) > 1:
+        raise ConfigError(
+            f"layer_rope_theta has several bases, {short(sorted(set(bases)))}: a RopeSpec can't hold that"
+        )
+    listed = keys.items("layer_types")
+    kinds = listed.value if listed is not None and len(listed.value) == len(bases) else ["full_attention"] * len(bases)
+    return tuple(_kind(kind, "layer_types") if base else "no_rope" for kind, base in zip(kinds, bases, strict=True))
 
 
 def _kind(value: object, key: str) -> str:
@@ -75,6 +95,17 @@ def listed_at(name: str, *, other: str, absent: bool) -> Rule:
         if bad:
             raise ConfigError(f"{entry.key} holds {short(bad[0])}, and layers are numbered 0 to {layers - 1}")
         return tuple("full_attention" if i in entry.value else other for i in range(layers))
+
+    return rule
+
+
+def still_at(name: str, *default: int) -> Rule:
+    """The key ``name`` lists the numbers of layers that attend and do not turn (those that attend to images)."""
+
+    def rule(keys: ConfigKeys, layers: int) -> tuple[str, ...]:
+        entry = keys.items(name)
+        still = default if entry is None else entry.value
+        return tuple("no_rope" if i in still else "full_attention" for i in range(layers))
 
     return rule
 

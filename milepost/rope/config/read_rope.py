@@ -86,7 +86,9 @@ def _head_dim(model: Model, kind: str) -> int:
         sources["head_dim"] = _by_default(HEADS[model.name])
         return HEADS[model.name]
     width = keys.whole("hidden_size", "n_embd", "d_model", "dim")
-    heads = keys.whole("num_attention_heads", "n_head", "n_heads", "num_heads")
+    heads = keys.whole("num_attention_heads", "n_head", "n_heads", "num_heads") or keys.whole(
+        "encoder_num_attention_heads", "decoder_num_attention_heads"
+    )
     if width is None or heads is None:
         raise ConfigError(
             "the head size is not known: the config has neither head_dim, nor hidden_size and num_attention_heads"
@@ -112,7 +114,7 @@ def _rotary(model: Model, given: ConfigKeys, head_dim: int, label: str) -> int:
     """How many channels turn."""
     keys, family = model.keys, model.family
     share = agreed(given.number("partial_rotary_factor", above=0), keys.number(*SHARES, above=0))
-    size = keys.whole("rotary_dim")
+    size = None if "rotary_dim" in family.unread else keys.whole("rotary_dim")
     portion = family.share if share is None else share.value
     if portion > 1:
         raise ConfigError(

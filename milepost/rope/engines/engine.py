@@ -101,6 +101,9 @@ class Engine(ABC):
                     f"{rope.scaling!r} is milepost's own: no engine has it, and it is not the published dynamic NTK; "
                     "export another method"
                 )
+        dropped = dropped_by_flags(spec)
+        if dropped and not self.reads:
+            raise Refused(f"{self.title} has no words for {dropped}, and would drop it silently")
         return replace(self._write(spec), version=self.version or "")
 
     @abstractmethod
@@ -112,6 +115,8 @@ class Engine(ABC):
             back = read_back()
         except ConfigError as error:
             raise Refused(f"{written.engine} can't express this: {error}") from None
+        if self.reads:  # what queries are multiplied by stays in the model's own keys, beside those written
+            back = replace(back, temperatures=spec.temperatures)
         wrong = differences(spec, back)
         if wrong:
             difference = wrong[0].sentence("the spec", written.engine)
@@ -159,6 +164,18 @@ class Engine(ABC):
             base = rope.spectrum().base
             return replace(rope, scaling=None if base == rope.base else LargerBase(base))
         return rope
+
+
+def dropped_by_flags(spec: RopeSpec) -> str:
+    """What a spec has that no rope flag of any engine says; nothing for most."""
+    ropes = spec.ropes().values()
+    parts = {
+        "what queries are multiplied by according to their position": bool(spec.temperatures),
+        "values that turn": any(rope.values for rope in ropes),
+        "the rope of an indexer": any(rope.indexer is not None for rope in ropes),
+        "channels at the head's end that turn": any(rope.suffix for rope in ropes),
+    }
+    return ", nor for ".join(words for words, there in parts.items() if there)
 
 
 def distance(asked: str, known: str) -> tuple[int, ...]:

@@ -2,15 +2,17 @@
 
 Two specs may be written differently and turn every pair alike (ntk, and a larger base); or be written alike and differ.
 So the numbers are compared: for every kind of layer the pairing, the frequency of every pair and the temperature of the
-logits, at every length that matters to one of them.
+logits, at every length that matters to one of them; what queries are multiplied by at positions up to a million; the
+rope of an indexer; whether values turn.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from milepost.rope.spec import LayerRope, RopeSpec
+from milepost.rope.temperature import PLACES, QueryTemperature
 
 CLOSE = 1e-6
 """Relative difference up to which two numbers are the same: engines compute frequencies in float32."""
@@ -53,6 +55,7 @@ def differences(a: RopeSpec, b: RopeSpec, *, close: float = CLOSE) -> list[Diffe
     if not pairs:
         pairs = {(kind, kind if kind in yours else next(iter(yours))) for kind in mine}
     for kind, other in sorted(pairs):
+        different += _of_temperatures(kind, dict(a.temperatures).get(kind), dict(b.temperatures).get(other), close)
         x, y = mine[kind], yours[other]
         if x is None or y is None:
             if (x is None) != (y is None):
@@ -73,6 +76,17 @@ def _lengths(a: RopeSpec, b: RopeSpec, x: LayerRope, y: LayerRope) -> list[int |
     return [*sorted({m for n in trained for m in (max(1, n - 1), n, n + 1, 2 * n, 4 * n)} | served)]
 
 
+def _of_temperatures(
+    kind: str, x: QueryTemperature | None, y: QueryTemperature | None, close: float
+) -> list[Difference]:
+    """The first position at which queries are multiplied by different numbers."""
+    for p in PLACES:
+        t, s = (1.0 if tau is None else tau.at(p) for tau in (x, y))
+        if not math.isclose(t, s, rel_tol=close):
+            return [Difference(kind, f"temperature of the query at position {p}", t, s)]
+    return []
+
+
 def _of_ropes(kind: str, x: LayerRope, y: LayerRope, lengths: list[int | None], close: float) -> list[Difference]:
     different = [
         Difference(kind, name, str(getattr(x, field)), str(getattr(y, field)))
@@ -81,9 +95,17 @@ def _of_ropes(kind: str, x: LayerRope, y: LayerRope, lengths: list[int | None], 
             ("rotary size", "rotary"),
             ("pairing", "pairing"),
             ("M-RoPE sections", "sections"),
+            ("whether the last channels turn", "suffix"),
+            ("whether values turn", "values"),
         )
         if getattr(x, field) != getattr(y, field)
     ]
+    if (x.indexer is None) != (y.indexer is None):
+        there = ["none" if rope.indexer is None else "rotary" for rope in (x, y)]
+        different.append(Difference(kind, "the indexer's rope", there[0], there[1]))
+    elif x.indexer is not None and y.indexer is not None:
+        inner = _of_ropes(kind, x.indexer, y.indexer, lengths, close)
+        different += [replace(d, what=f"the indexer's {d.what}") for d in inner]
     if x.rotary != y.rotary:
         return different
     for length in lengths:

@@ -22,6 +22,7 @@ from milepost.rope.engines.config_engine import ConfigEngine, refuse_alpha, refu
 from milepost.rope.engines.write_scaling import write_scaling
 from milepost.rope.engines.written import Refused, Written
 from milepost.rope.spec import LayerRope, RopeSpec
+from milepost.rope.temperature import QueryTemperature
 from milepost.scaling import Dynamic, LongRoPE, YaRN
 
 WANTS_HEAD_DIM = {"0": ("mistral", "mixtral"), "5": ("mixtral",)}
@@ -85,6 +86,7 @@ class Transformers(ConfigEngine):
         for kind, rope in spec.kinds:
             dictionaries[kind], more = (None, []) if rope is None else write_scaling(rope, spec)
             notes += more
+            _write_temperature(dict(spec.temperatures).get(kind), dictionaries[kind], config)
             if rope is not None and isinstance(rope.scaling, Dynamic):
                 config["max_position_embeddings"] = rope.scaling.trained
                 notes.append(
@@ -131,6 +133,18 @@ class Transformers(ConfigEngine):
         base = "global_rope_theta" if spec.model.startswith("modernbert") else "rope_theta"
         rest = spell_flat(config, main, local_base, base)
         config["rope_scaling"] = None if rest == {"rope_type": "default"} and family.rope is None else rest
+
+
+def _write_temperature(
+    temperature: QueryTemperature | None, dictionary: dict[str, Any] | None, config: dict[str, Any]
+) -> None:
+    """What queries are multiplied by: beside the scaling, or, in layers that do not turn, in the config itself."""
+    if temperature is None or temperature.form not in ("llama4", "mistral"):
+        return
+    if temperature.form == "llama4":
+        config |= {"attn_temperature_tuning": True, "attn_scale": temperature.a, "floor_scale": int(temperature.n)}
+    elif dictionary is not None:
+        dictionary |= {"llama_4_scaling_beta": temperature.a, "original_max_position_embeddings": int(temperature.n)}
 
 
 def _whole_head(spec: RopeSpec, kind: str, rope: LayerRope, allow_unknown: bool, notes: list[str]) -> LayerRope:

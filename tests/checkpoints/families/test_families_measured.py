@@ -184,3 +184,13 @@ def test_a_class_that_cannot_be_built_says_why(config: dict[str, Any], why: str)
 def test_what_a_spec_cannot_hold_is_said() -> None:
     with pytest.raises(ConfigError, match=r"turns by minus the angle .*: a RopeSpec can't hold that"):
         as_spec(run(model_type="nanochat", num_hidden_layers=1), {"model_type": "nanochat", "num_hidden_layers": 1})
+
+
+def test_whether_a_cache_may_be_shifted(tmp_path: Path) -> None:
+    assert inspect(write(LLAMA, tmp_path)).cache == "cut; and shifted, if keys are turned back by the distance"
+    dynamic = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
+    assert inspect(write({**LLAMA, "rope_parameters": dynamic}, tmp_path)).cache.startswith("no: frequencies depend")
+    assert inspect(write({"model_type": "gpt2"}, tmp_path)).cache.startswith("no: a position was added")
+    assert inspect(write({"model_type": "bloom", "n_layer": 2, "n_head": 4}, tmp_path)).cache.startswith(
+        "cut and shifted"
+    )
