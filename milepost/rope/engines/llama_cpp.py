@@ -91,7 +91,8 @@ class LlamaCpp(ConfigEngine):
 
     def meaning(self, rope: LayerRope, kind: str, config: Config, served: int | None) -> tuple[LayerRope, list[str]]:
         """What it makes of a rope: what its converter writes, as its loader reads it."""
-        spec, notes = config.parsed.spec, []
+        spec = config.parsed.spec
+        notes: list[str] = []
         if kind == "sliding_attention" and rope != spec.main:
             return rope, []
         listed = self.since(WRITES_LONGROPE)

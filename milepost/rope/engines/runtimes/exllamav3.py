@@ -63,8 +63,8 @@ class ExLlamaV3(ConfigEngine):
             longest = served or scaling.trained
             which = "long" if longest > scaling.trained else "short"
             notes.append(f"the {which} factors are for texts of all lengths: max_position_embeddings = {longest}")
-            made = replace(longrope_by_lengths(scaling, longest), short_m=None, long_m=None)
-            return replace(rope, scaling=made.at(longest)), notes
+            listed = replace(longrope_by_lengths(scaling, longest), short_m=None, long_m=None)
+            return replace(rope, scaling=listed.at(longest)), notes
         return rope, notes
 
     def _write(self, spec: RopeSpec) -> Written:
