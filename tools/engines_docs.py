@@ -12,7 +12,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import itertools
+import json
 from functools import cache
+from importlib import resources
 
 from milepost.rope import ENGINES, ConfigError, as_read_by, read
 from milepost.rope.engines import measured
@@ -124,6 +126,7 @@ def page() -> str:
             for spelling, outcome in outcomes.items():
                 if outcome != "read":
                     lines.append(f"| {engine} {version} | {family} | {spelling} | {_cell(outcome)} |")
+    lines += _logits()
     lines += ["", "## From version to version", ""]
     for engine in ENGINES:
         known = measured.versions(engine)
@@ -141,6 +144,23 @@ def page() -> str:
         )
         lines.append(f"| {name} | {' | '.join(w for w, _ in cells)} | {_cell('; '.join(list(why)[:2]))} |")
     return "\n".join(lines) + "\n"
+
+
+def _logits() -> list[str]:
+    """What llama.cpp did with a real model."""
+    held = json.loads((resources.files(measured) / "llama.cpp-logits.json").read_text(encoding="utf-8"))
+    lines = ["", "## llama.cpp with a real model", "",
+             f"{held['model']}, 512 tokens: the largest difference of a log-probability from an oracle's that was "
+             "given milepost's frequencies, and the mean effect of the flags. Commands that `export` printed were also "
+             "started as a server: the largest difference of its five likeliest tokens.", "",
+             "| build | flags | largest difference | effect | server | effect |",
+             "|---|---|---:|---:|---:|---:|"]  # fmt: skip
+    columns = ("largest", "effect", "server", "server_effect")
+    for build, cases in held["builds"].items():
+        for flags, case in cases.items():
+            numbers = [f"{case[key]:.2g}" if key in case else "" for key in columns]
+            lines.append(f"| {build} | `{flags or 'none'}` | {' | '.join(numbers)} |")
+    return lines
 
 
 def _cell(text: str) -> str:

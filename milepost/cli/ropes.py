@@ -197,8 +197,8 @@ def export_command(
     to: Annotated[
         str,
         typer.Option(
-            help="transformers, transformers-v4, vllm, sglang, llama.cpp, mlx-lm, megatron or torchtitan; in a version "
-            "where that was measured: vllm@0.29."
+            help="transformers, transformers-v4, vllm, sglang, llama.cpp, mlx-lm, megatron, torchtitan or exllamav3; "
+            "in a version where that was measured: vllm@0.29."
         ),
     ],
     target_length: TargetLength = None,

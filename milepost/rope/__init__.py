@@ -18,6 +18,7 @@ from milepost.rope.engines.engine import Engine
 from milepost.rope.engines.llama_cpp import LlamaCpp
 from milepost.rope.engines.megatron import Megatron
 from milepost.rope.engines.mlx_lm import MLXLM
+from milepost.rope.engines.runtimes.exllamav3 import ExLlamaV3
 from milepost.rope.engines.sglang import SGLang
 from milepost.rope.engines.torchtitan import Torchtitan
 from milepost.rope.engines.transformers import TRANSFORMERS, TRANSFORMERS_V4, read_spec
@@ -42,6 +43,7 @@ ENGINES: dict[str, Engine] = {
         MLXLM(),
         Megatron(),
         Torchtitan(),
+        ExLlamaV3(),
     )
 }
 """Every engine by its name."""

@@ -7,9 +7,14 @@ has to be measured: `make engines`.
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 from collections import Counter
 from functools import cache
+from importlib import resources
+from pathlib import Path
 
+import gguf
 import pytest
 
 from milepost.rope import ENGINES, ConfigError, as_read_by, export, find_engine, read
@@ -41,15 +46,21 @@ def outcome(engine: str, version: str, name: str) -> tuple[str, str]:
     return ("different", "; ".join(wrong)) if wrong else ("equal", "")
 
 
+def defects_of(engine: str, version: str) -> list[str]:
+    """The configs that a defect is named for."""
+    return [name for key in ("all", engine, f"{engine}@{version}") for name in measured.defects().get(key, {})]
+
+
 @pytest.mark.parametrize(("engine", "version"), READERS)
 def test_readings_are_what_was_measured(engine: str, version: str) -> None:
     """Equal, or both stop; else the defect is named, and nothing is named that is none."""
-    named = [name for key in ("all", engine, f"{engine}@{version}") for name in measured.defects().get(key, {})]
+    named = defects_of(engine, version)
     outcomes = {name: outcome(engine, version, name) for name in measured.load(engine, version).cases}
     parted = {n: o for n, o in outcomes.items() if o[0] in ("different", "engine stops", "milepost refuses")}
     assert {name: o for name, o in parted.items() if name not in named} == {}
     counts = Counter(word for word, _ in outcomes.values())
-    assert counts["equal"] > 200 and counts["not measured"] < 50, counts
+    fewer = engine == "exllamav3"  # it has classes for half of the families
+    assert counts["equal"] > (140 if fewer else 200) and counts["not measured"] < (170 if fewer else 50), counts
 
 
 def test_every_config_was_measured_by_every_engine() -> None:
@@ -82,7 +93,9 @@ def test_exports_were_run_by_the_engine(engine: str, version: str) -> None:
             continue
         if "refused" in case or text != case["text"]:
             wrong[key] = "says something else than what was measured: make engines"
-        elif "stops" in case and name not in named:
+        elif name in defects_of(engine, version):
+            continue
+        elif "stops" in case:
             wrong[key] = case["stops"]
         elif "ropes" in case:
             apart = measured.apart_exported(held, case, spec)
@@ -126,3 +139,40 @@ def test_the_dropped_scaling_is_said_with_the_version() -> None:
     nested = as_read_by("mlx-lm@0.32", measured.configs()["llama yarn nested"])
     assert nested.main.base == 10000 and nested.main.scaling is None
     assert find_engine("mlx-lm").evidence == "measured with mlx-lm 0.32.2"
+
+
+def test_llama_cpp_runs_a_real_model_as_its_flags_are_read() -> None:
+    """Log-probabilities of SmolLM2 against an oracle that was given milepost's frequencies, and servers that were asked.
+
+    The sum of 30 layers in float32 is off by some 1e-4; a server's cache is in float16, which has 2^-11 of each number.
+    """
+    held = json.loads((resources.files(measured) / "llama.cpp-logits.json").read_text(encoding="utf-8"))
+    for build, cases in held["builds"].items():
+        assert len(cases) >= 9, build
+        for flags, case in cases.items():
+            assert case["largest"] < 5e-4, (build, flags)
+            if "none" not in flags.split("--rope-freq-base")[0] and flags:
+                assert case["effect"] > 100 * case["largest"], (build, flags)
+            if "server" in case:
+                assert case["server"] < 5e-3 < case["server_effect"] / 100, (build, flags)
+
+
+def test_a_gguf_with_an_attention_factor_of_its_own(tmp_path: Path) -> None:
+    """rope.scaling.attn_factor stays, also where llama.cpp is asked with a length: m = 0.9 * (0.1 ln 4 + 1)."""
+    file = tmp_path / "model.gguf"
+    out = gguf.GGUFWriter(file, "llama")
+    out.add_context_length(16384)
+    out.add_embedding_length(256)
+    out.add_block_count(2)
+    out.add_head_count(2)
+    out.add_rope_freq_base(500000.0)
+    out.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+    out.add_rope_scaling_factor(4.0)
+    out.add_rope_scaling_orig_ctx_len(4096)
+    out.add_float32("llama.rope.scaling.attn_factor", 0.9)
+    out.write_header_to_file()
+    out.write_kv_data_to_file()
+    out.write_tensors_to_file()
+    out.close()
+    for spec in (read(file), as_read_by("llama.cpp", file), as_read_by("llama.cpp", file, served=8192)):
+        assert spec.main.temperature() ** 0.5 == pytest.approx(0.9 * (0.1 * math.log(4) + 1), rel=1e-6)

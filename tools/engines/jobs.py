@@ -56,7 +56,9 @@ def exports(
                 continue
             length = spec.trained or spec.served or 4096
             case = {"id": f"export {key}", "lengths": [length, length + 1, 4 * length], "text": written.text}
-            if engine == "torchtitan":
+            if engine == "llama.cpp":  # flags are for a file of the model before any scaling
+                case |= {"config": before_scaling(config), "command": written.text}
+            elif engine == "torchtitan":
                 case["still"] = [spec.layer(n) is None for n in range(len(spec.layers))] or [False]
             elif engine == "megatron":
                 case["depth"] = len(spec.layers) or 1
@@ -66,6 +68,25 @@ def exports(
                 case |= {"config": config, "command": written.text}
             cases.append(case)
     return cases, refused
+
+
+def before_scaling(config: dict[str, Any]) -> dict[str, Any]:
+    """A config without its scaling: the base, the share that turns and the sections of M-RoPE stay."""
+    from milepost.rope.config.config_json import TEXT
+
+    part = next((n for n in TEXT if isinstance(config.get(n), dict)), None)
+    if part is not None:
+        return {**config, part: before_scaling(config[part])}
+
+    def plain(given: dict[str, Any]) -> dict[str, Any]:
+        if any(isinstance(value, dict) for value in given.values()):
+            return {kind: plain(value) if isinstance(value, dict) else value for kind, value in given.items()}
+        stay = ("rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved")
+        return {"rope_type": "default", **{key: value for key, value in given.items() if key in stay}}
+
+    dictionaries = {key: plain(config[key]) for key in ("rope_scaling", "rope_parameters") if config.get(key)}
+    older = ("rope_condense_ratio", "rotary_scaling_factor")
+    return {key: value for key, value in config.items() if key not in older} | dictionaries
 
 
 def pasted(config: dict[str, Any], keys: Any) -> dict[str, Any]:

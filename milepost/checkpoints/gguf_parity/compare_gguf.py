@@ -102,7 +102,7 @@ def _lost(mine: RopeSpec, theirs: RopeSpec, meta: Mapping[str, Any], rows: list[
             how = f"the file says none, and llama.cpp takes {BASE:g}" if silent else f"the file has {other.base:.10g}"
             lost.append(f"the base {rope.base:.10g}: {how}")
         scaling = rope.scaling
-        tensors = {Llama3: (FREQS,), Proportional: (FREQS,), LongRoPE: (LONG, SHORT)}.get(type(scaling), ())  # type: ignore[arg-type]
+        tensors = {Llama3: (FREQS,), Proportional: (FREQS,), LongRoPE: (LONG, SHORT)}.get(type(scaling), ())
         missing = [name for name in tensors if name not in meta]
         if missing:
             lost.append(f"{' and '.join(missing)}, the factors of {type(scaling).__name__.lower()}: not in the file")

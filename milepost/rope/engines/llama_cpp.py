@@ -17,6 +17,9 @@ What is different here:
     dynamic         not there
     sliding layers  that have a base of their own keep it, whatever the flags say
 
+A config.json is read as llama.cpp's converter and loader do: what the converter does not write for a family is lost
+(the base of Gemma, GPT-NeoX and StableLM, yarn in Cohere), and the betas of yarn are read for few architectures.
+
 A context shift under yarn multiplies the cached keys by m again: use --no-context-shift.
 """
 
@@ -25,13 +28,14 @@ from __future__ import annotations
 import difflib
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from milepost.rope.config.config import Config
 from milepost.rope.config.keys import ConfigError, as_config_error, short
-from milepost.rope.engines.engine import Engine
+from milepost.rope.config.read_scaling import ORIGINAL
+from milepost.rope.engines.config_engine import ConfigEngine
 from milepost.rope.engines.parity import CLOSE
 from milepost.rope.engines.transformers import read_spec
 from milepost.rope.engines.written import Refused, Written
@@ -48,13 +52,28 @@ FLAGS = (*SCALE_FLAGS, "--yarn-attn-factor", "--ctx-size", "--grp-attn-n", "--gr
 SHORT_FLAGS = {"-c": "--ctx-size", "-gan": "--grp-attn-n", "-gaw": "--grp-attn-w"}
 
 
-class LlamaCpp(Engine):
-    """llama.cpp, which reads GGUF files, and flags on top of them."""
+SLIDES_APART = ("gemma2", "llama4", "llama4_text")
+"""Model types of one rope, whose sliding layers take no flags in llama.cpp."""
+READS_BETAS = ("grok", "mistral3", "ministral3")
+"""Model types whose loaders read the betas of yarn."""
+WRITES_LONGROPE = {"0": ("phi3_v", "minicpm"), "11549": ("phi3", "phimoe", "minicpm")}
+"""Model types whose converters write the two lists of longrope, by the first build: before, Phi-3's were lost."""
+WRITES_LLAMA3 = (
+    "llama", "mistral", "mixtral", "granite", "smollm3", "apertus", "arcee", "llama4", "llama4_text", "mistral3",
+    "ministral3", "afmoe", "exaone", "exaone4", "nemotron-nas",
+)  # fmt: skip
+"""Those whose converters write the factors of llama3."""
+
+
+class LlamaCpp(ConfigEngine):
+    """llama.cpp, which reads GGUF files, and flags on top of them. A version is the number of a build."""
 
     name = title = "llama.cpp"
 
     def read(self, config: Config, *, served: int | None = None) -> RopeSpec:
         """What llama.cpp makes of a model with -c ``served``: of a GGUF file, or of one converted from a config."""
+        if config.format == "config.json":
+            return super().read(config, served=served)
         own = read_spec(config)
         spec = self.read_flags([], own, served=served)
         if config.format != "GGUF":
@@ -62,6 +81,23 @@ class LlamaCpp(Engine):
         # without flags, a yarn of the file stays as it is, with the attn_factor of the file
         as_it_is = {kind: rope for kind, rope in own.ropes().items() if isinstance(rope.scaling, YaRN)}
         return replace(spec, kinds=tuple((kind, as_it_is.get(kind, rope)) for kind, rope in spec.kinds))
+
+    def arriving(self, rope: LayerRope, kind: str, config: Config) -> tuple[LayerRope, list[str]]:
+        """What the converter writes for a family was measured with linear and yarn; the rest is `_converted`'s."""
+        if rope.scaling is None or isinstance(rope.scaling, Linear | YaRN):
+            return super().arriving(rope, kind, config)
+        arrived, notes = super().arriving(replace(rope, scaling=None), kind, config)
+        return replace(arrived, scaling=rope.scaling), notes
+
+    def meaning(self, rope: LayerRope, kind: str, config: Config, served: int | None) -> tuple[LayerRope, list[str]]:
+        """What it makes of a rope: what its converter writes, as its loader reads it."""
+        spec = config.parsed.spec
+        notes: list[str] = []
+        if kind == "sliding_attention" and rope != spec.main:
+            return rope, []
+        listed = self.since(WRITES_LONGROPE)
+        rope = _converted(rope, spec.model, config.parsed.dictionaries[kind], listed, notes)
+        return _meaning(rope, {}, spec, served, notes), notes
 
     def read_flags(self, flags: Sequence[str] | str, on: RopeSpec, *, served: int | None = None) -> RopeSpec:
         """What llama.cpp makes of a model, ``on``, with these flags; those not about positions are passed over."""
@@ -92,6 +128,11 @@ class LlamaCpp(Engine):
     def _write(self, spec: RopeSpec) -> Written:
         """`llama-server` with the flags that mean ``spec``, for a GGUF of the model before any scaling."""
         rope = self.one_rope(spec, "convert the model with its config.json, and run it without rope flags")
+        if rope.scaling is not None and spec.model in SLIDES_APART:
+            raise Refused(
+                f"no flag reaches the layers of {spec.model} that slide: they keep the base and scale of the GGUF, and "
+                f"{rope.scaling!r} is for all layers; convert the model with it in its config.json"
+            )
         served = [] if spec.served is None else ["-c", str(spec.served)]
         text = shlex.join(["llama-server", "-m", "MODEL.gguf", *served, *_flags(rope, spec)])
         notes = []
@@ -103,6 +144,39 @@ class LlamaCpp(Engine):
         before = tuple((kind, None if other is None else replace(other, scaling=None)) for kind, other in spec.kinds)
         unscaled = replace(spec, kinds=before, notes=())
         return self.proved(spec, Written(self.name, {}, text, tuple(notes)), lambda: self.read_flags(text, unscaled))
+
+
+def _converted(
+    rope: LayerRope, model: str, given: Mapping[str, Any], listed: tuple[str, ...], notes: list[str]
+) -> LayerRope:
+    """What llama.cpp's converter writes of a rope, as far as its loader reads it; ``listed`` have longrope."""
+    scaling, lost = rope.scaling, ""
+    if isinstance(scaling, YaRN) and model == "nemotron":
+        notes.append(f"llama.cpp's converter writes every scaling of nemotron as linear: factor {scaling.factor:g}")
+        return replace(rope, scaling=Linear(scaling.factor))
+    if isinstance(scaling, YaRN):
+        if "factor" not in given:
+            lost = "has no factor"
+        elif ORIGINAL not in given:
+            raise ConfigError("llama.cpp's converter stops at a yarn without " + ORIGINAL)
+        elif model not in READS_BETAS:
+            plain = replace(scaling, beta_fast=YaRN.beta_fast, beta_slow=YaRN.beta_slow)
+            if plain != scaling:
+                notes.append(
+                    f"llama.cpp does not read beta_fast = {scaling.beta_fast:g} and beta_slow = {scaling.beta_slow:g} "
+                    f"for {model or 'this model'}: it takes {plain.beta_fast:g} and {plain.beta_slow:g}"
+                )
+            return replace(rope, scaling=plain)
+    elif isinstance(scaling, LongRoPE) and not model.startswith(listed):
+        lost = "is written for Phi-3 and MiniCPM only"
+    elif isinstance(scaling, Llama3) and model and model not in WRITES_LLAMA3:
+        lost = "is not written for this family"
+    elif isinstance(scaling, Dynamic) or (isinstance(scaling, NTK) and not model.startswith("hunyuan")):
+        lost = "has no key in a GGUF"
+    if not lost:
+        return rope
+    notes.append(f"{scaling!r} is dropped by llama.cpp's converter, silently: it {lost}")
+    return replace(rope, scaling=None)
 
 
 BAKED = (
@@ -220,7 +294,9 @@ def _yarn(rope: LayerRope, own: Any, factor: float, given: dict[str, Any], on: R
     betas = {name: value if value > 0 else float(getattr(known or YaRN, name)) for name, value in betas.items()}
     made = YaRN(factor, trained, **betas)
     if known is not None and rope.softmax != 1:  # DeepSeek: in the GGUF as yarn_log_multiplier
-        made = replace(made, mscale=known.mscale, mscale_all_dim=known.mscale_all_dim)
+        made = replace(made, mscale=known.mscale_all_dim, mscale_all_dim=known.mscale_all_dim)
+    elif known is not None and known.mscale_all_dim and on.model in READS_BETAS:  # Mistral's, the same key
+        made = replace(made, mscale=1.0, mscale_all_dim=known.mscale_all_dim)
     made(rope.plain())
     m = f"m = {made.m:.4f}, logits x {made.m**2:.4f}"
     if known is not None and not math.isclose(known.m / mscale(known.factor), made.m / mscale(factor), rel_tol=5e-5):
@@ -263,6 +339,11 @@ def _baked(rope: LayerRope, given: dict[str, Any], served: int | None, notes: li
 def _flags(rope: LayerRope, spec: RopeSpec) -> list[str]:
     """The flags that mean a rope."""
     scaling = rope.scaling
+    if rope.softmax != 1:
+        raise Refused(
+            f"no flag multiplies the softmax scale by {rope.softmax:.4f} (mscale_all_dim): it is in the GGUF, by "
+            "conversion; run it without rope flags"
+        )
     if isinstance(scaling, Llama3 | Proportional):
         raise Refused(f"no flag says {scaling!r}: its {rope.rotary // 2} factors (rope_freqs) {BAKED}")
     if isinstance(scaling, LongRoPE):
@@ -289,11 +370,6 @@ def _flags(rope: LayerRope, spec: RopeSpec) -> list[str]:
 
 def _yarn_flags(rope: LayerRope, yarn: YaRN) -> list[str]:
     default = mscale(yarn.factor)
-    if rope.softmax != 1:
-        raise Refused(
-            f"no flag multiplies the softmax scale by {rope.softmax:.4f} (mscale_all_dim): it is in the GGUF, by "
-            "conversion; run it without rope flags"
-        )
     if not math.isclose(yarn.m, default, rel_tol=CLOSE / 4):
         raise Refused(
             f"llama.cpp's yarn has m = 0.1 ln({yarn.factor:g}) + 1 = {default:.4f} whatever --yarn-attn-factor says, "

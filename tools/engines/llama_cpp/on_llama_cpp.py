@@ -1,0 +1,116 @@
+"""llama.cpp on the CPU: a config is converted by its own script, loaded, and one token is decoded.
+
+Every rotation that the model's graph makes is caught with its parameters (library.py), and llama.cpp's rope operator is
+called with these. What it is called with by hand has to give, bit for bit, what came out of the graph. Channels are
+those of the source's weights: the order in which the converter put them is undone.
+
+    case["config"]     becomes a GGUF file, and llama.cpp is started without flags
+    case["command"]    the command that `milepost export` prints: its flags go through llama.cpp's own parser
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+import torch
+from library import Model, Rotation, Stopped, turn
+from probe import Layer, NotMeasured, run, softmax_over
+from to_gguf import File, convert, save
+
+CACHE = 4096
+"""Positions of the cache where the length decides nothing: a cache of 131072 is a gigabyte."""
+
+AT = 300
+"""The position of the token that is decoded."""
+
+
+TIED = ("cohere", "gemma")
+"""Families whose converter has no output matrix besides the embedding."""
+
+
+def fitted(config: dict[str, Any]) -> dict[str, Any]:
+    """The config with what llama.cpp needs besides, none of it about rotation."""
+    part = next((n for n in ("text_config", "thinker_config") if isinstance(config.get(n), dict)), None)
+    given = {**config, "tie_word_embeddings": str(config.get("model_type")).startswith(TIED)}
+    if part is not None:
+        return {**given, part: fitted(config[part])}
+    if config.get("kv_lora_rank") and not config.get("q_lora_rank"):
+        given["q_lora_rank"] = 32
+    if config.get("model_type") == "phi":
+        given["intermediate_size"] = 4 * config["hidden_size"]
+    more = {"modernbert": {"layer_norm_eps": 1e-5}, "cohere2": {"rotary_pct": 1.0}}  # which the real files have
+    return {**more.get(str(config.get("model_type")), {}), **given}
+
+
+def measure(case: dict[str, Any]) -> list[Layer]:
+    if str(case["config"]["model_type"]).endswith("_vl") and "vision_config" not in case["config"]:
+        raise NotMeasured("the config names no tower of vision, and transformers would build the whole one")
+    with tempfile.TemporaryDirectory() as place:
+        folder, path = Path(place) / "source", Path(place) / "model.gguf"
+        save(fitted(case["config"]), folder)
+        try:
+            convert(folder, path)
+        except AssertionError as error:
+            raise NotMeasured(f"an assertion of the converter about the small model: {error}") from None
+        file = File(path)
+        if file.arch == "exaone4" and case["config"].get("sliding_window"):
+            raise NotMeasured("it knows the EXAONE 4 that slides by its 64 layers, which the small one does not have")
+        by_length = any("rope_factors" in name for name in file.tensors)
+        flags = case.get("command", "").partition("MODEL.gguf")[2]
+        try:
+            model = Model(path, flags, None if by_length else CACHE)
+        except Stopped as error:
+            if "check_tensor_dims" in str(error):
+                raise NotMeasured(f"the small weights are not what it wants: {error}") from None
+            raise
+        try:
+            model.run([5], AT)
+        finally:
+            model.close()
+        return [_layer(file, model, number) for number in range(file.own("block_count"))]
+
+
+def _layer(file: File, model: Model, number: int) -> Layer:
+    mine = [rotation for rotation in model.rotations if rotation.layer == number]
+    if not mine:
+        return Layer(None)
+    first = mine[0]
+    for other in mine:
+        if other.numbers != first.numbers or not np.array_equal(_list(other), _list(first)):
+            raise ValueError(f"{first.name} and {other.name} turn differently")
+        if not np.array_equal(turn(other, other.row[None], other.position)[0], other.turned):
+            raise RuntimeError(f"{other.name} of the graph is not what its operator gives at {other.position}")
+    order = file.order(number, first.width)
+    head = first.width
+    if file.own("attention.kv_lora_rank"):
+        head = len(file.tensors[_query(file, number)].data) // file.own("attention.head_count")
+    scale = model.scales.get(number)
+    return Layer(_turn(first, order), first.width, None if scale is None else softmax_over(scale, head))
+
+
+def _query(file: File, number: int) -> str:
+    return next(n for n in (f"blk.{number}.attn_q_b.weight", f"blk.{number}.attn_q.weight") if n in file.tensors)
+
+
+def _list(rotation: Rotation) -> np.ndarray:
+    return np.zeros(0) if rotation.factors is None else rotation.factors
+
+
+def _turn(rotation: Rotation, order: np.ndarray) -> Any:
+    def turned(x: np.ndarray, position: int, length: int | None) -> np.ndarray:
+        out = np.empty_like(x)
+        out[:, order] = turn(rotation, x[:, order], position)
+        return out
+
+    return turned
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    run(measure)
