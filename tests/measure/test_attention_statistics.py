@@ -107,17 +107,18 @@ def test_no_l_by_l_tensor_is_held(spec):
 def test_a_model_shows_its_own_attention():
     """What `looks` gives is what the model's own layers attend with."""
     shape = Shape(32, 2, 16, 2, 24)
-    for spec in ("rope", "alibi", "rope(scaling=dynamic(trained=8))", "learned"):
+    for spec in ("rope", "alibi", "rope(scaling=dynamic(trained=8))", "learned", "fox", "rope + relative_logits"):
         torch.manual_seed(0)
         model, ids = Decoder(shape, spec).double().eval(), torch.randint(0, 32, (2, 24))
         with torch.no_grad():
             looks, x = model.looks(ids), model._embedded(ids, at := model.caches()[0].next(24))
-            for (q, k, enc), block in zip(looks, model.blocks, strict=True):
+            for (q, k, enc, f), block in zip(looks, model.blocks, strict=True):
                 after = block(x, at)
                 v = block.project(x)[2]
-                mine = x + block.out((attend(q, k, v, enc, turned=True)).transpose(1, 2).flatten(-2))
+                mine = x + block.out((attend(q, k, v, enc, turned=True, features=f)).transpose(1, 2).flatten(-2))
                 mine = mine + block.down(torch.nn.functional.gelu(block.up(block.norm_2(mine))))
                 assert torch.allclose(mine, after, atol=1e-12)
                 x = after
-            rows = to_rows([head for layer, (q, k, enc) in enumerate(looks) for head in statistics(q, k, enc, layer)])
+            each = [statistics(q, k, enc, layer, features=f) for layer, (q, k, enc, f) in enumerate(looks)]
+            rows = to_rows([head for heads in each for head in heads])
         assert [(row["layer"], row["head"]) for row in rows] == [(0, 0), (0, 1), (1, 0), (1, 1)]
