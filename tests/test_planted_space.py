@@ -149,7 +149,7 @@ def a_grid_that_is_no_square_keeps_its_rows() -> None:
     assert (done[0] - done[1]).abs().max() < 1e-5 and (done[:, 1:] > done[:, :-1] + 1).all()
 
 
-RESIZE, DEAL, MANY = resize_table, milepost.encodings.mrope.dealt, milepost.positions.multimodal
+RESIZE, DEAL, MANY = resize_table, milepost.encodings.mrope.deal, milepost.positions.multimodal
 TURN, MIX, CHECK, ROW, ANSWER, PLANE, CELL = (
     Axial.turn,
     Mixed.turn,
@@ -259,13 +259,13 @@ MISTAKES = (
         "M-RoPE deals its pairs out in turn where they are chunked",
         "N2",
         pairs_are_dealt_as_qwen_deals_them,
-        put(milepost.encodings.mrope, "dealt", lambda s, order: tuple(i % 3 for i in range(sum(s)))),
+        put(milepost.encodings.mrope, "deal", lambda s, order: tuple(i % 3 for i in range(sum(s)))),
     ),
     Mistake(
         "M-RoPE reads interleaved sections as chunks",
         "N2",
         pairs_are_dealt_as_qwen_deals_them,
-        put(milepost.encodings.mrope, "dealt", lambda s, order: DEAL(s, "chunked")),
+        put(milepost.encodings.mrope, "deal", lambda s, order: DEAL(s, "chunked")),
     ),
     Mistake(
         "M-RoPE takes sections of any sum",

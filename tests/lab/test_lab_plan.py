@@ -25,7 +25,7 @@ def test_every_profile_is_a_plan(profile):
 
 def test_the_standard_profile_is_what_was_promised():
     plan = make("standard")
-    assert plan.shape.length >= 128 and len(plan.seeds) == 3 and len(plan.encodings) == 13
+    assert plan.shape.length >= 128 and len(plan.seeds) == 3 and len(plan.encodings) == 15
     assert 0.7e6 < Decoder(plan.shape, "rope").count() < 1.5e6
     assert 'sinusoidal(width=36, how="concat")' in plan.encodings
 
