@@ -110,8 +110,8 @@ def _ends(longest: int) -> list[int]:
 def _places(a: Served, b: Served | Loaded, read: Numbers) -> list[list[int]]:
     """The positions that both score."""
     longest, scored = read.shape[1] - 1, _scored(read.shape[1] - 1)
-    wished = [p for end in _ends(longest) for p in range(end - scored + 1, end + 1)]
     asked = b if isinstance(b, Served) and not b.server.can.ids else a
+    wished = [p for end in _ends(longest) for p in asked.ending(end, scored)]
     return [asked.places(row, wished) for row in read]
 
 

@@ -177,7 +177,7 @@ def _by_position(
     """Losses at the end of each stretch, as numbers and as rows."""
     progress.step("loss by position", len(read.tokens) * plan.longest)
     short = read.tokens.shape[1] - 1 - plan.longest  # a text that was spelled again may be some tokens shorter
-    positions = [p + short for start, end in plan.edges for p in range(start + 1, end + 1)]
+    positions = [p for _, end in plan.edges for p in subject.ending(end + short, plan.scored)]
     losses, _ = subject.losses_at(read.tokens, positions)
     buckets = np.split(losses, len(plan.edges), axis=1)
     rows = [

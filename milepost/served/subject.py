@@ -138,7 +138,16 @@ class Served(Tokenized):
                 f"the last {count} of {length} tokens can't be scored in windows of {windows.shape[1] - 1}"
             )
         rows = [self._ending(row, length, begin) for row in windows]
-        return self.losses_of(rows, [list(range(len(row) - count, len(row))) for row in rows])
+        return self.losses_of(rows, [self.ending(len(row) - 1, count) for row in rows])
+
+    def ending(self, end: int, count: int) -> list[int]:
+        """The last ``count`` positions up to ``end``; every other one where a prompt can't be repeated.
+
+        Such a server has the token that it generated in its cache, and with it the whole of a prompt that is one token
+        longer.
+        """
+        stride = 1 if self.server.can.repeats else 2
+        return list(range(end - stride * (count - 1), end + 1, stride))
 
     def _ending(self, row: Numbers, length: int, begin: int | None) -> Numbers:
         words, end = self.server.words, len(row)

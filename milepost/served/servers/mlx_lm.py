@@ -10,7 +10,8 @@ an error of about 1e-6 e^b nats in float32. With b = 6 nearly every target is am
 p e^b <= q / (1 - q), q the least of them, is a bound.
 
 A prompt that its cache holds whole ends its generation thread ("has an empty prompt"): no prompt, and no start of an
-earlier one, is sent twice, and checks that repeat prompts are not asked of it. Run: mlx-lm 0.32.2 on mlx 0.32.4.
+earlier one with what it generated, is sent again, and checks that repeat prompts are not asked of it.
+Run: mlx-lm 0.32.2 on mlx 0.32.4.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def _places(subject: Served, read: Numbers) -> list[list[int]]:
     last = read.shape[1] - 1
     stretch = last // BLOCKS
     scored = min(SCORED, max(1, stretch // 2))
-    wished = [p for n in range(BLOCKS) for p in range(stretch * (n + 1) - scored + 1, stretch * (n + 1) + 1)]
+    wished = [p for n in range(BLOCKS) for p in subject.ending(stretch * (n + 1), scored)]
     return [subject.places(row, wished) for row in read]
 
 

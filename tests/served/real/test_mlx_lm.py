@@ -16,7 +16,7 @@ from milepost.checkpoints.diagnosis.diagnose import diagnose
 from milepost.checkpoints.model.load import load
 
 pytestmark = pytest.mark.served
-AT = [1, 2, 63, 64, 127, 128, 129, 255, 256, 300]
+AT = [3, 63, 65, 127, 129, 131, 255, 257, 300]
 
 
 @pytest.fixture(scope="module")
