@@ -28,10 +28,14 @@ from milepost.testing.engine import (
 )
 from milepost.testing.layer import Broken, Excused, Layer, randomised_copy
 from milepost.testing.layouts import cached, causal, chunked_prefill, packed, padded, sharded
+from milepost.testing.position_ids import Collate, difference, fits, golden_positions, plain
 from milepost.testing.precision import gradients, half_precision, refuses_half_positions
 from milepost.testing.state import casts, compiles, far, history, rebuilt, state
 
-__all__ = ["LAWS", "Broken", "Excused", "Layer", "Verdict", "Verdicts", "check_encoding", "randomised_copy"]
+__all__ = [
+    "LAWS", "Broken", "Excused", "Layer", "Verdict", "Verdicts", "check_encoding", "check_positions",
+    "golden_positions", "randomised_copy",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -138,3 +142,24 @@ LAWS: tuple[Callable[[Encoding], None], ...] = (
     compiles,
 )
 """Every law, in the order in which `check_encoding` tries them."""
+
+
+def check_positions(collate: Collate, *, name: str = "collate") -> Verdicts:
+    """Try a stranger's collator or sharding against the golden position ids: see `milepost.testing.position_ids`.
+
+    ``collate`` gets the name of a layout and what is given, and returns the ids, or None where it has no such layout.
+    """
+    verdicts = []
+    for case in golden_positions():
+        sentence = f"{case['given']}"
+        try:
+            given = plain(collate(case["layout"], dict(case["given"])))
+        except Exception as error:  # a stranger's code may raise anything, and the other layouts are still to be tried
+            verdicts.append(Verdict(case["layout"], sentence, False, f"{type(error).__name__}: {error}"))
+            continue
+        if given is None:
+            verdicts.append(Verdict(case["layout"], sentence, None, "not tried: no ids were given"))
+            continue
+        wrong = difference(case["ids"], fits(case["ids"], given))
+        verdicts.append(Verdict(case["layout"], sentence, not wrong, wrong))
+    return Verdicts(name, tuple(verdicts))
