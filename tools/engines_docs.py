@@ -94,7 +94,8 @@ def page() -> str:
     every = [(engine, version) for engine in ENGINES for version in measured.versions(engine)]
     runs = [(engine, version) for engine, version in every if ENGINES[engine].reads]
     lines = [HEAD, "## Counts", "",
-             "Assumed: that its layers turn, for the engine's attention could not be called without kernels.", "",
+             "Assumed: that its layers turn, for the engine's attention could not be called without kernels. The runs "
+             "of vLLM 0.30.0 and 0.29.0 did not note it.", "",
              "| engine | same | other | stops | not measured | assumed |",
              "|---|---:|---:|---:|---:|---:|"]  # fmt: skip
     words = {(e, v): {name: word(e, v, name) for name in measured.configs()} for e, v in runs}
