@@ -44,7 +44,7 @@ real: $(READY)
 
 # real inference servers, each in an environment of its own in .served
 SERVED := .served
-served: $(READY) $(SERVED)/llama $(SERVED)/mlx $(SERVED)/transformers
+served: $(READY) $(SERVED)/llama $(SERVED)/mlx
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m served tests/served/real
 
 $(SERVED)/llama:
@@ -52,10 +52,6 @@ $(SERVED)/llama:
 
 $(SERVED)/mlx:
 	$(PYTHON) -m venv $@ && $@/bin/python -m pip install --quiet --disable-pip-version-check 'mlx[cpu]==0.32.4' mlx-lm==0.32.2
-
-$(SERVED)/transformers:
-	$(PYTHON) -m venv $@ && $@/bin/python -m pip install --quiet --disable-pip-version-check $$(grep '^torch==' constraints.txt)
-	$@/bin/python -m pip install --quiet --disable-pip-version-check $$(grep '^transformers==' constraints.txt) accelerate fastapi uvicorn openai pydantic requests
 
 # the reader of configs against 20,000 damaged ones
 fuzz: $(READY)

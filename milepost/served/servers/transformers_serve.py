@@ -5,7 +5,8 @@
     GET /v1/models          what is in the cache of the Hub
     POST /load_model        which no other server has
 
-Losses can't be measured through it; how many tokens reach the model can, and `verify` does. Run: transformers 5.22.2.
+Losses can't be measured through it; how many tokens reach the model can, and `verify` does. Read in transformers
+5.22.2, not run.
 """
 
 from __future__ import annotations
