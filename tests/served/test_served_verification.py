@@ -86,8 +86,8 @@ def test_a_text_that_is_cut_is_found_with_its_length(form, small_model, small_te
 
 
 @pytest.mark.slow
-def test_ten_of_ten(small_model, windows, tmp_path, against):
-    """Each of four rotations on ten texts, with weights of other numbers each: always the right one."""
+def test_the_nearest_candidate_is_the_right_one_on_every_text(small_model, windows, tmp_path, against):
+    """Each of four rotations on each of eight texts, with the same weights: the nearest is always the right one."""
     ropes = {
         CONFIG: None,
         "no scaling": {"rope_type": "default", "rope_theta": 50000.0},
