@@ -50,10 +50,11 @@ class MapLane:
             and q.device.type == "cpu"
         )
 
-    def fits(self, q: Tensor, k: Tensor, v: Tensor, first: int, scale: float) -> bool:
-        """Whether these are the next token's."""
+    def fits(self, q: Tensor, k: Tensor, v: Tensor, features: Tensor | None, first: int, scale: float) -> bool:
+        """Whether these are the next token's. A map has no features."""
         if (
-            first != self.count
+            features is not None
+            or first != self.count
             or first >= self.stop
             or (q.shape, k.shape, v.shape) != self.shapes
             or scale != self.scale
@@ -66,7 +67,9 @@ class MapLane:
         learned = (q, k, v, *self.enc.parameters())
         return not (torch.is_grad_enabled() and any(t.requires_grad for t in learned))
 
-    def token(self, q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, n: int) -> Tensor:
+    def token(
+        self, q: Tensor, k: Tensor, v: Tensor, features: Tensor | None, keys: Tensor, values: Tensor, n: int
+    ) -> Tensor:
         """Write the token at index ``n`` into the buffers ``keys`` and ``values`` (B G N D), and attend: B H 1 D."""
         place = torch.tensor([n], device=q.device)
         keys[:, :, n : n + 1], values[:, :, n : n + 1] = k, v

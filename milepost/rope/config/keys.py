@@ -17,15 +17,15 @@ LONGEST = 1200
 
 
 class ConfigError(ValueError):
-    """A config that can't be read for certain: one sentence with the key and the value.
-
-    What it quotes of a foreign file may be of any length: the middle of a sentence that is longer than `LONGEST` is
-    left out.
-    """
+    """A config that can't be read for certain: one sentence with the key and the value."""
 
     def __init__(self, sentence: str = ""):
-        cut = f"{sentence[: LONGEST - 300]} ... {sentence[-200:]}"
-        super().__init__(sentence if len(sentence) <= LONGEST else cut)
+        super().__init__(bounded(sentence))
+
+
+def bounded(sentence: str) -> str:
+    """A sentence of at most `LONGEST` letters: what it quotes of a foreign file may be of any length."""
+    return sentence if len(sentence) <= LONGEST else f"{sentence[: LONGEST - 300]} ... {sentence[-200:]}"
 
 
 @contextmanager

@@ -6,9 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from milepost.rope.config.keys import bounded
+
 
 class Refused(ValueError):  # noqa: N818 (a refusal is an answer)
     """An engine that can't express a spec: why, with the numbers."""
+
+    def __init__(self, sentence: str = ""):
+        super().__init__(bounded(sentence))
 
 
 @dataclass(frozen=True)
