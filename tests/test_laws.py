@@ -136,11 +136,23 @@ SAME_CODE = {
 }
 """Variants that run the code of another one here with other numbers: the slow laws are left to that one."""
 TRIED = [(spec, law) for spec in (*NAMES, *SPACE, *VARIANTS) for law in LAW if not (law in SLOW and spec in SAME_CODE)]
+def has_no_decode(enc: Encoding) -> bool:
+    """A text on a grid has no next token, and an embedding that depends on the length changes with each one."""
+    return (enc.length_dependent and "embed" in enc.points) or (enc.axes > 1 and not enc.flat)
+
+
+def can_not_rekey(enc: Encoding) -> bool:
+    """What is cached can't be given another position: it was embedded, or a key's turn can't be taken back."""
+    return "embed" in enc.points or ("key" in enc.points and type(enc).rekey is Encoding.rekey)
+
+
 EXCUSES = {
     "cached": lambda enc: enc.length_dependent,
     "chunked_prefill": lambda enc: enc.length_dependent,
     "cache_agrees": lambda enc: enc.length_dependent and "embed" in enc.points,
-    "decode_agrees": lambda enc: (enc.length_dependent and "embed" in enc.points) or (enc.axes > 1 and not enc.flat),
+    "decode_agrees": has_no_decode,
+    "beams_agree": has_no_decode,
+    "eviction_agrees": lambda enc: has_no_decode(enc) or can_not_rekey(enc),
     "toeplitz": lambda enc: "bias" not in enc.points,
     "order_is_seen": lambda enc: not enc.points,
     "every_axis_is_seen": lambda enc: enc.axes == 1,
