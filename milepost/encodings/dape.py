@@ -51,7 +51,7 @@ class DAPE(Encoding):
         root, seen = math.sqrt(q.shape[-1]), s > float("-inf")
         p, a = (t.to(s.dtype).clamp(min=LEAST)[:, None, None] for t in (self.p, self.a))
         scores = torch.where(seen, s / root, 0.0)
-        bias = torch.where(seen, -p * torch.log1p(a * (i - j).clamp(min=0)), 0.0)
+        bias = torch.where(seen, -p * torch.log1p(a * (i - j).clamp(min=0)), 0.0).to(s.dtype)
         both = torch.cat([scores, bias], dim=1).movedim(1, -1)
         units = F.leaky_relu(F.linear(both, self.inner.weight.to(s.dtype), self.inner.bias.to(s.dtype)))
         more = F.linear(units, self.outer.weight.to(s.dtype), self.outer.bias.to(s.dtype)).movedim(-1, 1)

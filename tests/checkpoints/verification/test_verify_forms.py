@@ -89,7 +89,9 @@ def test_planted_faults_of_a_lab_model_are_found(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:  # a cache that forgets its first key
         own = KVCache.decode
         patch.setattr(
-            KVCache, "decode", lambda self, q, k, v: own(self, q, k * (len(self) > 0 or k.shape[2] > 1) * 0.5, v)
+            KVCache,
+            "decode",
+            lambda self, q, k, v, **how: own(self, q, k * (len(self) > 0 or k.shape[2] > 1) * 0.5, v, **how),
         )
         assert verify(folder)["cached"].verdict == "FAIL"
     with monkeypatch.context() as patch:  # positions that count padding
