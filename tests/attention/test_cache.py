@@ -41,7 +41,7 @@ def full(enc, q, k, v):
 @pytest.mark.parametrize("name", list(NAMES))
 def test_a_decode_of_a_thousand_tokens_equals_the_full_pass(name):
     enc = randomised_copy(build(name, **SIZES))
-    n = 1000
+    n = 300 if name == "path" else 1000  # path takes O(N^3)
     q, k, v = text(n)
     with torch.no_grad():
         found = through(KVCache(enc, capacity=16), enc, q, k, v, [100] + [1] * (n - 100))

@@ -55,9 +55,10 @@ def short_ways(monkeypatch):
 def test_decode_equals_one_pass_for_every_encoding(name, groups):
     spec = f"fope(key_heads={groups})" if name == "fope" else name  # its tables are those of the key heads
     enc = randomised_copy(build(spec, **SIZES))
-    q, k, v = text(600, batch=2, groups=groups)
+    n = 150 if name == "path" else 600  # path takes O(N^3)
+    q, k, v = text(n, batch=2, groups=groups)
     found = read(KVCache(enc, capacity=16), q, k, v, first=37)
-    assert (found - full(enc, q, k, v)).abs().max() < 2.0**-52 * 64 * 600
+    assert (found - full(enc, q, k, v)).abs().max() < 2.0**-52 * 64 * n
 
 
 @pytest.mark.parametrize(
