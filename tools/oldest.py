@@ -73,7 +73,7 @@ def main() -> None:
     for name, (version, reason) in INSTEAD.items():
         print(f"{name} {version} is tried in place of {bounds()[name]}: {reason}")
     print("tried:", ", ".join(f"{name} {version}" for name, version in versions.items()), flush=True)
-    sys.exit(run("-m", "pytest", "-m", "not slow and not real", *sys.argv[1:]))
+    sys.exit(run("-m", "pytest", "-m", "not slow and not real and not served", *sys.argv[1:]))
 
 
 if __name__ == "__main__":
