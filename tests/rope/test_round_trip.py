@@ -233,38 +233,55 @@ OWN: dict[str, set[str]] = {
     "qwen 2.5 yarn": set(),
     "llama 3.1": {"llama.cpp"},
     "llama 3.2": {"llama.cpp"},
-    "proportional": {"llama.cpp"},
-    "deepseek v2": {"llama.cpp"},
+    "proportional": {"llama.cpp", "exllamav3"},
+    "deepseek v2": {"llama.cpp", "exllamav3"},
     "gpt-oss": {"llama.cpp", "mlx-lm"},
-    "phi 3 128k": {"llama.cpp", "mlx-lm", "vllm"},
-    "internlm 2": {"llama.cpp", "mlx-lm", "vllm", "sglang"},
+    "phi 3 128k": {"llama.cpp", "mlx-lm", "vllm", "exllamav3"},
+    "internlm 2": {"llama.cpp", "mlx-lm", "vllm", "sglang", "exllamav3"},
 }
 """Models that come with a scaling, and the engines that can't say it."""
 OTHERS: list[tuple[Scaling, set[str]]] = [
-    (Hybrid((16, 48), (None, NTK(4.0), Linear(4.0))), {"llama.cpp"}),
-    (YaRN(4.0, 32768, preset="paper"), {"llama.cpp", "mlx-lm"}),
+    (Hybrid((16, 48), (None, NTK(4.0), Linear(4.0))), {"llama.cpp", "exllamav3"}),
+    (YaRN(4.0, 32768, preset="paper"), {"llama.cpp", "mlx-lm", "exllamav3"}),
     (YaRN(4.0, 32768, preset="gpt-oss"), {"llama.cpp", "mlx-lm"}),
     (YaRN(4.0, 32768, beta_fast=16.0, beta_slow=2.0), set()),
     (YaRN(4.0, 32768, mscale=2.0, mscale_all_dim=0.5), {"llama.cpp"}),
     (YaRN(4.0, 32768, attn_factor=0.9), {"llama.cpp"}),
-    (NTKByParts(4.0, 32768, form="early"), {"llama.cpp"}),
+    (NTKByParts(4.0, 32768, form="early"), {"llama.cpp", "exllamav3"}),
     (Llama3(4.0, 32768, 2.0, 9.0), {"llama.cpp"}),
     (LargerBase(7654321.0), set()),
     (Dynamic(32768, 2.0, length=131072), set()),
     (Dynamic(32768, 2.0, length=1024), set()),
-    (Dynamic(32768, 2.0), {"llama.cpp", "mlx-lm", "vllm", "sglang"}),
+    (Dynamic(32768, 2.0), {"llama.cpp", "mlx-lm", "vllm", "sglang", "exllamav3"}),
     (Staged(32768, 2.0), set(READERS)),
     (LongRoPE((1.0,) * 64, PAIRS, 32768, 4.0, length=131072), {"llama.cpp"}),
     (LongRoPE((1.0,) * 64, PAIRS, 32768, 4.0, length=32768), {"llama.cpp", "mlx-lm"}),
-    (LongRoPE(PAIRS, PAIRS, 32768, 4.0, attention_factor=1.25), {"llama.cpp", "mlx-lm"}),
-    (LongRoPE(PAIRS, PAIRS, 32768, 1.0), {"llama.cpp"}),
+    (LongRoPE(PAIRS, PAIRS, 32768, 4.0, attention_factor=1.25), {"llama.cpp", "mlx-lm", "exllamav3"}),
+    (LongRoPE(PAIRS, PAIRS, 32768, 1.0), {"llama.cpp", "exllamav3"}),
     (
         LongRoPE((1.0,) * 64, PAIRS, 32768, short_m=1.1, long_m=1.3),
-        {"llama.cpp", "mlx-lm", "vllm", "transformers", "transformers-v4"},
+        {"llama.cpp", "mlx-lm", "vllm", "transformers", "transformers-v4", "exllamav3"},
     ),
-    (Proportional(0.5, 2.0), {"llama.cpp", "vllm", "sglang"}),
+    (Proportional(0.5, 2.0), {"llama.cpp", "vllm", "sglang", "exllamav3"}),
 ]
 """Scalings of every kind for 131072 tokens of a model of 32768, and the engines that can't say them."""
+M_OF_LENGTHS = r"temperature on logits: .* 1\.13333 \(exllamav3\)"
+"""exllamav3 takes the m of longrope from the lengths: m^2 = 1 + ln 4 / ln 32768, whatever attention_factor says."""
+NOT_IN_EXLLAMAV3: dict[type[Scaling], str] = {
+    Hybrid: M_OF_LENGTHS,
+    YaRN: rf"{M_OF_LENGTHS}|1\.58963 \(the spec\), 1 \(exllamav3\)",  # the paper's, as longrope; DeepSeek V2's softmax
+    NTKByParts: M_OF_LENGTHS,
+    Dynamic: "one base for texts of all lengths",
+    Staged: "no engine has it",
+    LongRoPE: f"one list of factors for texts of all lengths|{M_OF_LENGTHS}",
+    Proportional: "in its Gemma 4 only",
+}
+"""Why exllamav3 can't say a scaling; what has no rope type is written as longrope."""
+ONE_ROPE = {
+    "llama.cpp": r"llama\.cpp is one rope for all layers, and sliding_attention differs from the rest; convert",
+    "exllamav3": r"sliding_attention differs from the rest; no export with a rope for each kind of layer was run",
+}
+"""Engines for which one rope is written for all layers, and how they refuse Gemma 3, which has two."""
 
 
 def back(spec: RopeSpec, engine: str) -> RopeSpec:
@@ -303,8 +320,8 @@ def same(spec: RopeSpec, engine: str, refused: set[str] | None = None) -> None:
 @pytest.mark.parametrize("model", [name for name in MODELS if name not in OWN])
 def test_plain_models(model: str, engine: str) -> None:
     spec = read(MODELS[model])
-    if engine == "llama.cpp" and model == "gemma 3":
-        with pytest.raises(Refused, match="sliding_attention differs from the rest"):
+    if model == "gemma 3" and engine in ONE_ROPE:
+        with pytest.raises(Refused, match=ONE_ROPE[engine]):
             export(spec, engine)
         return
     same(spec, engine)
@@ -330,8 +347,13 @@ def test_extended_models(model: str, method: str, engine: str) -> None:
     plain = read(MODELS[model])
     assert plain.trained is not None
     spec = plain.extended(4 * plain.trained, method)  # type: ignore[arg-type]
-    if engine == "llama.cpp" and (model == "gemma 3" or method in ("ntk_by_parts", "llama3")):
-        with pytest.raises(Refused):
+    if model == "gemma 3" and engine in ONE_ROPE:
+        with pytest.raises(Refused, match=ONE_ROPE[engine]):
+            export(spec, engine)
+        return
+    if engine == "llama.cpp" and (model == "gemma 2" or method in ("ntk_by_parts", "llama3")):
+        slides = "no flag reaches the layers of gemma2 that slide"  # they keep the base and scale of the GGUF
+        with pytest.raises(Refused, match=slides if model == "gemma 2" else "no flag says"):
             export(spec, engine)
         return
     scaled = method not in ("base", "ntk")
@@ -350,7 +372,8 @@ def test_extended_models(model: str, method: str, engine: str) -> None:
 def test_models_with_a_scaling(model: str, refused: set[str], engine: str) -> None:
     spec = read(MODELS[model])
     if engine in refused:
-        with pytest.raises(Refused):
+        why = NOT_IN_EXLLAMAV3[type(spec.main.scaling)] if engine == "exllamav3" else None  # type: ignore[index]
+        with pytest.raises(Refused, match=why):
             export(spec, engine)
         return
     same(spec, engine)
@@ -362,7 +385,7 @@ def test_other_scalings(scaling: Scaling, refused: set[str], engine: str) -> Non
     plain = read(MODELS["qwen 2.5"])
     spec = replace(plain, kinds=(("all", replace(plain.main, scaling=scaling)),), served=131072)
     if engine in refused:
-        with pytest.raises(Refused):
+        with pytest.raises(Refused, match=NOT_IN_EXLLAMAV3[type(scaling)] if engine == "exllamav3" else None):
             export(spec, engine)
         return
     same(spec, engine, refused)
@@ -392,7 +415,7 @@ def test_every_m_of_yarn(m: float, engine: str) -> None:
     same(spec, engine)
 
 
-@pytest.mark.parametrize("engine", [name for name in READERS if name not in ("llama.cpp", "transformers-v4")])
+@pytest.mark.parametrize("engine", [name for name in READERS if name not in (*ONE_ROPE, "transformers-v4")])
 def test_kinds_of_layers_survive(engine: str) -> None:
     spec = read(MODELS["gemma 3"]).extended(131072, "linear")
     again = back(spec, engine)

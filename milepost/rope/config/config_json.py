@@ -78,7 +78,7 @@ def parse(config: Mapping[str, Any], *, allow_unknown: bool = False) -> Parsed:
                 indexer=None if known.indexer is None else replace(rope, pairing=known.indexer, softmax=1.0),
             )
             dictionaries[kind] = dictionary.config
-    temperatures = _temperatures(keys, known, kinds, dictionaries, notes)
+    temperatures = _temperatures(keys, name, known, kinds, dictionaries, notes)
     if not lengths:
         raise ConfigError(
             f"no rotary positions: no layer of this model turns: its layers are {short(sorted(set(layers)))}"
@@ -230,6 +230,7 @@ def _nested(given: ConfigKeys, layers: tuple[str, ...]) -> dict[str, ConfigKeys 
 
 def _temperatures(
     keys: ConfigKeys,
+    name: str,
     family: Family,
     kinds: Mapping[str, LayerRope | None],
     dictionaries: Mapping[str, Mapping[str, Any]],
@@ -241,6 +242,9 @@ def _temperatures(
         where = ConfigKeys(given, "rope_parameters")
         beta = where.number("llama_4_scaling_beta")
         length = where.whole("original_max_position_embeddings")
+        if beta is not None and name in FAMILIES and "llama_4_scaling_beta" not in (family.rope or {}):
+            notes.append(f"the code of {name} does not read {beta.key}: its queries are not multiplied by anything")
+            continue
         if beta is None or length is None:
             continue
         temperatures[kind] = QueryTemperature("mistral", beta.value, length.value)

@@ -126,12 +126,13 @@ class Engine(ABC):
         return replace(written, notes=(*written.notes, *notes))
 
     def one_rope(self, spec: RopeSpec, remedy: str = "use an engine that reads config.json") -> LayerRope:
-        """The rope of all layers, for engines that have one; refused where kinds of layers differ."""
+        """The rope of all layers, for engines that are told one; refused where kinds of layers differ."""
         others = [kind for kind, rope in spec.ropes().items() if rope != spec.main]
         if others:
             differ = "differs" if len(others) == 1 else "differ"
             raise Refused(
-                f"{self.title} has one rope for all layers, and {', '.join(others)} {differ} from the rest; {remedy}"
+                f"what is written for {self.title} is one rope for all layers, and {', '.join(others)} {differ} from "
+                f"the rest; {remedy}"
             )
         return spec.main
 

@@ -109,8 +109,13 @@ class Transformers(ConfigEngine):
             config["rope_parameters"] = turning[0]
         else:
             config["rope_parameters"] = {kind: d for kind, d in dictionaries.items() if kind not in DO_NOT}
-        # the head size of transformers' Falcon can't be set: the model has its hidden_size
-        printed = {name: value for name, value in config.items() if (spec.model, name) != ("falcon", "head_dim")}
+        printed = dict(config)
+        if spec.model == "falcon":  # head_dim can't be set in its class, which stops at it
+            printed.pop("head_dim", None)
+            notes.append(
+                f"the head size, {spec.main.head_dim}, is hidden_size over num_attention_heads of the model's own "
+                "config.json: keep them"
+            )
         written = Written(self.title, printed, json.dumps(printed, indent=2), tuple(dict.fromkeys(notes)))
         return self.proved(spec, written, lambda: self.read(Config(config, "config.json")))
 

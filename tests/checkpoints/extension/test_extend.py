@@ -265,7 +265,11 @@ def test_what_is_no_part_of_the_scaling_stays_in_its_dictionary(tmp_path):
         tmp_path / "model",
         rope_parameters={"rope_type": "default", "rope_theta": 50000.0, "llama_4_scaling_beta": 0.1},
     )
-    assert plan_extension(open_source(source, 4 * L), "yarn").config["rope_parameters"]["llama_4_scaling_beta"] == 0.1
+    planned = plan_extension(open_source(source, 4 * L), "yarn")
+    assert planned.config["rope_parameters"]["llama_4_scaling_beta"] == 0.1
+    read_back = RopeSpec.from_config(planned.config)  # Llama's code does not read the key, also beside a trained length
+    assert read_back.temperatures == () and read_back.main.scaling == planned.after.main.scaling
+    assert any("llama does not read rope_parameters.llama_4_scaling_beta" in note for note in read_back.notes)
 
 
 def test_a_config_class_that_changes_what_is_written_is_refused(tmp_path):

@@ -1,6 +1,6 @@
 """exllamav3: what it makes of a config, and the keys of config.json that say a spec.
 
-    rope_theta, rope_scaling or rope_parameters, partial_rotary_factor     as transformers has them, one for all layers
+    rope_theta, rope_scaling or rope_parameters, partial_rotary_factor     as transformers has them
 
 What is different here:
 
@@ -11,6 +11,9 @@ What is different here:
     longrope   one list for all texts: the long one if max_position_embeddings is above the trained length, with the m
                of these lengths; attention_factor is not read
     dynamic    it stops (ValueError: Unknown rope_type)
+
+Its Gemma 3 and OLMo 3 have a rope for each kind of layer, and are read so. What is written has one for all layers: no
+export with several was run by the engine.
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ from milepost.scaling import NTK, Dynamic, LongRoPE, Proportional, YaRN, mscale
 
 DEEPSEEK = ("deepseek_v3", "kimi_k2", "mistral4")
 """Model types in which mscale and mscale_all_dim are read."""
+KINDS = "no export with a rope for each kind of layer was run by it: use transformers, vLLM or SGLang"
+"""Why kinds of layers are not written, and what to do."""
 
 
 class ExLlamaV3(ConfigEngine):
@@ -69,7 +74,7 @@ class ExLlamaV3(ConfigEngine):
 
     def _write(self, spec: RopeSpec) -> Written:
         """The keys of config.json that mean ``spec``."""
-        rope = self.settled(self.one_rope(spec), spec)
+        rope = self.settled(self.one_rope(spec, KINDS), spec)
         scaling = rope.scaling
         if isinstance(scaling, Proportional):
             raise Refused(f"{self.title} has {scaling!r} in its Gemma 4 only")
