@@ -17,11 +17,13 @@ from milepost import Encoding, RopeSpec, build
 from milepost.claims.judge import judge
 from milepost.claims.report import rows_document
 from milepost.encodings import NAMES, SPACE
+from milepost.encodings.catalogue import summarise
 from milepost.lab.choose import Wish, choose
 from milepost.lab.plan import make
 from milepost.lab.report import choice, document
 from milepost.lab.report.figures import mean_by_length
 from milepost.lab.sweep.driver import gather
+from milepost.maps import NAMES as MAPS
 from milepost.measure.results import Results, Rows
 from milepost.portrait import portrait
 from milepost.rope.analysis import analyse
@@ -72,8 +74,13 @@ def test_an_encoding_is_its_picture_with_its_formula(name):
     assert found.seen.count("svg") == len(portrait(enc, 64).figures) >= 1 and found.seen.count("details") == len(
         name.split(" + ")
     )
-    assert repr(enc) in "".join(found.words)
-    assert "arXiv" in "".join(found.words) or "Fleetwood" in "".join(found.words) or "Su," in "".join(found.words)
+    words = "".join(found.words)
+    assert repr(enc) in words
+    for term in name.split(" + "):
+        plain = term.partition("(")[0]
+        own = summarise(f"{'maps' if plain in MAPS else 'encodings'}.{plain}")
+        assert own["formula"] and own["formula"] in words and own["reference"] in words
+        assert re.search(r"arXiv:\d|Fleetwood|Su,|as in transformers, models/\w+/modeling_\w+\.py", own["reference"])
 
 
 def test_the_picture_of_an_encoding_draws_the_encoding_s_own_numbers():

@@ -7,12 +7,16 @@ import math
 import pytest
 import torch
 
+from milepost.attention import attend
 from milepost.draw.figure import Figure
 from milepost.encodings import NAMES, SPACE
 from milepost.encodings.catalogue import page
+from milepost.explore import specs
 from milepost.explore.answer import answer, file, light, start, widths
+from milepost.explore.seeded import seeded
 from milepost.explore.views import VIEWS, attention, permute
 from milepost.layout import Layout
+from milepost.testing import Layer
 
 ASKED = {"attention": {"model": "random"}, "permute": {"mask": "causal"}}
 EVERY = [(view, name) for view, made in VIEWS.items() for name in made.ENCODINGS]
@@ -249,6 +253,36 @@ def test_permuting_words_is_not_noticed_without_position_and_without_a_mask():
     assert max(masked["figures"][2]["z"][0]) > 1e-3 and "causal mask knows" in masked["sentence"]
     still = shown("permute", "rope", order=0)
     assert max(still["figures"][2]["z"][0]) == 0
+
+
+def test_a_word_that_received_nothing_before_has_no_share_of_change():
+    """With stick_breaking the first word receives nothing: 0 where it stays first, and blank where it does not."""
+    asked = {"sentence": "dogs bite old men", "mask": "causal"}
+    still = shown("permute", "stick_breaking", order=0, **asked)
+    assert still["figures"][2]["z"][0] == [0.0] * 4 and "has not noticed" in still["sentence"]
+    moved = shown("permute", "stick_breaking", order=1, **asked)
+    names, change = moved["figures"][2]["x_names"], moved["figures"][2]["z"][0]
+    assert names[0] != "dogs" and change[0] == pytest.approx(1.0)  # nothing is left of what the new first one had
+    assert [name for name, share in zip(names, change, strict=True) if share is None] == ["dogs"]
+    assert "left blank" in moved["sentence"] and "left blank" not in still["sentence"]
+    assert "留空" in shown("permute", "stick_breaking", order=1, lang="zh", **asked)["sentence"]
+
+
+@pytest.mark.parametrize("name", ["fox", "relative_logits", "selective_rope", "path"])
+def test_features_of_a_word_are_those_of_its_own_vector(name):
+    """The weights of the picture are those of the encoding in float32, with the features of the same words."""
+    sentence = "the dog bit the man"
+    seen = shown("permute", name, sentence=sentence, order=0, mask="causal")["figures"][0]["z"]
+    with seeded():
+        enc = specs.built(name)
+    layer, at = Layer(enc, seed=1, dtype=torch.float32), Layout.dense(5)
+    x = torch.stack([permute._vector(word, layer.width) for word in sentence.split()])[None].float()
+    with torch.no_grad():
+        q, k, v = layer.project(x, at)
+        plain = attend(q, k, v, None, at=at, turned=True, details=True).weights[0, 0]
+        wanted = attend(q, k, v, enc, at=at, turned=True, features=enc.features(x, at.pos), details=True).weights[0, 0]
+    rounding = layer.head_dim * torch.finfo(torch.float32).eps  # of a dot product; weights are at most 1
+    assert (torch.tensor(seen) - wanted).abs().max() < rounding < 1e-3 < (wanted - plain).abs().max()
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,15 @@ One layer of attention with random projections (the one that the laws use), over
 in another order, and the output of each word is compared with its own output before. Without positions the two are
 equal up to rounding, unless a causal mask is on: it knows the order.
 
+A word that received nothing before, as the first one of stick_breaking does, has no share by which its output could
+have changed: it is left blank, and the sentence says so.
+
 Words stand between spaces. Chinese and Japanese have none, so each of their characters is a word.
 """
 
 from __future__ import annotations
 
+import copy
 import unicodedata
 import zlib
 from collections.abc import Mapping
@@ -51,14 +55,14 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
         )
     causal = asked["mask"] == "causal"
     order = _order(len(typed), asked["order"])
-    layer = Layer(enc.at(len(typed)), seed=1)
+    layer = Layer(copy.deepcopy(enc.at(len(typed))).double(), seed=1)  # weights, too, in the vectors' float64
     x = torch.stack([_vector(word, layer.width) for word in typed])[None]
     with torch.no_grad():
         before, after = (_attended(layer, rows, causal) for rows in (x, x[:, order]))
     was, now = before.output[0].transpose(0, 1).flatten(1)[order], after.output[0].transpose(0, 1).flatten(1)
-    change = ((now - was).norm(dim=-1) / was.norm(dim=-1)).tolist()
+    change = _change(was, now)
     mixed = [typed[n] for n in order.tolist()]
-    most = max(change)
+    most = max((share for share in change if share is not None), default=0.0)
     names = tuple(_short(word) for word in mixed)
     figures = (
         Figure(
@@ -89,10 +93,12 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
             high=max(1.0, most),
         ),
     )
-    kind = "same" if most < 1e-9 else "moved" if not causal else "both" if enc.points else "masked"
+    same = most < 1e-9 and None not in change
+    kind = "same" if same else "moved" if not causal else "both" if enc.points else "masked"
+    sentence = words.say(f"permute.{kind}", share=f"{most:.0%}", order=" ".join(mixed))
     return Shown(
         figures,
-        words.say(f"permute.{kind}", share=f"{most:.0%}", order=" ".join(mixed)),
+        sentence + words.say("permute.blank") if None in change else sentence,
         ("attention.backends.reference",),
     )
 
@@ -117,6 +123,12 @@ def _vector(word: str, width: int) -> Tensor:
         generator=torch.Generator().manual_seed(zlib.crc32(word.encode("utf-8", "surrogatepass"))),
         dtype=torch.float64,
     )
+
+
+def _change(was: Tensor, now: Tensor) -> list[float | None]:
+    """By what share of itself each row has changed; None for a row of zeros that has become another."""
+    sizes = zip((now - was).norm(dim=-1).tolist(), was.norm(dim=-1).tolist(), strict=True)
+    return [change / before if before else None if change else 0.0 for change, before in sizes]
 
 
 def _attended(layer: Layer, x: Tensor, causal: bool) -> Attended:
