@@ -53,7 +53,8 @@ class FoPE(Encoding):
         key_heads: int | None = None,
     ):
         super().__init__()
-        self.check_at_least(1, heads=heads, length=length)
+        self.check_at_least(1, heads=heads)
+        self.check_at_least(1, length=length)
         self.check_choice("pairing", pairing, PAIRINGS)
         self.check_choice("clipped", clipped, ("still", "doubled"))
         tables = heads if key_heads is None else key_heads
