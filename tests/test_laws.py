@@ -136,6 +136,8 @@ SAME_CODE = {
 }
 """Variants that run the code of another one here with other numbers: the slow laws are left to that one."""
 TRIED = [(spec, law) for spec in (*NAMES, *SPACE, *VARIANTS) for law in LAW if not (law in SLOW and spec in SAME_CODE)]
+
+
 def has_no_decode(enc: Encoding) -> bool:
     """A text on a grid has no next token, and an embedding that depends on the length changes with each one."""
     return (enc.length_dependent and "embed" in enc.points) or (enc.axes > 1 and not enc.flat)
