@@ -14,11 +14,10 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from milepost.attention import Attention, KVCache
 from milepost.encoding import Encoding, Sum
-from milepost.lab.training.linear import Linear
+from milepost.lab.training.linear import Linear, feed_forward
 from milepost.layout import Layout
 from milepost.stack import layer_of
 
@@ -51,8 +50,7 @@ class Block(Attention):
             at = at or (Layout.dense(x.shape[1], device=x.device) if cache is None else cache.next(x.shape[1]))
             at = at.windowed(self.window)
         x = x + super().forward(x, at, cache=cache, backend=backend)
-        out: Tensor = x + self.down(F.gelu(self.up(self.norm_2(x))))
-        return out
+        return x + feed_forward(self.norm_2(x), self.up, self.down)
 
 
 class Stacked(nn.Module, ABC):

@@ -9,7 +9,7 @@ from milepost.lab import checkpoint
 from milepost.lab.block import parts_of
 from milepost.lab.model import Decoder, Shape
 from milepost.lab.space.encoder import Encoder, EncoderShape
-from milepost.lab.training.linear import Linear, rounded_products
+from milepost.lab.training.linear import Linear, feed_forward, rounded_products
 from milepost.lab.training.optimizers import ADAMW_RATE, MUON_RATE, Optimizers, split
 from milepost.layout import Layout
 
@@ -146,6 +146,44 @@ def test_a_rounded_product_and_its_gradients_are_those_of_rounded_numbers():
         assert ours.dtype == torch.float32
         assert torch.all((ours.double() - theirs).abs() <= ulp * theirs.abs() + 1e-4)
     assert torch.allclose(layer.bias.grad, out_grad.sum((0, 1)), atol=1e-5)
+
+
+def test_a_rounded_feed_forward_part_and_its_gradients_stay_within_the_roundings_of_its_steps():
+    torch.manual_seed(0)
+    layers = torch.nn.ModuleList([Linear(24, 96), Linear(96, 24)])
+    exact = torch.nn.ModuleList([Linear(24, 96), Linear(96, 24)]).double()
+    exact.load_state_dict({name: value.bfloat16().double() for name, value in layers.state_dict().items()})
+    (up, down), (wide_up, wide_down) = layers, exact
+    x = torch.randn(2, 40, 24, requires_grad=True)
+    out_grad = torch.randn(2, 40, 24)
+    with rounded_products(layers, True):
+        y = feed_forward(x, up, down)
+        y.backward(out_grad)
+
+    rows = x.detach().flatten(0, 1).bfloat16().double().requires_grad_()
+    wanted = out_grad.flatten(0, 1).bfloat16().double()
+    inner = wide_up(rows)
+    hidden = torch.nn.functional.gelu(inner)
+    z = wide_down(hidden)
+    z.backward(wanted)
+    ulp, slope, bend = 2.0**-8, 1.13, 0.8  # of bfloat16; the largest first and second derivatives of gelu
+    to_hidden = (wanted @ wide_down.weight).abs()
+    off_inner = ulp * inner.abs()
+    off_hidden = slope * off_inner + ulp * hidden.abs()
+    off_grad = to_hidden * (bend * off_inner + 2 * slope * ulp)
+    bounds = (
+        (y - down.bias, z - wide_down.bias, off_hidden @ wide_down.weight.abs().T),
+        (x.grad, rows.grad, off_grad @ wide_up.weight.abs()),
+        (up.weight.grad, wide_up.weight.grad, off_grad.T @ rows.abs()),
+        (up.bias.grad, wide_up.bias.grad, off_grad.sum(0)),
+        (down.weight.grad, wide_down.weight.grad, wanted.abs().T @ off_hidden),
+    )
+    for ours, theirs, bound in bounds:
+        assert ours.dtype == torch.float32
+        assert torch.all((ours.double().reshape(theirs.shape) - theirs).abs() <= bound + ulp * theirs.abs() + 1e-6)
+        assert bound.mean() < 0.2 * theirs.abs().mean()  # a sign or a missing term would show
+    assert torch.allclose(down.bias.grad, out_grad.sum((0, 1)), atol=1e-5)
+    assert torch.equal(feed_forward(x, up, down), down(torch.nn.functional.gelu(up(x))))  # in float32, as it was
 
 
 def test_products_are_of_float32_outside_of_training():
