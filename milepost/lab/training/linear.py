@@ -54,9 +54,12 @@ class _RoundedProduct(torch.autograd.Function):
 
 def feed_forward(x: Tensor, up: Linear, down: Linear) -> Tensor:
     """``down(gelu(up(x)))`` of x (... C), whose inner numbers stay bfloat16 where both layers are rounded."""
-    if not (up.rounded and down.rounded):
-        return down(F.gelu(up(x)))
-    return _RoundedFeedForward.apply(x, up.weight, up.bias, down.weight) + down.bias  # type: ignore[no-any-return,no-untyped-call]
+    out: Tensor
+    if up.rounded and down.rounded:
+        out = _RoundedFeedForward.apply(x, up.weight, up.bias, down.weight) + down.bias  # type: ignore[no-untyped-call]
+    else:
+        out = down(F.gelu(up(x)))
+    return out
 
 
 class _RoundedFeedForward(torch.autograd.Function):
