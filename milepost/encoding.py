@@ -188,6 +188,12 @@ class Encoding(nn.Module):
         """
         return None
 
+    def counted(self) -> Tensor | None:
+        """The vectors e (H n D, or 1 n D), if `rescore` is q·k + sqrt(D) q·e[c], where c = sum over keys from j to the
+        query of sigmoid(q·k / sqrt(D)), at most n - 1, and e is linear between its vectors: for fast paths.
+        """
+        return None
+
     def copies(self, k: Tensor, pos: Tensor) -> tuple[Tensor, ...]:
         """Keys (B G L D) in each of the ways in which `rescore` turns them, if `stretches` says which query meets
         which: for caches, which then turn no key twice.

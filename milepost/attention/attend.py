@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from milepost.attention import hidden, lengths
-from milepost.attention.backends import by_row, chunked, flex, keyed, relative, sdpa, toeplitz
+from milepost.attention.backends import by_row, chunked, counted, flex, keyed, relative, sdpa, toeplitz
 from milepost.attention.backends.reference import Attended, reference
 from milepost.attention.call import Call
 from milepost.attention.running import run_along
@@ -18,11 +18,11 @@ from milepost.encoding import Encoding
 from milepost.layout import Layout
 
 _FAST = {
-    "sdpa": sdpa, "toeplitz": toeplitz, "keyed": keyed, "relative": relative, "by_row": by_row, "flex": flex,
-    "chunked": chunked,
+    "sdpa": sdpa, "toeplitz": toeplitz, "keyed": keyed, "relative": relative, "by_row": by_row, "counted": counted,
+    "flex": flex, "chunked": chunked,
 }  # fmt: skip
 BACKENDS = ("auto", "reference", *_FAST)
-ON_CPU, ON_GPU = ("sdpa", "toeplitz", "keyed", "relative", "by_row", "chunked"), ("sdpa", "flex", "chunked")
+ON_CPU, ON_GPU = ("sdpa", "toeplitz", "keyed", "relative", "by_row", "counted", "chunked"), ("sdpa", "flex", "chunked")
 """What "auto" tries, the fastest first."""
 Features = Tensor | tuple[Tensor, Tensor]
 
@@ -211,6 +211,8 @@ _GOOD = {
     "relative": "content meets vectors of the distance i - j: one more product as the flash kernel's mask, of a band "
     "alone where far distances are scored alike",
     "by_row": "a bias that is quickly made for a strip of rows at a time, as the flash kernel's mask",
+    "counted": "a count of gates that has reached its end is alike for all keys farther away: only the keys near each "
+    "query are looked up, the others go through the flash kernel",
     "flex": "a bias from positions on a GPU: FlexAttention's score_mod",
     "chunked": "works for anything, a few rows of queries at a time",
 }

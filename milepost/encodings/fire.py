@@ -27,6 +27,9 @@ from torch import Tensor, nn
 
 from milepost.encoding import Encoding
 
+ROWS = 32
+"""Rows for which a distance is in one piece or not."""
+
 
 class FIRE(Encoding):
     """A network of ``hidden`` units for all heads, with one output for each of ``heads`` heads (one in all, when
@@ -68,22 +71,30 @@ class FIRE(Encoding):
         return slope[row, piece] * x + offset[row, piece]
 
     def bias_by_row(self, h: Tensor, i: Tensor, distance: Tensor) -> Tensor:
-        """Where all of these queries find a distance in one piece, the bias is slope psi(d) / psi(reach) + offset: a
-        product. The few other distances, at which an edge passes as the rows go by, are looked up.
+        """For some rows at a time: where all of them find a distance in one piece, the bias is slope psi(d)/psi(reach)
+        + offset, a product. At the few other distances an edge passes as the rows go by, and the network is asked.
         """
         edges, slope, offset = self.pieces()
-        c, start = self.slant.to(edges.dtype), self.start.to(edges.dtype)
+        c, start, row, count = self.slant.to(edges.dtype), self.start.to(edges.dtype), h % len(slope), len(i)
+        i = torch.cat([i, i[-1:].expand(-count % ROWS)])
         psi = torch.log1p((c * distance.to(edges.dtype)).abs())
-        reach = torch.log1p((c * torch.maximum(i.to(edges.dtype), start.abs())).abs())
-        piece, last = (torch.bucketize((psi / r).detach(), edges, right=True) for r in (reach[0], reach[-1]))
-        row = (h % len(slope))[:, None]
-        rates = torch.stack([slope[row, piece] * psi, offset[row, piece]], dim=1)  # H 2 n
-        bias = torch.stack([1 / reach, torch.ones_like(reach)], dim=1) @ rates
-        passed = (piece != last).nonzero()[:, 0]
-        if len(passed):
-            place = i[:, None]
-            looked_up = self.bias(h[:, None, None], place, place - distance[passed])
-            bias = (
-                bias.index_copy(2, passed, looked_up) if bias.requires_grad else bias.index_copy_(2, passed, looked_up)
-            )
-        return bias
+        reach = torch.log1p((c * torch.maximum(i.to(edges.dtype), start.abs())).abs()).view(-1, ROWS, 1)
+        ends = torch.cat([reach[:, 0], reach[-1:, -1]])
+        piece = torch.bucketize((psi / ends).detach(), edges, right=True)  # strips + 1, n
+        passes = piece[:-1] != piece[1:]
+        lines = torch.cat([slope[row], offset[row]])  # 2H pieces
+        rates = lines.gather(1, piece[:-1].flatten().expand(len(lines), -1)).unflatten(1, passes.shape)
+        rates = rates.masked_fill(passes, 0.0).unflatten(0, (2, -1))[:, :, :, None]  # 2 H strips 1 n
+        if rates.requires_grad:  # a product, for the sake of its gradient
+            share = torch.cat([1 / reach, torch.ones_like(reach)], dim=2)
+            bias = share @ torch.cat([rates[0] * psi, rates[1]], dim=2)
+        else:
+            bias = torch.addcmul(rates[1], rates[0] * psi, 1 / reach)  # H strips ROWS n
+        strip, passed = passes.nonzero().unbind(1)
+        x = psi[passed, None] / reach[strip, :, 0]
+        w, b, outer = (t.to(x.dtype) for t in (self.inner.weight[:, 0], self.inner.bias, self.outer.weight[row]))
+        asked = outer @ torch.relu(torch.addcmul(b[:, None], w[:, None], x.flatten()))  # H passed*ROWS
+        asked = (asked + self.outer.bias[row, None].to(x.dtype)).unflatten(1, x.shape)
+        where = torch.arange(len(h))[:, None, None], strip[:, None], torch.arange(ROWS), passed[:, None]
+        bias.index_put_(tuple(t.to(h.device) for t in where), asked, accumulate=bias.requires_grad)
+        return bias.flatten(1, 2)[:, :count]

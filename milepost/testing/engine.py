@@ -119,7 +119,7 @@ def any_storage(enc: Encoding) -> None:
         stored = None if f is None else store(f[:, None])[:, 0]
         tidy, numbers = [t.contiguous() for t in (one, two, three)], None if stored is None else stored.contiguous()
         wanted = attend(tidy[0], tidy[1], tidy[2], enc, at=at, backend="reference", features=numbers)
-        for backend in ("auto", "sdpa", "toeplitz", "keyed", "relative", "by_row", "chunked"):
+        for backend in ("auto", "sdpa", "toeplitz", "keyed", "relative", "by_row", "counted", "chunked"):
             try:
                 got = attend(one, two, three, enc, at=at, backend=backend, features=stored)
             except ValueError as error:

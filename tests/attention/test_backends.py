@@ -185,7 +185,7 @@ def test_auto_takes_the_fast_path_and_says_why():
     cases = [
         ("nope", at, "sdpa"), ("rope", at, "sdpa"), ("learned(length=8, width=4)", at, "sdpa"), ("rope", told, "sdpa"),
         ("alibi", at, "toeplitz"), ("t5", at, "toeplitz"), ("rope + alibi", at, "toeplitz"), ("alibi", told, "chunked"),
-        ("alibi", scattered, "chunked"), ("fire", at, "by_row"), ("shaw", at, "relative"), ("cope", at, "chunked"),
+        ("alibi", scattered, "chunked"), ("fire", at, "by_row"), ("shaw", at, "relative"), ("cope", at, "counted"),
             ("transformer_xl", at, "relative"), ("deberta", at, "relative"), ("rope + shaw + t5", at, "relative"),
             ("shaw", told, "chunked"), ("shaw + deberta", at, "chunked"), ("shaw + fire", at, "chunked"),
     ]  # fmt: skip

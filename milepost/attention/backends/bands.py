@@ -92,7 +92,7 @@ def _height(shape: _Shape, apart: bool) -> int:
     return STRIP if not apart else NARROW if shape.farthest - shape.nearest < 2 * NARROW else 2 * NARROW
 
 
-def _groups(batch: int, heads: int, numbers: int) -> Iterator[tuple[slice, slice]]:
+def groups(batch: int, heads: int, numbers: int) -> Iterator[tuple[slice, slice]]:
     """Rows of the batch and heads that are done together, where one of them holds so many numbers."""
     many = max(1, HELD // max(1, numbers))
     some, step = max(1, min(batch, many)), max(1, many // max(1, batch))
@@ -101,7 +101,7 @@ def _groups(batch: int, heads: int, numbers: int) -> Iterator[tuple[slice, slice
             yield slice(b, b + some), slice(h, h + step)
 
 
-def _of_heads(t: Tensor, heads: slice) -> Tensor:
+def of_heads(t: Tensor, heads: slice) -> Tensor:
     return t if t.shape[0] == 1 else t[heads]
 
 
@@ -134,7 +134,7 @@ def _skewed(x: Tensor, keys: int) -> Tensor:
     )
 
 
-def _summed(t: Tensor, like: Tensor) -> Tensor:
+def summed(t: Tensor, like: Tensor) -> Tensor:
     """Gradients (B H ...) summed over the batch, and over heads where they share one table."""
     return t.sum(dim=(0, 1))[None] if like.shape[0] == 1 else t.sum(dim=0)
 
@@ -184,12 +184,12 @@ class _Met:
         """The same with the vectors themselves (H|1 segments R+size-1 D)."""
         for keys, size, numbers in self.segments(s):
             if not self.alike:
-                yield keys, size, numbers, _of_heads(self.b, heads)[:, numbers]
+                yield keys, size, numbers, of_heads(self.b, heads)[:, numbers]
                 continue
             lies = (s.stop - s.first, s.first - keys.start, keys.stop - keys.start)
             if lies not in self.last:
                 self.last = {**({} if len(self.last) > 1 else self.last), lies: self.b[:, numbers]}
-            yield keys, size, numbers, _of_heads(self.last[lies], heads)
+            yield keys, size, numbers, of_heads(self.last[lies], heads)
 
 
 def _by_key(z: Tensor, rows_: int, size: int) -> Tensor:
@@ -215,7 +215,7 @@ def _add_keys(mask: Tensor, s: _Strip, k: Tensor, met: _Met, heads: slice) -> No
         part.add_(_by_key(z, mask.shape[2], size))
 
 
-class _Side(NamedTuple):
+class Side(NamedTuple):
     """Keys past one end: rows ``first ..``, of which row r sees keys up to r + ``reach``, counted from that end."""
 
     right: bool
@@ -228,19 +228,19 @@ class _Side(NamedTuple):
         return [t.flip(2) for t in tensors] if self.right else list(tensors)
 
 
-def _sides(shape: _Shape, causal: bool, count: int, apart: bool) -> list[_Side]:
+def _sides(shape: _Shape, causal: bool, count: int, apart: bool) -> list[Side]:
     """The far keys: to the left of each row, and to its right where that is seen."""
     if not apart:
         return []
     I, J, ahead, nearest = shape.queries, shape.keys, shape.ahead, shape.far - count + 1
-    sides = [_Side(False, max(0, shape.far - ahead), ahead - shape.far, 0)]
+    sides = [Side(False, max(0, shape.far - ahead), ahead - shape.far, 0)]
     if not causal:
         reach = J - I - ahead + nearest
-        sides.append(_Side(True, max(0, -reach), reach, count - 1))
+        sides.append(Side(True, max(0, -reach), reach, count - 1))
     return [side for side in sides if side.first < I and J > 0]
 
 
-def _calls(side: _Side, queries: int, keys: int) -> Iterator[tuple[slice, bool]]:
+def _calls(side: Side, queries: int, keys: int) -> Iterator[tuple[slice, bool]]:
     """The calls of the kernel for the rows of one side: which keys, and whether by the causal flag."""
     whole = min(keys, max(0, side.reach))
     if whole:
@@ -249,7 +249,7 @@ def _calls(side: _Side, queries: int, keys: int) -> Iterator[tuple[slice, bool]]
         yield slice(whole, min(keys, whole + queries)), True
 
 
-def _far(side: _Side, q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+def far_keys(side: Side, q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """Output and log-sum-exp of one side: its rows of q, over its keys."""
     q, k, v = side.given(q, k, v)
     calls = _calls(side, q.shape[2], k.shape[2])
@@ -258,7 +258,7 @@ def _far(side: _Side, q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Te
     return out, lse
 
 
-def _rows_of(side: _Side, queries: int) -> slice:
+def _rows_of(side: Side, queries: int) -> slice:
     return slice(0, queries - side.first) if side.right else slice(side.first, queries)
 
 
@@ -283,10 +283,10 @@ def bands(
     mass = torch.zeros((B, H, I, count) if weigh else 0, dtype=work, device=q.device)
     for s in shape.strips(_height(shape, apart)):
         R, seen, these = s.stop - s.first, slice(s.low, s.high), slice(s.first, s.stop)
-        for rows_, heads in _groups(B, H, R * s.wide):
+        for rows_, heads in groups(B, H, R * s.wide):
             some_q, some_k, some_v = q[rows_, heads, these], k[rows_, heads, seen], v[rows_, heads, seen]
             x = torch.empty(*some_q.shape[:3], s.wide, dtype=work, device=q.device)
-            one = None if a is None else _of_heads(a, heads)
+            one = None if a is None else of_heads(a, heads)
             mask = _mask(x, s, p[rows_, heads, these].to(work), one, None if table is None else table[heads])
             if met is not None:
                 _add_keys(mask, s, k[rows_, heads].to(work), met, heads)
@@ -303,11 +303,11 @@ def bands(
     sides = _sides(shape, causal, count, apart)
     left = torch.empty(0, dtype=work, device=q.device)
     band_lse = lse.clone() if weigh and sides else lse
-    beside: list[tuple[_Side, Tensor]] = []
+    beside: list[tuple[Side, Tensor]] = []
     for side in sides:
         these = _rows_of(side, I)
         shifted = q[:, :, these] if ends is None else q[:, :, these] + ends[:, side.vector, None].to(q.dtype)
-        more, weight = _far(side, shifted, k, v, scale)
+        more, weight = far_keys(side, shifted, k, v, scale)
         if a is not None:
             weight = weight + (p[:, :, these].to(work) @ a[:, side.vector, :, None])[..., 0]
         out[:, :, these], lse[:, :, these] = merged(out[:, :, these], lse[:, :, these], more, weight.to(work))
@@ -363,11 +363,11 @@ def bands_backward(
     total = torch.zeros_like(delta)  # of dS over the band, row by row
     for s in shape.strips(NARROW):
         R, seen, these = s.stop - s.first, slice(s.low, s.high), slice(s.first, s.stop)
-        for rows_, heads in _groups(B, H, R * s.wide):
+        for rows_, heads in groups(B, H, R * s.wide):
             some_q, some_p, some_grad = (t[rows_, heads, these] for t in (q, p, grad))
             some_k, some_v = k[rows_, heads, seen], v[rows_, heads, seen]
             x = torch.empty(*some_q.shape[:3], s.wide, dtype=work, device=q.device)
-            one = None if a is None else _of_heads(a, heads)
+            one = None if a is None else of_heads(a, heads)
             weights = _mask(x, s, some_p, one, None if table is None else table[heads])
             if met is not None:
                 _add_keys(weights, s, k[rows_, heads], met, heads)
@@ -390,12 +390,12 @@ def bands_backward(
                 if one is not None:
                     dp[rows_, heads, these] = by_distance @ _between(one, s.start, s.end - s.begin)
                     part = by_distance.transpose(-1, -2) @ some_p
-                    _give(_of_heads(da, heads), s.start, _summed(part, da).mul_(scale))
+                    _give(of_heads(da, heads), s.start, summed(part, da).mul_(scale))
                 if table is not None:
                     part = by_distance.sum(dim=0)
                     _of_rows(dt[heads], s).add_(part.sum(dim=1, keepdim=True) if table.dim() == 2 else part)
             if met is not None:
-                _give_keys(ds, s, k[rows_, heads], met, heads, dk[rows_, heads], _of_heads(db, heads), scale)
+                _give_keys(ds, s, k[rows_, heads], met, heads, dk[rows_, heads], of_heads(db, heads), scale)
     sides = _sides(shape, causal, count, apart)
     for side in sides:
         these = _rows_of(side, I)
@@ -405,12 +405,14 @@ def bands_backward(
         if grad_mass is not None:
             extra = grad_mass[:, :, these, side.vector] - (grad_mass * mass).sum(-1)[:, :, these]
         shifted = q[:, :, these] if ends is None else q[:, :, these] + ends[:, side.vector, None].to(work)
-        parts = _far_backward(side, some_grad, shifted, k, v, out[:, :, these], lse[:, :, these] - level, extra, scale)
+        parts = far_keys_backward(
+            side, some_grad, shifted, k, v, out[:, :, these], lse[:, :, these] - level, extra, scale
+        )
         dq[:, :, these] += parts[0]
         dk += parts[1]
         dv += parts[2]
         if b is not None:
-            db[:, side.vector] += _summed(parts[0].sum(2), db)
+            db[:, side.vector] += summed(parts[0].sum(2), db)
         if a is not None:
             if len(sides) == 1:  # all of dS adds up to nothing in a row
                 on_level = -total[:, :, these]
@@ -425,7 +427,7 @@ def bands_backward(
             else:
                 on_level = -total[:, :, these]
             dp[:, :, these] += on_level[..., None] * a[:, side.vector, None]
-            da[:, side.vector] += _summed((on_level[..., None] * some_p).sum(2), da) * scale
+            da[:, side.vector] += summed((on_level[..., None] * some_p).sum(2), da) * scale
     return dq, dp, dk, dv, da, db, dt
 
 
@@ -436,12 +438,12 @@ def _give_keys(ds: Tensor, s: _Strip, k: Tensor, met: _Met, heads: slice, dk: Te
         z = torch.zeros(*some.shape[:4], numbers.shape[1], dtype=ds.dtype, device=ds.device)
         _by_key(z, ds.shape[2], size).copy_(_cut(ds[..., keys.start - s.low : keys.stop - s.low], 3, size))
         dk[:, :, keys] += (z @ vectors).flatten(2, 3)
-        part = _summed(z.transpose(-1, -2) @ some, db).flatten(1, 2)
+        part = summed(z.transpose(-1, -2) @ some, db).flatten(1, 2)
         db.index_add_(1, numbers.flatten(), part.mul_(scale))
 
 
-def _far_backward(
-    side: _Side, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, extra: Tensor | None,
+def far_keys_backward(
+    side: Side, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, extra: Tensor | None,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients to q, k and v through the far keys of one side; ``extra`` is added to the gradient of each weight of a

@@ -2,20 +2,25 @@
 distance. For CPUs.
 
 An encoding that has a quick way to such a strip says so by `Encoding.bias_by_row`. With a column for each distance, the
-strip is the mask of `bands`, seen with a row stride one shorter; it is made again in the backward pass.
+strip is the mask of `bands`, seen with a row stride one shorter. In the backward pass it is made again, and attention is
+not.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
-from milepost.attention.backends.bands import bands
+from milepost.attention.backends import chunked
+from milepost.attention.backends.bands import bands, bands_backward
 from milepost.attention.backends.toeplitz import fold
 from milepost.attention.blocks import Block, assemble
 from milepost.attention.call import Call
-from milepost.attention.kernel import fused
+from milepost.attention.kernel import fused, gradients_of
 from milepost.encoding import Encoding, has_quick, parts_of
 
 ROWS = 256
@@ -48,45 +53,118 @@ def run(call: Call) -> Tensor:
     """The output, B H I D."""
     blocks = call.blocks
     assert not isinstance(blocks, str)
-    pieces: list[tuple[Block, Tensor]] = []
-    for block in blocks:
-        for a in range(0, block.shape[0], ROWS):
-            strip = block.cut(a, min(a + ROWS, block.shape[0]), call.causal, call.at.window)
-            if call.learning:
-                done = checkpoint(_strip, call, strip, use_reentrant=False, preserve_rng_state=False)
-            else:
-                done = _strip(call, strip)
-            pieces.append((strip, done))
-    return assemble(call.q, call.v.shape[-1], pieces)
+    return assemble(call.q, call.v.shape[-1], [(block, _run_block(call, block)) for block in blocks])
 
 
-def _strip(call: Call, strip: Block) -> Tensor:
-    (I, J), ahead, group, window = strip.shape, strip.ahead, call.group, call.at.window or 0
-    q, k, v = strip.queries(call.q), strip.keys(call.k), strip.keys(call.v)
-    at = strip.layouts(call.at, call.to)[0]
-    if J == 0:
-        return torch.zeros_like(q)
-    h = call.head_numbers()
-    far, near = ahead + I - 1, 0 if call.causal else ahead - J + 1
-    if window:
-        far, near = min(far, window - 1), max(near, 1 - window)
-    i, distance = at.index[0], torch.arange(far, near - 1, -1, device=q.device)
-    if I == 1 and not call.learning:
-        row = call.enc.bias(h[:, None], i, i - ahead + torch.arange(J, device=q.device))
-        mask = row.to(call.work_dtype).expand(q.shape[1], J).reshape(1, k.shape[1], group, J)
-        return fused(fold(q, k), k, v, mask=mask, scale=call.scale).reshape(q.shape)
-    step = max(1, HELD // max(1, I * len(distance)))
-    outs = []
-    for r in range(group):
-        own, shared = h[r::group], []
-        for a in range(0, len(own), step):
-            heads = slice(a, a + step)
-            table = _bias(call.enc, own[heads], i, distance).to(call.work_dtype)
-            given = q[:, r::group][:, heads]
-            how = (call.scale, ahead, call.causal, window, far, len(distance), False, False)
-            shared.append(bands(given, given, k[:, heads], v[:, heads], None, None, table, *how)[0])
-        outs.append(torch.cat(shared, dim=1))
-    return outs[0] if group == 1 else torch.stack(outs, dim=2).flatten(1, 2)
+def _run_block(call: Call, block: Block) -> Tensor:
+    q, k, v = block.queries(call.q), block.keys(call.k), block.keys(call.v)
+    if block.shape[0] == 1 and not call.learning:
+        return _one_query(call, block, q, k, v)
+    out: Tensor = _Attention.apply(call, block, q, k, v, *call.enc.parameters())  # type: ignore[no-untyped-call]
+    return out
+
+
+def _one_query(call: Call, block: Block, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """One query of each head over its keys, B H 1 D: a row is its own mask, and no key is copied for a group."""
+    J, i = k.shape[2], block.layouts(call.at, call.to)[0].index[0]
+    row = call.enc.bias(call.head_numbers()[:, None], i, i - block.ahead + torch.arange(J, device=q.device))
+    mask = row.to(call.work_dtype).expand(q.shape[1], J).reshape(1, k.shape[1], call.group, J)
+    return fused(fold(q, k), k, v, mask=mask, scale=call.scale).reshape(q.shape)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some heads of a strip of rows, each with its keys: which rows, query heads, keys and key heads they are."""
+
+    rows: slice
+    heads: slice
+    keys: slice
+    key_heads: slice
+    ahead: int
+    far: int
+    count: int
+
+    def queries(self, t: Tensor) -> Tensor:
+        """Its part of what there is for each query (B H I ...)."""
+        return t[:, self.heads, self.rows]
+
+    def keys_of(self, t: Tensor) -> Tensor:
+        """Its part of what there is for each key (B G J D)."""
+        return t[:, self.key_heads, self.keys]
+
+    def bias(self, call: Call, index: Tensor) -> Tensor:
+        """The bias of its heads by row and distance (H R n); ``index`` holds the places of the block's queries."""
+        distance = torch.arange(self.far, self.far - self.count, -1, device=index.device)
+        return _bias(call.enc, call.head_numbers()[self.heads], index[self.rows], distance).to(call.work_dtype)
+
+    def how(self, call: Call) -> tuple[Any, ...]:
+        """The plain arguments of `bands`."""
+        return call.scale, self.ahead, call.causal, call.at.window or 0, self.far, self.count, False, False
+
+
+def _parts(call: Call, block: Block) -> Iterator[_Part]:
+    group, window = call.group, call.at.window or 0
+    for a in range(0, block.shape[0], ROWS):
+        strip = block.cut(a, min(a + ROWS, block.shape[0]), call.causal, call.at.window)
+        (I, J), ahead, low = strip.shape, strip.ahead, strip.key_first - block.key_first
+        if J == 0:
+            continue
+        far, near = ahead + I - 1, 0 if call.causal else ahead - J + 1
+        if window:
+            far, near = min(far, window - 1), max(near, 1 - window)
+        step = max(1, HELD // max(1, I * (far - near + 1)))
+        for r in range(group):
+            for g in range(0, call.k.shape[1], step):
+                stop = min(g + step, call.k.shape[1])
+                heads = slice(r + g * group, r + (stop - 1) * group + 1, group)
+                keys = slice(low, low + J)
+                yield _Part(slice(a, a + I), heads, keys, slice(g, stop), ahead, far, far - near + 1)
+
+
+class _Attention(torch.autograd.Function):
+    """The queries of a block to its keys, with gradients to q, k, v and the parameters of the encoding."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Call, block: Block, q: Tensor, k: Tensor, v: Tensor, *parameters: Tensor) -> Tensor:
+        index = block.layouts(call.at, call.to)[0].index[0]
+        out = torch.zeros(q.shape, dtype=q.dtype, device=q.device)
+        lse = torch.zeros(q.shape[:3], dtype=call.work_dtype, device=q.device)
+        for part in _parts(call, block):
+            some = part.queries(q)
+            given = (some, some, part.keys_of(k), part.keys_of(v), None, None, part.bias(call, index))
+            part.queries(out)[:], part.queries(lse)[:], _, _ = bands(*given, *part.how(call))
+        ctx.call, ctx.block = call, block
+        ctx.save_for_backward(q, k, v, out, lse, *parameters)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        call, block, (q, k, v, out, lse, *parameters) = ctx.call, ctx.block, ctx.saved_tensors
+        if torch.is_grad_enabled():  # a gradient of the gradient is asked for: in plain operations
+            at, to = block.layouts(call.at, call.to)
+            again = chunked.run(Call(q, k, v, call.enc, at, to, call.causal, call.scale, call.first_head))
+            return None, None, *gradients_of(again, (q, k, v, *parameters), ctx.needs_input_grad[2:], grad)
+        index, learned = block.layouts(call.at, call.to)[0].index[0], [p for p in parameters if p.requires_grad]
+        dq, dk, dv = (torch.zeros(t.shape, dtype=lse.dtype, device=t.device) for t in (q, k, v))
+        learn = {id(p): torch.zeros_like(p) for p in learned}
+        none = lse.new_empty(0)
+        for part in _parts(call, block):
+            with torch.enable_grad():
+                bias = part.bias(call, index)
+            some = part.queries(q)
+            given = (some, some, part.keys_of(k), part.keys_of(v), None, None, bias.detach())
+            results = (part.queries(out), part.queries(lse), none, none)
+            some_grad = part.queries(grad).contiguous()
+            parts = bands_backward(some_grad, None, *given, *results, *part.how(call))
+            part.queries(dq).add_(parts[0])
+            part.keys_of(dk).add_(parts[2])
+            part.keys_of(dv).add_(parts[3])
+            if bias.requires_grad:
+                for p, g in zip(learned, torch.autograd.grad(bias, learned, parts[6], allow_unused=True), strict=True):
+                    if g is not None:
+                        learn[id(p)] += g
+        of_inputs = (t.to(like.dtype) for t, like in zip((dq, dk, dv), (q, k, v), strict=True))
+        return None, None, *of_inputs, *(learn.get(id(p)) for p in parameters)
 
 
 def _bias(enc: Encoding, h: Tensor, i: Tensor, distance: Tensor) -> Tensor:
