@@ -83,8 +83,8 @@ class FIRE(Encoding):
         piece = torch.bucketize((psi / ends).detach(), edges, right=True)  # strips + 1, n
         passes = piece[:-1] != piece[1:]
         lines = torch.cat([slope[row], offset[row]])  # 2H pieces
-        rates = lines.gather(1, piece[:-1].flatten().expand(len(lines), -1)).unflatten(1, passes.shape)
-        rates = rates.masked_fill(passes, 0.0).unflatten(0, (2, -1))[:, :, :, None]  # 2 H strips 1 n
+        rates = lines.gather(1, piece[:-1].flatten().expand(len(lines), -1)).view(len(lines), *passes.shape)
+        rates = rates.masked_fill(passes, 0.0).view(2, len(h), len(passes), 1, len(distance))  # 2 H strips 1 n
         if rates.requires_grad:  # a product, for the sake of its gradient
             share = torch.cat([1 / reach, torch.ones_like(reach)], dim=2)
             bias = share @ torch.cat([rates[0] * psi, rates[1]], dim=2)
@@ -94,7 +94,7 @@ class FIRE(Encoding):
         x = psi[passed, None] / reach[strip, :, 0]
         w, b, outer = (t.to(x.dtype) for t in (self.inner.weight[:, 0], self.inner.bias, self.outer.weight[row]))
         asked = outer @ torch.relu(torch.addcmul(b[:, None], w[:, None], x.flatten()))  # H passed*ROWS
-        asked = (asked + self.outer.bias[row, None].to(x.dtype)).unflatten(1, x.shape)
+        asked = (asked + self.outer.bias[row, None].to(x.dtype)).view(len(h), *x.shape)
         where = torch.arange(len(h))[:, None, None], strip[:, None], torch.arange(ROWS), passed[:, None]
         bias.index_put_(tuple(t.to(h.device) for t in where), asked, accumulate=bias.requires_grad)
         return bias.flatten(1, 2)[:, :count]

@@ -2,8 +2,8 @@
 distance. For CPUs.
 
 An encoding that has a quick way to such a strip says so by `Encoding.bias_by_row`. With a column for each distance, the
-strip is the mask of `bands`, seen with a row stride one shorter. In the backward pass it is made again, and attention is
-not.
+strip is the mask of `bands`, seen with a row stride one shorter. In the backward pass it is made again, but
+attention is not.
 """
 
 from __future__ import annotations

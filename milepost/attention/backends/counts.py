@@ -181,7 +181,7 @@ def counts_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients to q, k, v, e and the table (empty where there is none), in the precision of the work."""
     work = lse.dtype
-    (B, H, I, D), J, last, root = q.shape, k.shape[2], e.shape[1] - 1, math.sqrt(q.shape[3])
+    (B, H, I), J, last, root = q.shape[:3], k.shape[2], e.shape[1] - 1, math.sqrt(q.shape[3])
     q, k, v, grad, out = (t.to(work) for t in (q, k, v, grad, out))
     k, v = rows(k), rows(v)
     back_k, back_v = k.flip(2), v.flip(2)
@@ -196,15 +196,15 @@ def counts_backward(
         on_last = torch.zeros_like(delta[batch, heads])  # of dS over the band, row by row
         for n, reach in enumerate(reaches):
             strip = _strip(n * STRIP, min((n + 1) * STRIP, I), ahead, reach)
-            these = (batch, heads, slice(strip.first, strip.stop))
-            some_q, some_grad = q[these], grad[these]
+            own = (batch, heads, slice(strip.first, strip.stop))
+            some_q, some_grad = q[own], grad[own]
             some_k, some_v = strip.keys(back_k[batch, heads]), strip.keys(back_v[batch, heads])
             counted = _count(some_q, some_k, strip, last)
             by_position = some_q @ some_e.mT
             weights, slope = _logits(counted, strip, by_position, some_table, scale)
-            weights.sub_(lse[these][..., None]).exp_()
+            weights.sub_(lse[own][..., None]).exp_()
             strip.keys(back_dv[batch, heads]).add_(weights.transpose(-1, -2) @ some_grad)
-            ds = (some_grad @ some_v.transpose(-1, -2)).sub_(delta[these][..., None]).mul_(weights)
+            ds = (some_grad @ some_v.transpose(-1, -2)).sub_(delta[own][..., None]).mul_(weights)
             on_last[:, :, strip.first : strip.stop] = ds.sum(-1)
             if some_table is not None:
                 _give_table(dt[heads], ds)
@@ -218,7 +218,7 @@ def counts_backward(
             on_counts = slope.mul_(ds).masked_fill_(counted.sums > last, 0.0)
             on_gates = on_counts.flip(-1).cumsum(-1).flip(-1)
             ds.add_(on_gates.mul_(counted.gates).mul_(1 - counted.gates), alpha=1 / root)
-            dq[these] = (ds @ some_k).add_(on_positions @ some_e)
+            dq[own] = (ds @ some_k).add_(on_positions @ some_e)
             strip.keys(back_dk[batch, heads]).add_(ds.transpose(-1, -2) @ some_q)
         for these, side in () if window else _stretches(reaches, I, ahead):
             rows_ = (batch, heads, these)
