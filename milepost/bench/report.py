@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from milepost.draw.document import Document, Section
-from milepost.draw.figure import Figure, Mark
+from milepost.draw import Document, Figure, Mark, Section, Table
 from milepost.draw.picture import WIDTH, png
 from milepost.draw.svg import sheet
-from milepost.draw.table import Table
 from milepost.measure.results import write, write_json
 
 Row = dict[str, Any]

@@ -23,7 +23,7 @@ from milepost.claims.seeds import Numbers
 from milepost.measure.intervals import mean
 from milepost.measure.losses import same_targets
 from milepost.measure.results import write_json
-from milepost.rope.spec import LayerRope, RopeSpec
+from milepost.rope import LayerRope, RopeSpec
 from milepost.scaling import YaRN
 
 TIMES, WINDOWS = 2, 4

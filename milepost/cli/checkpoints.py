@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -30,11 +30,11 @@ from milepost.cli.shared import (
     TargetLength,
     Tokenizer,
     TrainedLength,
-    answer,
+    exit_unless,
     measuring,
-    new_report,
     read_length,
     read_lengths,
+    report_on,
     teaching,
     telling,
 )
@@ -69,13 +69,13 @@ def inspect_command(
     from milepost.measure.results import provenance
 
     target = read_length(target_length, "--target-length")
-    with new_report(out, model) as draft:
+
+    def measure() -> dict[str, Any]:
         inspected = inspect(model, target_length=target, weights=weights, allow_unknown=allow_unknown)
         about = provenance(what="inspect", weights=weights, target_length=inspected.target)
-        data = inspected.to_json() | {"provenance": about}
-        if draft is not None:
-            report.save(data, draft.files)
-    answer(data, report.document, as_json)
+        return inspected.to_json() | {"provenance": about}
+
+    report_on(model, "inspection", measure, report.document, out, as_json)
 
 
 @teaching
@@ -119,14 +119,12 @@ def verify_command(
     from milepost.checkpoints import verify
     from milepost.checkpoints.verification import report
 
-    with new_report(out, model) as draft:
+    def measure() -> dict[str, Any]:
         with telling() as tell:
-            result = verify(model, device=device, dtype=dtype, tell=tell).to_json()
-        if draft is not None:
-            report.save(result, draft.files)
-    answer(result, report.document, as_json)
-    if not result["ok"]:
-        raise typer.Exit(1)
+            return verify(model, device=device, dtype=dtype, tell=tell).to_json()
+
+    data = report_on(model, "verification", measure, report.document, out, as_json)
+    exit_unless(data["ok"])
 
 
 @teaching
@@ -173,14 +171,14 @@ def diagnose_command(
     from milepost.checkpoints.diagnosis import report
 
     wanted = read_lengths(lengths)
-    with new_report(out, model) as draft:
+
+    def measure() -> dict[str, Any]:
         with measuring() as tell:
-            data = diagnose(
+            return diagnose(
                 model, text, wanted, windows=windows, device=device, dtype=dtype, tokenizer=tokenizer, tell=tell
             ).to_json()
-        if draft is not None:
-            report.save(data, draft.files)
-    answer(data, report.document, as_json)
+
+    report_on(model, "diagnosis", measure, report.document, out, as_json)
 
 
 @teaching
@@ -246,15 +244,13 @@ def recommend_command(
         return
     if len(models) != 1:
         raise ValueError(f"recommend takes one model, or the addresses of servers; got {', '.join(models)}")
-    model = models[0]
-    with new_report(out, model) as draft:
+
+    def measure() -> dict[str, Any]:
         with measuring() as tell:
-            data = recommend(
-                model, target_length=target, text=text, trained_length=trained, windows=windows, device=device,
+            return recommend(
+                models[0], target_length=target, text=text, trained_length=trained, windows=windows, device=device,
                 dtype=dtype, tokenizer=tokenizer, tell=tell,
             ).to_json()  # fmt: skip
-        if draft is not None:
-            report.save(data, draft.files)
-    answer(data, report.document, as_json)
-    if not data["works"]:
-        raise typer.Exit(1)
+
+    data = report_on(models[0], "recommendation", measure, report.document, out, as_json)
+    exit_unless(data["works"])

@@ -56,7 +56,7 @@ def list_command(
 
     Example: `milepost list sinusoidal rope alibi`
     """
-    from milepost.draw.document import Document
+    from milepost.draw import Document
     from milepost.encodings.catalogue import KNOWN, listed, page, side_by_side
 
     chosen = [page(name) for name in names or KNOWN]

@@ -64,10 +64,11 @@ def extend_command(
     """
     from milepost.checkpoints.extension import report
     from milepost.checkpoints.extension.extend import extend
+    from milepost.rope.engines.written import Refused
 
     target = read_length(target_length, "--target-length")
     assert target is not None
-    with refusing(model, as_json), telling() as tell:
+    with refusing(Refused, {"model": model} if as_json else None), telling() as tell:
         done = extend(
             model, target_length=target, out=out, method=method, text=text, tune=tune,
             tune_length=read_length(tune_length, "--tune-length"), rate=rate, seed=seed, link=link, resume=resume,

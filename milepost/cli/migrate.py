@@ -13,7 +13,7 @@ from milepost.cli.shared import (
     NewFolder,
     Offline,
     read_length,
-    say_error,
+    refusing,
     show_written,
     teaching,
     telling,
@@ -67,13 +67,9 @@ def migrate_command(
     from milepost.checkpoints import ProofError, migrate
     from milepost.checkpoints.migration import report
 
-    try:
-        with telling() as tell:
-            done = migrate(
-                model, to=to, text=text, out=out, steps=steps, length=read_length(length, "--length"), rate=rate,
-                batch=batch, anneal=anneal, seed=seed, resume=resume, device=device, tell=tell,
-            )  # fmt: skip
-    except ProofError as error:
-        say_error(error)
-        raise typer.Exit(1) from None
+    with refusing(ProofError), telling() as tell:
+        done = migrate(
+            model, to=to, text=text, out=out, steps=steps, length=read_length(length, "--length"), rate=rate,
+            batch=batch, anneal=anneal, seed=seed, resume=resume, device=device, tell=tell,
+        )  # fmt: skip
     show_written(done, report.document, as_json)

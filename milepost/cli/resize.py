@@ -60,8 +60,9 @@ def resize_command(
     """
     from milepost.checkpoints.resizing import report
     from milepost.checkpoints.resizing.resize import resize
+    from milepost.rope.engines.written import Refused
 
-    with refusing(model, as_json), telling() as tell:
+    with refusing(Refused, {"model": model} if as_json else None), telling() as tell:
         done = resize(
             model, grid=read_grid(grid), length=read_length(length, "--length"), out=out, mode=mode,
             antialias=antialias, tell=tell,

@@ -18,9 +18,10 @@ from milepost.cli.shared import (
     TrainedLength,
     answer,
     aside,
+    exit_unless,
     print_json,
     read_length,
-    say_error,
+    refusing,
     teaching,
     telling,
 )
@@ -44,7 +45,7 @@ Method = Annotated[
 ]
 Out = Annotated[
     Path | None,
-    typer.Option(help="Also draw it: a file ending in .html, or .png / .svg where a Chrome or Chromium is installed."),
+    typer.Option(help="Also draw it: a file that ends in .html, .png or .svg."),
 ]
 
 
@@ -153,8 +154,7 @@ def parity_command(
         ],
     }
     _show(result, report.save_parity, report.parity_document, out, as_json)
-    if apart:
-        raise typer.Exit(1)
+    exit_unless(not apart)
 
 
 def _is_source(name: str) -> bool:
@@ -187,8 +187,7 @@ def _compare_all(config: Config, name: str, as_json: bool) -> None:
         for row in rows:
             said = "same" if row["same"] else row.get("stops") or row["differences"][0]
             typer.echo(f"{row['engine']} {row['version'] or ''}".strip() + f": {said} ({row['evidence']})")
-    if not all(row["same"] for row in rows):
-        raise typer.Exit(1)
+    exit_unless(all(row["same"] for row in rows))
 
 
 @teaching
@@ -220,13 +219,8 @@ def export_command(
     spec = _extended(
         _read(model, None, allow_unknown, trained_length), method, read_length(target_length, "--target-length")
     )
-    try:
+    with refusing(Refused, {"engine": to} if as_json else None):
         written = export(spec, to)
-    except Refused as refusal:
-        if as_json:
-            print_json({"engine": to, "refused": str(refusal)})
-        say_error(refusal)
-        raise typer.Exit(1) from None
     if written.version:
         aside().print(f"for {find_engine(to).named}, as measured", soft_wrap=True)
     for note in written.notes:
@@ -253,12 +247,8 @@ def convert_layout_command(
     """
     from milepost.checkpoints import ProofError, convert_layout
 
-    try:
-        with telling() as tell:
-            done = convert_layout(model, to, out, tell=tell)
-    except ProofError as error:
-        say_error(error)
-        raise typer.Exit(1) from None
+    with refusing(ProofError), telling() as tell:
+        done = convert_layout(model, to, out, tell=tell)
     for note in (*done.notes, *(f"not copied: {name}" for name in done.left_out)):
         aside().print(f"note: {note}", soft_wrap=True)
     if as_json:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from milepost.cli import lab
-from milepost.cli.shared import Json, ReportFolder, Tokenizer, answer, measuring, new_report, read_length, teaching
+from milepost.cli.shared import Json, ReportFolder, Tokenizer, exit_unless, measuring, read_length, report_on, teaching
 
 if TYPE_CHECKING:
     from milepost.draw import Document
@@ -69,17 +69,15 @@ def journal(out: Path | None, resume: bool) -> Iterator[Path | None]:
 def report_served(
     name: str, out: Path | None, model: str, resume: bool, as_json: bool, measure: Callable[[Path | None, Any], Any],
     document: Callable[[Any], Document],
-) -> Any:  # fmt: skip
-    """Measure through a server, write the report, and show it; what is read is kept until that is done."""
-    from milepost.served import report
+) -> dict[str, Any]:  # fmt: skip
+    """`report_on` a model behind a server; what is read is kept until the report is written."""
 
-    with journal(out, resume) as kept, new_report(out, model) as draft:
+    def measure_told(kept: Path | None) -> dict[str, Any]:
         with measuring() as tell:
-            data = measure(kept, tell).to_json()
-        if draft is not None:
-            report.save(name, data, draft.files, document(data))
-    answer(data, document, as_json)
-    return data
+            return dict(measure(kept, tell).to_json())
+
+    with journal(out, resume) as kept:
+        return report_on(model, name, lambda: measure_told(kept), document, out, as_json)
 
 
 @teaching
@@ -134,8 +132,7 @@ def compare_command(
         return compare(first, second, words, tokens, windows=windows, threshold=threshold, tell=tell)
 
     data = report_served("comparison", out, models[0], resume, as_json, measure, report.comparison)
-    if not data["ok"]:
-        raise typer.Exit(1)
+    exit_unless(data["ok"])
 
 
 def verify_address(
@@ -157,8 +154,7 @@ def verify_address(
         return verify_served(subject, words, tokens, against=weights, windows=windows, tell=tell)
 
     data = report_served("verification", out, url, resume, as_json, measure, report.verification)
-    if not data["ok"]:
-        raise typer.Exit(1)
+    exit_unless(data["ok"])
 
 
 def diagnose_address(
@@ -200,5 +196,4 @@ def recommend_addresses(
         return recommend_served(settings, text, target, short, windows=windows, notes=notes, tell=tell)
 
     data = report_served("recommendation", out, models[0], False, as_json, measure, report.recommendation)
-    if not data["works"]:
-        raise typer.Exit(1)
+    exit_unless(data["works"])

@@ -15,7 +15,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from milepost.measure.folder import Draft
+    from milepost.draw import Document
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print JSON alone on standard output; words and progress go to standard error.")
@@ -160,15 +160,13 @@ def teaching(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextmanager
-def refusing(model: str, as_json: bool) -> Iterator[None]:
-    """A refusal is printed as a sentence, and as JSON where that is asked for, with exit code 1."""
-    from milepost.rope.engines.written import Refused
-
+def refusing(refusals: type[Exception], about: dict[str, Any] | None = None) -> Iterator[None]:
+    """A refusal is printed as a sentence with exit code 1; and as JSON, with ``about``, where that is given."""
     try:
         yield
-    except Refused as refusal:
-        if as_json:
-            print_json({"model": model, "refused": str(refusal)})
+    except refusals as refusal:
+        if about is not None:
+            print_json(about | {"refused": str(refusal)})
         say_error(refusal)
         raise typer.Exit(1) from None
 
@@ -177,21 +175,35 @@ def show_written(done: Any, document: Callable[[Any], Any], as_json: bool) -> No
     """The result of a command that wrote a folder, and where its report is; exit code 1 if a check failed."""
     aside().print(f"open {Path(done.out) / 'milepost' / 'report.html'}", soft_wrap=True)
     answer(done.to_json(), document, as_json)
-    if not done.ok:
-        raise typer.Exit(1)
+    exit_unless(done.ok)
 
 
-@contextmanager
-def new_report(out: Path | None, model: str) -> Iterator[Draft | None]:
-    """The folder of a report, from before anything is run until all is written; None where none was named for it."""
+def report_on(
+    model: str, name: str, measure: Callable[[], Any], document: Callable[[Any], Document], out: Path | None,
+    as_json: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """Measure a model, write the report where a folder was named for it, and show it; the data.
+
+    The folder is reserved before anything is run; the data in it are ``name``.json.
+    """
     if out is None:
-        yield None
-        return
-    from milepost.measure.folder import check_out, new_folder
+        data = measure()
+    else:
+        from milepost.draw import fill
+        from milepost.measure.folder import check_out, new_folder
 
-    with new_folder(check_out(out, model)) as draft:
-        yield draft
-    aside().print(f"open {out.expanduser() / 'report.html'}", soft_wrap=True)
+        with new_folder(check_out(out, model)) as draft:
+            data = measure()
+            fill(draft.files, name, data, document(data))
+        aside().print(f"open {out.expanduser() / 'report.html'}", soft_wrap=True)
+    answer(data, document, as_json)
+    return dict(data)
+
+
+def exit_unless(passed: bool) -> None:
+    """Exit code 1 where a check failed."""
+    if not passed:
+        raise typer.Exit(1)
 
 
 def answer(data: Any, document: Callable[[Any], Any], as_json: bool) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from milepost.checks import nearest
-from milepost.draw.table import Table
+from milepost.draw import Table
 from milepost.encodings import NAMES, RENAMED, SPACE
 from milepost.maps import NAMES as MAPS
 

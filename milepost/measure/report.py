@@ -6,7 +6,7 @@ import itertools
 import math
 from typing import Any
 
-from milepost.draw.figure import Alternative, Figure, Mark
+from milepost.draw import Alternative, Figure, Mark
 
 Row = dict[str, Any]
 LOOKS = "mean distance {}, looks at {} keys, first token {}"

@@ -7,10 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from milepost.draw import picture
-from milepost.draw.document import Document, Section
-from milepost.draw.figure import Figure, Mark, Style
-from milepost.draw.table import Table
+from milepost.draw import Document, Figure, Mark, Section, Style, Table, picture
 
 Row = dict[str, Any]
 WIDEST = 16

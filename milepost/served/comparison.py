@@ -23,7 +23,7 @@ from milepost.checkpoints.result import CommandResult
 from milepost.measure.intervals import DRAWS, Mean, Numbers, mean
 from milepost.measure.losses import TOLERATED_RISE
 from milepost.measure.results import provenance
-from milepost.rope.config.keys import ConfigError
+from milepost.rope import ConfigError
 from milepost.served import report
 from milepost.served.diagnosis import FORCED, STRETCHES
 from milepost.served.subject import Served

@@ -35,7 +35,7 @@ from milepost.measure.losses import TOLERATED_RISE, loss_row
 from milepost.measure.onset import Onset, Rise, first_failure, paired_rise
 from milepost.measure.results import plain_fields, provenance
 from milepost.measure.retrieval import LEAST_HAYSTACK, retrieval, room
-from milepost.rope.config.keys import ConfigError
+from milepost.rope import ConfigError
 from milepost.served.subject import Served
 
 Row = dict[str, Any]

@@ -31,8 +31,7 @@ from milepost.checkpoints.result import CommandResult
 from milepost.measure.intervals import DRAWS, Numbers, difference, mean
 from milepost.measure.losses import TOLERATED_RISE
 from milepost.measure.results import plain_fields, provenance
-from milepost.rope import export
-from milepost.rope.config.keys import ConfigError
+from milepost.rope import ConfigError, export
 from milepost.rope.engines.written import Refused
 from milepost.rope.spec import METHODS, RopeSpec
 from milepost.served import report

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from milepost.draw import Document, Figure, Mark, Section, Table, facts, fill
+from milepost.draw import Document, Figure, Mark, Section, Table, facts
 
 Row = dict[str, Any]
 WORDS = {"BLIND": "????", "NONE": "-"}
@@ -151,8 +150,3 @@ def _signed(value: float | None) -> str:
 
 def _between(row: Row) -> str:
     return "" if row["low"] is None else f"[{row['low']:+.3f}, {row['high']:+.3f}]"
-
-
-def save(name: str, data: Row, out: Path, document: Document) -> Path:
-    """Write report.html, report.md and the data into ``out``: all three, or nothing."""
-    return fill(out, name, data, document)

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from milepost.draw.document import Document, Section
-from milepost.draw.table import Table
+from milepost.draw import Document, Section, Table
 from milepost.encoding import Encoding
 from milepost.testing.declarations import every_axis_is_seen, order_is_seen, rotation, shift, toeplitz
 from milepost.testing.engine import (

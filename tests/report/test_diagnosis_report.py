@@ -11,8 +11,14 @@ from opened import DESK, OWNED, PHONE, Opened
 from milepost.checkpoints.diagnosis import report
 from milepost.checkpoints.diagnosis import report_figures as figures
 from milepost.checkpoints.diagnosis import report_tables as tables
+from milepost.draw import fill
 
 LENGTHS = [64, 128, 256]
+
+
+def save(data, folder):
+    """As `milepost diagnose --out` does."""
+    return fill(folder, "diagnosis", data, report.document(data))
 
 
 def _heads(length):
@@ -186,7 +192,7 @@ TITLES = [
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [PHONE, DESK])
 def test_everything_is_drawn_in_both_schemes_at_any_width(chromium, tmp_path, width, scheme):
-    with Opened(chromium, report.save(made(), tmp_path / "out"), width, scheme) as seen:
+    with Opened(chromium, save(made(), tmp_path / "out"), width, scheme) as seen:
         seen.check()
         assert len(seen.drawn()) == 7 and all(seen.drawn())
         assert seen.ask("[...document.querySelectorAll('section h2')].map(one => one.textContent)") == TITLES
@@ -201,7 +207,7 @@ def test_everything_is_drawn_in_both_schemes_at_any_width(chromium, tmp_path, wi
 
 
 def test_a_map_is_chosen_from_a_list_and_a_line_is_hidden_by_a_click(chromium, tmp_path):
-    with Opened(chromium, report.save(made(), tmp_path / "out")) as seen:
+    with Opened(chromium, save(made(), tmp_path / "out")) as seen:
         assert seen.visible("part-3") == ["share of right answers"] and seen.visible("part-4") == ["256 tokens"]
         seen.page.select_option("#part-3 select", "margin, nats")
         assert seen.visible("part-3") == ["margin, nats"]
@@ -226,7 +232,7 @@ def test_what_is_not_there_is_not_drawn_and_names_are_words_and_nothing_else(chr
         verdict=[OWNED, OWNED],
     )
     bare["retrieval"]["cells"] = bare["retrieval"]["lengths"] = []
-    with Opened(chromium, report.save(bare, tmp_path / "out"), PHONE) as seen:
+    with Opened(chromium, save(bare, tmp_path / "out"), PHONE) as seen:
         seen.check()
         assert seen.ask("[...document.querySelectorAll('section h2')].map(one => one.textContent)") == [
             TITLES[0],
@@ -330,10 +336,10 @@ def test_the_verdict_is_first_in_markdown_and_the_rule_beside_the_cause():
 
 
 def test_a_folder_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    assert report.save(made(), tmp_path / "a") == tmp_path / "a" / "report.html"
+    assert save(made(), tmp_path / "a") == tmp_path / "a" / "report.html"
     assert json.loads((tmp_path / "a" / "diagnosis.json").read_text()) == made()
     bad = copy.deepcopy(made())
     bad["loss_by_position"][0]["loss"] = float("nan")
     with pytest.raises(ValueError, match="not JSON compliant"):
-        report.save(bad, tmp_path / "b")
+        save(bad, tmp_path / "b")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from milepost.checkpoints.diagnosis import report_figures as figures
 from milepost.checkpoints.diagnosis import report_tables as tables
-from milepost.draw import Cells, Document, Section, Table, fill
+from milepost.draw import Cells, Document, Section, Table
 
 Row = dict[str, Any]
 QUESTION = (
@@ -116,8 +115,3 @@ def _folded(title: str, cells: Cells) -> Table:
 
 def _capital(words: str) -> str:
     return words[:1].upper() + words[1:]
-
-
-def save(data: Row, out: Path) -> Path:
-    """Write report.html, report.md and diagnosis.json into ``out``: all three, or nothing."""
-    return fill(out, "diagnosis", data, document(data))

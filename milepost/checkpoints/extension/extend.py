@@ -34,9 +34,10 @@ from milepost.checkpoints.model.tune import Tuning, has_peft, processes, room_to
 from milepost.checkpoints.model.tune import tune as tune_weights
 from milepost.checkpoints.result import CommandResult
 from milepost.checkpoints.verification.verify import verify
+from milepost.draw import fill
 from milepost.measure.folder import check_out, check_room, new_folder
 from milepost.measure.results import provenance
-from milepost.rope.spec import RopeSpec
+from milepost.rope import RopeSpec
 
 
 @dataclass(frozen=True)
@@ -187,4 +188,4 @@ def _write_report(done: Extension, source: SourceFiles, plan: ExtensionPlan, wor
         "provenance": done.provenance,
     }  # fmt: skip
     write_sidecar(work, sidecar)
-    report.save(done.to_json(), work / "milepost")
+    fill(work / "milepost", "extension", (data := done.to_json()), report.document(data))

@@ -19,8 +19,8 @@ from typing import Any
 from milepost.checkpoints.extension.config import changes, check_transformers, extended_config, undo
 from milepost.checkpoints.extension.source import Start
 from milepost.checkpoints.recommendation.candidates import stretch
+from milepost.rope import ConfigError
 from milepost.rope.analysis import analyse
-from milepost.rope.config.keys import ConfigError
 from milepost.rope.engines.written import Refused
 from milepost.rope.spec import METHODS, LayerRope, RopeSpec
 from milepost.scaling import NTK, LargerBase, Linear, LongRoPE

@@ -4,13 +4,12 @@ tuned.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from milepost.checkpoints import report as common
 from milepost.checkpoints.report import interval
 from milepost.checkpoints.verification.report import summary as verified
-from milepost.draw import Document, Figure, Table, fill
+from milepost.draw import Document, Figure, Table
 
 LONGEST = 160
 """Characters of a value that are shown."""
@@ -91,8 +90,3 @@ def by_length(data: dict[str, Any]) -> Figure:
         x_ticks=tuple(row["length"] for row in rows),
         log_x=True,
     )
-
-
-def save(data: dict[str, Any], out: Path) -> Path:
-    """Write report.html, report.md and extension.json."""
-    return fill(out, "extension", data, document(data))

@@ -9,7 +9,7 @@ from milepost.checkpoints.files import SourceFiles
 from milepost.checkpoints.model.loaded import Loaded
 from milepost.checkpoints.model.tune import Tuning
 from milepost.checkpoints.recommendation.recommend import recommend
-from milepost.rope.config.keys import ConfigError
+from milepost.rope import ConfigError
 from milepost.rope.engines.written import Refused
 
 

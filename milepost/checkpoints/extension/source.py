@@ -20,10 +20,9 @@ from milepost.checkpoints.extension.config import undone
 from milepost.checkpoints.files import SIDECAR, SourceFiles, check_not_quantised, from_hub, read_source
 from milepost.checkpoints.inspection.inspect import Inspection, inspect
 from milepost.checkpoints.model.hf_load import check_installed, check_tensors, model_class
+from milepost.rope import ConfigError, RopeSpec
 from milepost.rope.config.files import load
-from milepost.rope.config.keys import ConfigError
 from milepost.rope.engines.written import Refused
-from milepost.rope.spec import RopeSpec
 
 FIXED = ("gptj", "codegen", "recurrent_gemma")
 """Model types for which transformers computes one table, and reads no scaling."""

@@ -14,9 +14,9 @@ from typing import Any
 
 from milepost.checkpoints.families.measure import Measured, MeasuredLayer, MeasuredTurn, close, main_layers
 from milepost.checkpoints.inspection.parts import EMBEDDING, ROTATED, InspectedLayer, Length, Positions, Table
+from milepost.rope import LayerRope, RopeSpec
 from milepost.rope.config import config_json
 from milepost.rope.config.keys import ConfigError, ConfigKeys
-from milepost.rope.spec import LayerRope, RopeSpec
 from milepost.rope.temperature import FORMS, QueryTemperature
 from milepost.scaling import LongRoPE
 

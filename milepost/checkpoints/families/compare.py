@@ -12,9 +12,9 @@ from typing import Any
 
 from milepost.checkpoints.families.measure import Measured, MeasuredLayer, MeasuredTurn, close, main_layers
 from milepost.checkpoints.inspection import rope as inspected
+from milepost.rope import LayerRope, RopeSpec
 from milepost.rope.config.config_json import text_model
 from milepost.rope.config.keys import ConfigError, ConfigKeys
-from milepost.rope.spec import LayerRope, RopeSpec
 
 
 def wrong(config: Mapping[str, Any], measured: Measured) -> list[str]:

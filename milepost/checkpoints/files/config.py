@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from milepost.measure.results import write
-from milepost.rope.config.keys import ConfigError
+from milepost.rope import ConfigError
 
 
 def parts_of(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -19,8 +19,8 @@ from typing import Any
 from milepost.checkpoints.files.config import write_config
 from milepost.checkpoints.files.source import SIDECAR, SourceFiles
 from milepost.measure.results import write_json
+from milepost.rope import ConfigError
 from milepost.rope.config.files import load
-from milepost.rope.config.keys import ConfigError
 
 TOKENIZER = "tokenizer_config.json"
 

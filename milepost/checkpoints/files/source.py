@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from milepost.checkpoints.files.tensors import INDEX, ONE, OTHER_WEIGHTS
+from milepost.rope import ConfigError
 from milepost.rope.config.files import find, is_offline, load
-from milepost.rope.config.keys import ConfigError
 
 NEEDED = (".json", ".txt", ".model", ".jinja", ".tiktoken", ".md")
 """How names of files end that a loader, or a reader, needs besides the weights; and those that begin with `TERMS`."""

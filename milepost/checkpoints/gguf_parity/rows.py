@@ -17,9 +17,8 @@ from torch import Tensor
 
 from milepost.checkpoints.files import StoredTensor, values
 from milepost.checkpoints.layout_conversion.heads import LAYER, MODELS, HeadRows
-from milepost.rope.config.keys import ConfigError
+from milepost.rope import ConfigError, RopeSpec
 from milepost.rope.engines.parity import Difference
-from milepost.rope.spec import RopeSpec
 
 FILE = {"q_proj": "attn_q", "k_proj": "attn_k", "qkv_proj": "attn_qkv", "Wqkv": "attn_qkv"}
 """The file's name for a projection whose heads it leaves in their order."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from milepost.draw import Document, Section, Table, fill
+from milepost.draw import Document, Section, Table
 from milepost.rope import report as rope
 
 SLOPES = 4
@@ -160,8 +159,3 @@ def left(data: dict[str, Any]) -> list[str]:
     """The warnings that no table shows."""
     shown = {cell for table in (_at_target(data), _weights(data)) for row in table.rows for cell in row}
     return [warning for warning in data["warnings"] if warning not in shown]
-
-
-def save(data: dict[str, Any], out: Path) -> Path:
-    """Write report.html, report.md and inspection.json into ``out``: all three, or nothing."""
-    return fill(out, "inspection", data, document(data))

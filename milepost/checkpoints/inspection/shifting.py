@@ -13,7 +13,7 @@ its position decides:
 from __future__ import annotations
 
 from milepost.checkpoints.inspection.parts import EMBEDDING, Positions
-from milepost.rope.spec import RopeSpec
+from milepost.rope import RopeSpec
 
 
 def shifting(positions: Positions, spec: RopeSpec | None) -> str:

@@ -39,10 +39,10 @@ from milepost.checkpoints.model.hf_load import check_installed
 from milepost.draw import Document, Section, Table
 from milepost.measure.folder import check_out, check_room, new_folder
 from milepost.measure.results import provenance
+from milepost.rope import RopeSpec
 from milepost.rope.config.families import FAMILIES
 from milepost.rope.config.files import load
 from milepost.rope.config.keys import ConfigError, short
-from milepost.rope.spec import RopeSpec
 from milepost.rotation import Pairing
 
 SAYS = ("rope_interleave", "rope_interleaved", "rotary_emb_interleaved")

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from milepost.checkpoints.files import PLAIN, StoredTensor
+from milepost.rope import LayerRope, RopeSpec
 from milepost.rope.config.keys import ConfigError, short
-from milepost.rope.spec import LayerRope, RopeSpec
 from milepost.rotation import Pairing, permutation
 
 NORMS = {"q_norm": "q", "q_layernorm": "q", "k_norm": "k", "k_layernorm": "k"}

@@ -31,8 +31,7 @@ from milepost.checkpoints.model.hf_load import from_pretrained, model_class
 from milepost.checkpoints.model.probe import apart, logits_of, special_tokens
 from milepost.checkpoints.model.quiet import first_line, quiet
 from milepost.checkpoints.model.turned_attention import rotary_replaced
-from milepost.rope.config.keys import ConfigError
-from milepost.rope.spec import RopeSpec
+from milepost.rope import ConfigError, RopeSpec
 from milepost.rotation import Pairing, rotate
 
 TOKENS = 272

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from milepost.encodings.sinusoidal import Sinusoidal
 from milepost.lab.model import Decoder
-from milepost.rope.config.keys import ConfigError
+from milepost.rope import ConfigError
 
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu")
 LAYER = ("norm_1", "q", "k", "v", "out", "norm_2", "up", "down")

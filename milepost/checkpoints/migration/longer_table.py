@@ -17,7 +17,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from milepost.rope.config.keys import ConfigError
+from milepost.rope import ConfigError
 
 METHODS = ("tile", "interpolate", "stretch")
 

@@ -32,10 +32,11 @@ from milepost.checkpoints.model.load import load
 from milepost.checkpoints.model.tune import Tuning, processes, room_to_tune, tune
 from milepost.checkpoints.result import CommandResult
 from milepost.checkpoints.verification.verify import verify
+from milepost.draw import fill
 from milepost.measure.folder import check_out, check_room, new_folder
 from milepost.measure.results import provenance, write_json
+from milepost.rope import ConfigError
 from milepost.rope.config.files import load as read_json
-from milepost.rope.config.keys import ConfigError
 
 FINE = 5
 """The last one in so many steps is of fine-tuning."""
@@ -203,4 +204,4 @@ def _write_report(done: Migration, work: Path) -> None:
         "provenance": done.provenance,
     }  # fmt: skip
     write_sidecar(work, sidecar)
-    report.save(done.to_json(), work / "milepost")
+    fill(work / "milepost", "migration", (data := done.to_json()), report.document(data))

@@ -6,13 +6,12 @@ the steps, and the proofs.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from milepost.checkpoints import report as common
 from milepost.checkpoints.report import interval
 from milepost.checkpoints.verification.report import summary as verified
-from milepost.draw import Document, Figure, Mark, Style, Table, fill
+from milepost.draw import Document, Figure, Mark, Style, Table
 
 Row = dict[str, Any]
 STAGES = {"before": "before", "swapped": "after the swap", "recovered": "after recovery"}
@@ -218,8 +217,3 @@ def by_position(data: Row) -> Figure:
         styles={STAGES[stage]: Style(colour=COLOURS[stage], mark="circle") for stage in _stages(data)},
         marks=(Mark("x", data["old"], "old end" if data["ended"] else "trained length"),),
     )
-
-
-def save(data: Row, out: Path) -> Path:
-    """Write report.html, report.md and migration.json."""
-    return fill(out, "migration", data, document(data))

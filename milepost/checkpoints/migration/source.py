@@ -24,8 +24,8 @@ from milepost.checkpoints.model.load import load
 from milepost.checkpoints.model.loaded import Loaded
 from milepost.encodings.learned import Learned
 from milepost.encodings.sinusoidal import Sinusoidal
+from milepost.rope import ConfigError
 from milepost.rope.config.files import load as read_json
-from milepost.rope.config.keys import ConfigError
 
 TO = ("rope", "alibi", "nope", "longer-table")
 TABLES = ("gpt2", "opt")

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from milepost.checkpoints.migration.body import Body
 from milepost.checkpoints.model.quiet import quiet
-from milepost.rope.config.keys import ConfigError
+from milepost.rope import ConfigError
 
 BASE = 10000.0
 NEOX = {

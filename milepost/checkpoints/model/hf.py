@@ -26,7 +26,7 @@ from milepost.checkpoints.model.probe import depends_on_length, read_spec, uncha
 from milepost.checkpoints.model.quiet import quiet
 from milepost.checkpoints.model.tokenizers import find_tokenizer, has_tokenizer
 from milepost.encoding import Encoding
-from milepost.rope.config.keys import ConfigError
+from milepost.rope import ConfigError
 
 
 class HuggingFace(Loaded):

@@ -18,12 +18,12 @@ from torch.nn.modules.module import register_module_module_registration_hook
 from milepost.checkpoints.files import check_not_quantised, in_folder
 from milepost.checkpoints.model.probe import Check, read_spec
 from milepost.checkpoints.model.quiet import first_line, quiet
+from milepost.rope import RopeSpec
 from milepost.rope.config import gguf_header
 from milepost.rope.config.files import find, is_offline
 from milepost.rope.config.files import load as load_config
 from milepost.rope.config.keys import ConfigError, short
 from milepost.rope.engines.parity import differences
-from milepost.rope.spec import RopeSpec
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 PACKED = (

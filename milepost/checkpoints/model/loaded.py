@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from milepost.checkpoints.inspection.inspect import Inspection
 from milepost.checkpoints.model.tokenizers import Tokenized
 from milepost.encoding import Encoding
-from milepost.rope.spec import RopeSpec
+from milepost.rope import RopeSpec
 
 Numbers = np.ndarray[Any, Any]
 CHUNK = 512

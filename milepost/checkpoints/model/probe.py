@@ -23,9 +23,8 @@ import torch
 from torch import Tensor, nn
 
 from milepost.checkpoints.model.patch import hooked, patched
+from milepost.rope import ConfigError, RopeSpec
 from milepost.rope.config.families import NOT_HELD, NOT_ROTARY
-from milepost.rope.config.keys import ConfigError
-from milepost.rope.spec import RopeSpec
 
 Verdict = Literal["PASS", "FAIL", "WARN", "BLIND", "NONE"]
 """BLIND: it could not have failed, so nothing is proved.

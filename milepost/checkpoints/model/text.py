@@ -25,7 +25,7 @@ import torch
 
 from milepost.checkpoints.model.loaded import Loaded
 from milepost.checkpoints.model.tokenizers import Tokenized
-from milepost.rope.config.keys import ConfigError
+from milepost.rope import ConfigError
 
 Numbers = np.ndarray[Any, Any]
 MANY = 8

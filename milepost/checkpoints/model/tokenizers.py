@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from milepost.rope import ConfigError
 from milepost.rope.config.files import is_offline
-from milepost.rope.config.keys import ConfigError
 
 Numbers = np.ndarray[Any, Any]
 

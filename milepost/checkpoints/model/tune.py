@@ -29,8 +29,8 @@ from milepost.checkpoints.model.hf_load import model_class
 from milepost.checkpoints.model.quiet import quiet
 from milepost.checkpoints.model.text import Text
 from milepost.measure.folder import check_room, saving
+from milepost.rope import ConfigError
 from milepost.rope.config.files import load
-from milepost.rope.config.keys import ConfigError
 
 WARM_UP = 20
 KEPT = 2

@@ -32,7 +32,7 @@ from milepost.checkpoints.model.watched_attention import extras, implementation,
 from milepost.encoding import Encoding
 from milepost.encodings.rope import RoPE
 from milepost.layout import Layout
-from milepost.rope.config.keys import ConfigError
+from milepost.rope import ConfigError
 
 NAME = "milepost_turned"
 ROTARY = "apply_rotary_pos_emb"

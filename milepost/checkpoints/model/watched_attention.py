@@ -19,7 +19,7 @@ from milepost.checkpoints.model.engine_attention import FAMILIES, use_engine, wa
 from milepost.checkpoints.model.loaded import Look
 from milepost.checkpoints.model.patch import patched
 from milepost.encoding import Encoding
-from milepost.rope.config.keys import ConfigError
+from milepost.rope import ConfigError
 
 NAME = "milepost_looks"
 

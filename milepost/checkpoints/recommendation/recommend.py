@@ -35,7 +35,7 @@ from milepost.checkpoints.recommendation.comparison import Comparison
 from milepost.checkpoints.recommendation.words import advice, exports, limits, verdict
 from milepost.checkpoints.result import CommandResult
 from milepost.measure.results import plain_fields, provenance
-from milepost.rope.config.keys import ConfigError
+from milepost.rope import ConfigError
 
 Row = dict[str, Any]
 

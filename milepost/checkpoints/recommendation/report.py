@@ -4,10 +4,9 @@ length; and what to paste.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from milepost.draw import Document, Figure, Mark, Section, Style, Table, facts, fill
+from milepost.draw import Document, Figure, Mark, Section, Style, Table, facts
 from milepost.draw.svg.colours import COLOURS
 
 Row = dict[str, Any]
@@ -193,8 +192,3 @@ def _styles(data: Row) -> dict[str, Style]:
         )
         for number, row in enumerate(data["rows"])
     }  # fmt: skip
-
-
-def save(data: Row, out: Path) -> Path:
-    """Write report.html, report.md and recommendation.json into ``out``: all three, or nothing."""
-    return fill(out, "recommendation", data, document(data))

@@ -4,11 +4,10 @@ changed.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from milepost.checkpoints import report as common
-from milepost.draw import Document, Figure, Style, Table, fill
+from milepost.draw import Document, Figure, Style, Table
 
 WORDS = {True: "PASS", False: "FAIL", None: "-"}
 TABLE = "the table"
@@ -88,8 +87,3 @@ def by_place(data: dict[str, Any]) -> Figure:
         in SIDES.items()}, styles={names["before"]: Style("before", colour=1), names["after"]: Style("after",
         colour=0)},
     )  # fmt: skip
-
-
-def save(data: dict[str, Any], out: Path) -> Path:
-    """Write report.html, report.md and resized.json."""
-    return fill(out, "resized", data, document(data))

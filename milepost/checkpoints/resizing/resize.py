@@ -25,10 +25,11 @@ from milepost.checkpoints.resizing.folder import write_folder
 from milepost.checkpoints.resizing.proof import prove
 from milepost.checkpoints.resizing.source import ANTIALIASED, SQUARE, PositionTable, open_table
 from milepost.checkpoints.result import CommandResult
+from milepost.draw import fill
 from milepost.encodings.resize_table import resize_table
 from milepost.measure.folder import check_out, new_folder
 from milepost.measure.results import provenance, write_json
-from milepost.rope.config.keys import ConfigError
+from milepost.rope import ConfigError
 from milepost.rope.engines.written import Refused
 
 
@@ -107,7 +108,7 @@ def resize(
         )  # fmt: skip
         data = done.to_json()
         write_json(work / SIDECAR, {"resized": {key: value for key, value in data.items() if key != "alike"}})
-        report.save(data, work / "milepost")
+        fill(work / "milepost", "resized", data, report.document(data))
     return done
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from milepost.rope.spec import LayerRope, RopeSpec
+from milepost.rope import LayerRope, RopeSpec
 from milepost.spectrum import geometric
 
 

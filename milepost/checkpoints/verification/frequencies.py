@@ -29,7 +29,7 @@ from torch import Tensor
 from milepost.checkpoints.model.probe import Case, Check, judged, unchanged
 from milepost.checkpoints.verification.causes import Live, why_frequencies, why_position, why_temperature
 from milepost.checkpoints.verification.watch import EXPLAINED, Turn, cached_keys, measure, watched
-from milepost.rope.spec import LayerRope, RopeSpec
+from milepost.rope import LayerRope, RopeSpec
 
 ROWS = 4
 """Texts that are read at once, so that each pair is measured on several heads even where a layer has one."""

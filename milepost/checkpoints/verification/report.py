@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from milepost.draw import Document, Figure, Mark, Numbers, Section, Table, facts, fill
+from milepost.draw import Document, Figure, Mark, Numbers, Section, Table, facts
 
 VERDICTS = ("PASS", "FAIL", "WARN", "BLIND", "NONE")
 WORDS = {"BLIND": "????", "NONE": "-"}
@@ -84,8 +83,3 @@ def figure(result: dict[str, Any]) -> Figure:
         marks=(Mark("x", 1.0, ""),),
         log_x=True,
     )
-
-
-def save(result: dict[str, Any], out: Path) -> Path:
-    """Write report.html, report.md and verification.json into ``out``: all three, or nothing."""
-    return fill(out, "verification", result, document(result))

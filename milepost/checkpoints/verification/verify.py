@@ -30,9 +30,9 @@ from milepost.checkpoints.verification.layouts import layouts
 from milepost.checkpoints.verification.length import lengths
 from milepost.checkpoints.verification.reload import reload
 from milepost.measure.results import provenance
+from milepost.rope import ConfigError
 from milepost.rope.config.files import find
 from milepost.rope.config.files import load as load_config
-from milepost.rope.config.keys import ConfigError
 
 CHECKS: dict[str, Callable[[Case], list[Check]]] = {
     "frequencies": frequencies,

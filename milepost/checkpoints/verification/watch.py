@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from milepost.checkpoints.model.patch import hooked, patched
-from milepost.rope.spec import LayerRope
+from milepost.rope import LayerRope
 from milepost.rotation import Pairing, pairs_of
 
 Calls = list[tuple[Tensor, Tensor]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from milepost.draw.document import Document
+from milepost.draw import Document
 from milepost.draw.folder import write_report
 from milepost.lab.report import image, image_runs, read, signal, text
 from milepost.lab.report.runs import Results

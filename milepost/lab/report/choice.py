@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from milepost.draw.document import Document, Section
-from milepost.draw.figure import Figure, Mark
-from milepost.draw.table import Cells, Table
+from milepost.draw import Cells, Document, Figure, Mark, Section, Table
 
 NONE = "not measured"
 PASSES = ("forward", "training", "decode")

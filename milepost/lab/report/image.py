@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from milepost.draw.document import Document, Section
-from milepost.draw.table import Table
+from milepost.draw import Document, Section, Table
 from milepost.lab.report import image_figures as figures
 from milepost.lab.report import image_tables as tables
 from milepost.lab.report.image_answer import QUESTION, answer, notes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from milepost.draw.figure import Alternative, Figure, Mark
+from milepost.draw import Alternative, Figure, Mark
 from milepost.lab.report.figures import curves
 from milepost.lab.report.image_runs import by, mean, measured, plain, sizes, trained
 from milepost.lab.report.runs import Results, Run, by_name, name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from milepost.draw.table import Cells
+from milepost.draw import Cells
 from milepost.lab.report.image_runs import Size, by, ends, mean, measured, plain, row_at, sizes, trained
 from milepost.lab.report.runs import Results, by_name, name, whose
 from milepost.lab.report.tables import NONE, made

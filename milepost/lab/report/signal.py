@@ -6,9 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from milepost.draw.document import Document, Section
-from milepost.draw.figure import Figure, Mark
-from milepost.draw.table import Cells, Table
+from milepost.draw import Cells, Document, Figure, Mark, Section, Table
 from milepost.lab.report.answer import listed, unfinished
 from milepost.lab.report.figures import style
 from milepost.lab.report.read import check_parts, has, has_rows

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from milepost.draw.table import Cells
+from milepost.draw import Cells
 from milepost.lab.report.evidence.learning import gain_of_doubling
 from milepost.lab.report.evidence.patterns import FAIL, PASS, UNKNOWN, patterns
 from milepost.lab.report.evidence.published import SHOWN, TABLE, TRAINED

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from milepost.draw.document import Document, Section
-from milepost.draw.table import Table
+from milepost.draw import Document, Section, Table
 from milepost.lab.report import figures, tables
 from milepost.lab.report.answer import QUESTION, answer, notes
 from milepost.lab.report.evidence.patterns import UNKNOWN, patterns

@@ -18,7 +18,7 @@ import urllib.parse
 import urllib.request
 from typing import Any
 
-from milepost.rope.config.keys import ConfigError
+from milepost.rope import ConfigError
 
 LARGEST = 64 << 20
 """Bytes of the largest answer that is read."""

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from milepost.checkpoints.recommendation.candidates import encodings_by_layer
 from milepost.encoding import Encoding
-from milepost.rope.spec import LayerRope, RopeSpec
+from milepost.rope import LayerRope, RopeSpec
 from milepost.scaling import NTK, Linear, Scaling, YaRN
 
 CONFIG = "as the config says"

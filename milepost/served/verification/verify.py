@@ -23,7 +23,7 @@ from milepost.checkpoints.model.quiet import quiet
 from milepost.checkpoints.result import CommandResult
 from milepost.measure.intervals import DRAWS, Numbers
 from milepost.measure.results import provenance
-from milepost.rope.config.keys import ConfigError
+from milepost.rope import ConfigError
 from milepost.served import report
 from milepost.served.subject import Served
 from milepost.served.verification.candidates import CONFIG, Rotation, rotations

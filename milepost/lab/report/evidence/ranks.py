@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from milepost.draw.table import Cells
+from milepost.draw import Cells
 from milepost.lab.report.evidence.published import PUBLISHED
 from milepost.lab.report.runs import Results, trained
 
