@@ -33,25 +33,11 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from milepost.checks import check_at_least, check_choice
+from milepost.hooks import HOOKS
 from milepost.layout import Layout
 from milepost.positions import check_dtype, check_finite, extent, extents
 from milepost.shown import html
 
-HOOKS = (
-    "embed",
-    "query",
-    "key",
-    "bias",
-    "rescore",
-    "output",
-    "spread",
-    "features",
-    "gate",
-    "weigh",
-    "relate",
-    "value",
-    "restore",
-)
 PROPERTIES = (
     "shift_invariant",
     "toeplitz",

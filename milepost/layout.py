@@ -228,9 +228,7 @@ class Layout:
         start, stop, step = tokens.indices(self.length)
         if step == 1:
             return self.part(None, start, max(start, stop))
-        index = self.index[:, tokens]
-        pos = self.pos[..., tokens] if self.remapped else index
-        return replace(self, index=index, segment=self.segment[:, tokens], pos=pos, rows=None)
+        return self._picked(tokens)
 
     def part(self, row: int | None, first: int, stop: int) -> Layout:
         """Tokens ``first .. stop-1`` of one row of the batch (None: of every row), contiguity kept."""
@@ -259,9 +257,13 @@ class Layout:
             raise ValueError(
                 f"take() wants places from 0 to {self.length - 1}, got {extent(which)[0]:g} to {extent(which)[1]:g}"
             )
-        index = self.index[:, which]
-        pos = self.pos[..., which] if self.remapped else index
-        return replace(self, index=index, segment=self.segment[:, which], pos=pos, rows=None)
+        return self._picked(which)
+
+    def _picked(self, tokens: slice | Tensor) -> Layout:
+        """Some tokens of every row, of which nothing is known about neighbours."""
+        index = self.index[:, tokens]
+        pos = self.pos[..., tokens] if self.remapped else index
+        return replace(self, index=index, segment=self.segment[:, tokens], pos=pos, rows=None)
 
     def discovered(self) -> Layout:
         """The same layout with ``rows`` read off its tensors (one synchronisation): for shards that are made of a few

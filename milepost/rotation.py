@@ -116,3 +116,20 @@ def permutation(size: int, *, to: Pairing) -> Tensor:
         raise ValueError(f"pairs need an even number of channels, got {size}")
     order = torch.arange(size)
     return order.reshape(2, -1).T.reshape(-1) if to == "interleaved" else order.reshape(-1, 2).T.reshape(-1)
+
+
+def rotary_size(head_dim: int, rotary: int | None) -> int:
+    """How many channels turn: ``rotary`` of them, or all; an even number, or an error."""
+    size = head_dim if rotary is None else rotary
+    if size < 2 or size % 2 or size > head_dim:
+        raise ValueError(f"the rotary size must be even, from 2 to head_dim={head_dim}, got {size}")
+    return size
+
+
+def scaled(x: Tensor, size: int, temperature: float) -> Tensor:
+    """The first ``size`` channels of ``x`` (B H L D) times the temperature of logits, the others as they are."""
+    if temperature == 1.0:
+        return x
+    if size == x.shape[-1]:
+        return x * temperature
+    return torch.cat([x[..., :size] * temperature, x[..., size:]], dim=-1)

@@ -116,7 +116,8 @@ def _parse(text: str) -> ast.expr:
         ) from None
 
 
-def _terms(node: ast.expr, text: str) -> list[ast.expr]:
+def terms_of(node: ast.expr) -> list[ast.expr]:
+    """The terms of a sum, the first one first; of any other expression, itself."""
     terms: list[ast.expr] = []
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         terms.append(node.right)
@@ -125,7 +126,7 @@ def _terms(node: ast.expr, text: str) -> list[ast.expr]:
 
 
 def _sum(node: ast.expr, text: str, sizes: Mapping[str, int | tuple[int, ...] | None]) -> Encoding:
-    parts = [_encoding(term, text, sizes) for term in _terms(node, text)]
+    parts = [_encoding(term, text, sizes) for term in terms_of(node)]
     return parts[0] if len(parts) == 1 else Sum(*parts)
 
 
@@ -151,7 +152,7 @@ def _group(node: ast.expr, text: str, sizes: Mapping[str, int | tuple[int, ...] 
         window, node = _value(seen.args[0], text, sizes), node.left
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         count, node = _value(node.left, text, sizes), node.right
-    elif any(isinstance(term, ast.BinOp) for term in _terms(node, text)):
+    elif any(isinstance(term, ast.BinOp) for term in terms_of(node)):
         raise ValueError(f"so many layers of a sum are written '3 * (rope + alibi)'; can't read {_short(text)!r}")
     return Group(count, _sum(node, text, sizes), window)
 

@@ -17,7 +17,8 @@ from typing import NamedTuple, NoReturn
 
 from torch import Tensor, nn
 
-from milepost.encoding import HOOKS, Encoding, Sum
+from milepost.encoding import Encoding, Sum
+from milepost.hooks import HOOKS
 
 MOST = 1024
 """Layers that a pattern may have."""

@@ -21,18 +21,19 @@ LIBRARY = FORMULAS | {"scaling", "encodings", "pages", "spec", "stack"}
 ARROWS: dict[str, set[str]] = {
     # formulas
     "checks": set(),
+    "hooks": set(),
     "positions": set(),
     "rotation": set(),
     "spectrum": set(),
     "angles": {"positions"},
     "layout": {"positions"},
-    "encoding": {"checks", "positions", "layout", "shown"},
+    "encoding": {"checks", "hooks", "positions", "layout", "shown"},
     "scaling": {"checks", "spectrum", "shown"},
     "encodings": set(),  # the list of names; the pages are beside it
     "pages": FORMULAS | {"scaling"},
     "resize_table": set(),
     "maps": FORMULAS | {"pages"},
-    "stack": {"encoding"},
+    "stack": {"encoding", "hooks"},
     "spec": {"checks", "encoding", "encodings", "pages", "scaling", "maps", "stack"},
     # what is built on them
     "attention": LIBRARY,
@@ -78,7 +79,7 @@ ARROWS: dict[str, set[str]] = {
     | {"report"},
     # without torch
     "results": set(),
-    "catalogue": {"checks", "encodings", "maps", "draw"},
+    "catalogue": {"checks", "hooks", "encodings", "maps", "draw"},
     "draw": {"results"},
     "report": {"draw", "results"},  # every report, beside the results that it shows
     "choose": {"results", "catalogue", "report"},
@@ -129,6 +130,7 @@ PACKAGES: dict[str, set[str]] = {
     },
     "scaling": {"torch"},
     "encodings": set(),
+    "hooks": set(),
     "maps": {"torch"},
     "rope": {"huggingface_hub"},
     "analysis": set(),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from milepost.attention.blocks import Block, blocks
+from milepost.attention.blocks import Block, assemble, blocks
 from milepost.encoding import Encoding
 from milepost.layout import Layout
 
@@ -36,6 +37,22 @@ class Call:
     def blocks(self) -> tuple[Block, ...] | str:
         """The rectangles of neighbouring tokens that it is made of; or why there are none, as a sentence."""
         return blocks(self.at, self.to, self.causal)
+
+    def blocks_obstacle(self, *, places: bool = True) -> str | None:
+        """Why the CPU's flash kernel can't do it by blocks, or None; ``places``: positions must be indices."""
+        width, value_width = self.q.shape[-1], self.v.shape[-1]
+        if width != value_width:
+            return f"the flash kernel wants values as wide as keys, got {value_width} and {width}"
+        if places and (self.at.remapped or self.to.remapped):
+            return "the encoding is told other positions than the index"
+        blocks = self.blocks
+        return blocks if isinstance(blocks, str) else None
+
+    def by_block(self, run: Callable[[Call, Block], Tensor]) -> Tensor:
+        """The output, B H I Dv, of what runs one block."""
+        blocks = self.blocks
+        assert not isinstance(blocks, str)
+        return assemble(self.q, self.v.shape[-1], [(block, run(self, block)) for block in blocks])
 
     @property
     def group(self) -> int:

@@ -21,3 +21,19 @@ class CommandResult:
 
     def _repr_html_(self) -> str:
         return type(self).document(self.to_json()).fragment()
+
+
+class CheckedResult(CommandResult):
+    """A result that is made of checks, each with a name and a verdict."""
+
+    checks: tuple[Any, ...]
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """The names of the checks that failed."""
+        return tuple(check.name for check in self.checks if check.verdict == "FAIL")
+
+    @property
+    def ok(self) -> bool:
+        """Whether no check failed."""
+        return not self.failed

@@ -20,26 +20,12 @@ from typing import Any
 from milepost.checks import nearest
 from milepost.draw import Table
 from milepost.encodings import NAMES, RENAMED, SPACE
+from milepost.hooks import HOOKS
 from milepost.maps import NAMES as MAPS
 
 KNOWN = (*NAMES, *SPACE, *MAPS)
 """Every name that a spec may use."""
 FIELDS = ("Mechanism", "Information", "Prior", "Content", "Storage", "Used by")
-HOOKS = (
-    "embed",
-    "query",
-    "key",
-    "bias",
-    "rescore",
-    "output",
-    "spread",
-    "features",
-    "gate",
-    "weigh",
-    "relate",
-    "value",
-    "restore",
-)
 SHORT = {
     "shift_invariant": "shift-invariant",
     "toeplitz": "Toeplitz",

@@ -33,8 +33,9 @@ from torch import Tensor, nn
 from milepost.angles import cos_sin
 from milepost.encoding import Encoding
 from milepost.positions import HALF
-from milepost.rotation import PAIRINGS, Pairing, rotate
+from milepost.rotation import PAIRINGS, Pairing, rotary_size, rotate, scaled
 from milepost.scaling import Scaling
+from milepost.scaling.scaling import check_fixed
 from milepost.spectrum import geometric
 
 
@@ -52,15 +53,9 @@ class LearnedSpectrum(Encoding):
         scaling: Scaling | None = None,
     ):
         super().__init__()
-        size = head_dim if rotary is None else rotary
-        if size < 2 or size % 2 or size > head_dim:
-            raise ValueError(f"the rotary size must be even, from 2 to head_dim={head_dim}, got {size}")
+        size = rotary_size(head_dim, rotary)
         self.check_choice("pairing", pairing, PAIRINGS)
-        if scaling is not None and (not isinstance(scaling, Scaling) or scaling.length_dependent):
-            raise ValueError(
-                "scaling must be one of milepost.scaling that does not depend on the length, such as yarn(...), "
-                f"got {scaling!r}"
-            )
+        check_fixed(scaling)
         self.head_dim, self.base, self.pairing, self.rotary, self.scaling = head_dim, base, pairing, rotary, scaling
         plain = geometric(size, base)
         self.spectrum, self.size = plain if scaling is None else scaling(plain), size
@@ -78,10 +73,7 @@ class LearnedSpectrum(Encoding):
         return rotate(x, cos.unsqueeze(-3), sin.unsqueeze(-3), self.size, self.pairing)
 
     def query(self, q: Tensor, pos: Tensor) -> Tensor:
-        turned, temperature = self.turn(q, pos), self.spectrum.temperature
-        if temperature == 1.0:
-            return turned
-        return torch.cat([turned[..., : self.size] * temperature, turned[..., self.size :]], dim=-1)
+        return scaled(self.turn(q, pos), self.size, self.spectrum.temperature)
 
     def key(self, k: Tensor, pos: Tensor) -> Tensor:
         return self.turn(k, pos)

@@ -39,8 +39,9 @@ from torch import Tensor
 
 from milepost.angles import cos_sin
 from milepost.encoding import Encoding
-from milepost.rotation import PAIRINGS, Pairing, rotate
+from milepost.rotation import PAIRINGS, Pairing, rotary_size, rotate, scaled
 from milepost.scaling import Scaling
+from milepost.scaling.scaling import check_fixed
 from milepost.spectrum import ORDERS, deal, geometric, usual_sections
 
 
@@ -63,16 +64,10 @@ class MRoPE(Encoding):
         scaling: Scaling | None = None,
     ):
         super().__init__()
-        size = head_dim if rotary is None else rotary
-        if size < 2 or size % 2 or size > head_dim:
-            raise ValueError(f"the rotary size must be even, from 2 to head_dim={head_dim}, got {size}")
+        size = rotary_size(head_dim, rotary)
         self.check_choice("order", order, ORDERS)
         self.check_choice("pairing", pairing, PAIRINGS)
-        if scaling is not None and (not isinstance(scaling, Scaling) or scaling.length_dependent):
-            raise ValueError(
-                "scaling must be one of milepost.scaling that does not depend on the length, such as yarn(...), "
-                f"got {scaling!r}"
-            )
+        check_fixed(scaling)
         given = tuple(sections) if isinstance(sections, list | tuple) else sections
         whole = isinstance(given, tuple) and len(given) > 1 and all(type(n) is int and n >= 0 for n in given)
         if given is not None and not (whole and sum(given) == size // 2):
@@ -97,10 +92,7 @@ class MRoPE(Encoding):
         return rotate(x, cos.unsqueeze(-3), sin.unsqueeze(-3), self.size, self.pairing)
 
     def query(self, q: Tensor, pos: Tensor) -> Tensor:
-        turned, temperature = self.turn(q, pos), self.spectrum.temperature
-        if temperature == 1.0:
-            return turned
-        return torch.cat([turned[..., : self.size] * temperature, turned[..., self.size :]], dim=-1)
+        return scaled(self.turn(q, pos), self.size, self.spectrum.temperature)
 
     def key(self, k: Tensor, pos: Tensor) -> Tensor:
         return self.turn(k, pos)

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from milepost.angles import cos_sin
 from milepost.encoding import Encoding
-from milepost.rotation import PAIRINGS, Pairing, rotate
+from milepost.rotation import PAIRINGS, Pairing, rotary_size, rotate, scaled
 from milepost.scaling import Scaling
 from milepost.spectrum import geometric
 
@@ -51,9 +51,7 @@ class RoPE(Encoding):
         scaling: Scaling | None = None,
     ):
         super().__init__()
-        turned = head_dim if rotary is None else rotary
-        if turned < 2 or turned % 2 or turned > head_dim:
-            raise ValueError(f"the rotary size must be even, from 2 to head_dim={head_dim}, got {turned}")
+        turned = rotary_size(head_dim, rotary)
         self.check_choice("pairing", pairing, PAIRINGS)
         self.check_choice("partial", partial, ("prefix", "proportional"))
         if scaling is not None and not isinstance(scaling, Scaling):
@@ -79,12 +77,7 @@ class RoPE(Encoding):
         return rotate(x, cos.unsqueeze(-3), sin.unsqueeze(-3), self.size, self.pairing)
 
     def query(self, q: Tensor, pos: Tensor) -> Tensor:
-        turned, temperature = self.turn(q, pos), self.spectrum.temperature
-        if temperature == 1.0:
-            return turned
-        if self.size == self.head_dim:
-            return turned * temperature
-        return torch.cat([turned[..., : self.size] * temperature, turned[..., self.size :]], dim=-1)
+        return scaled(self.turn(q, pos), self.size, self.spectrum.temperature)
 
     def key(self, k: Tensor, pos: Tensor) -> Tensor:
         return self.turn(k, pos)

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from milepost.angles import cos_sin
 from milepost.encoding import Encoding
-from milepost.rotation import PAIRINGS, Pairing, rotate
+from milepost.rotation import PAIRINGS, Pairing, rotary_size, rotate
 from milepost.spectrum import geometric
 
 
@@ -39,9 +39,7 @@ class VORoPE(Encoding):
         self, head_dim: int, base: float = 10000.0, pairing: Pairing = "interleaved", rotary: int | None = None
     ):
         super().__init__()
-        turned = head_dim if rotary is None else rotary
-        if turned < 2 or turned % 2 or turned > head_dim:
-            raise ValueError(f"the rotary size must be even, from 2 to head_dim={head_dim}, got {turned}")
+        turned = rotary_size(head_dim, rotary)
         self.check_choice("pairing", pairing, PAIRINGS)
         self.head_dim, self.base, self.pairing, self.rotary = head_dim, base, pairing, rotary
         self.turned = turned

@@ -16,7 +16,7 @@ from unicodedata import category
 
 from milepost.draw import Figure, alone, draw, few
 from milepost.draw.picture import png
-from milepost.encoding import Encoding
+from milepost.encoding import Encoding, parts_of
 from milepost.encodings import NAMES, SPACE
 from milepost.encodings.catalogue import summarise
 from milepost.explore import arguments, specs
@@ -155,7 +155,7 @@ def _rounded(figure: dict[str, Any]) -> dict[str, Any]:
 def _pages(enc: Encoding, modules: tuple[str, ...]) -> list[dict[str, str]]:
     """Title, formula and reference: of each term, of its scaling, and of what the view itself computes."""
     names = []
-    for part in arguments.parts(enc):
+    for part in parts_of(enc):
         name = type(part).spec_name()
         if name in NAMES or name in SPACE:
             names.append(f"encodings.{name}")

@@ -11,7 +11,7 @@ import typing
 from dataclasses import replace
 from typing import Any, Literal, get_args, get_origin
 
-from milepost.encoding import Encoding, Sum
+from milepost.encoding import Encoding, Sum, parts_of
 from milepost.explore.controls import Control
 from milepost.scaling import Scaling
 
@@ -88,7 +88,7 @@ TYPED = {
 def controls(enc: Encoding) -> list[Control]:
     """The sliders and lists of an encoding, term by term, with their present values."""
     made: list[Control] = []
-    for at, part in enumerate(parts(enc)):
+    for at, part in enumerate(parts_of(enc)):
         term = f"{type(part).spec_name()}." if isinstance(enc, Sum) else ""
         for owner, inside in ((part, ""), (getattr(part, "scaling", None), "scaling.")):
             if owner is part or isinstance(owner, Scaling):
@@ -121,8 +121,3 @@ def _annotated(cls: type) -> list[tuple[str, Any]]:
     hints = typing.get_type_hints(cls.__init__)  # type: ignore[misc]
     given = inspect.signature(cls).parameters.items()
     return [(name, hints[name]) for name, p in given if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-
-
-def parts(enc: Encoding) -> list[Encoding]:
-    """The terms of a sum; itself where it is none."""
-    return list(enc.parts) if isinstance(enc, Sum) else [enc]  # type: ignore[arg-type]

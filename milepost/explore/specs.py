@@ -16,7 +16,7 @@ from milepost.encodings import NAMES, SPACE
 from milepost.encodings.catalogue import page
 from milepost.explore.arguments import RANGES, SCALINGS, controls
 from milepost.explore.controls import Control, number
-from milepost.spec import build
+from milepost.spec import build, terms_of
 
 SIZES = {"heads": 8, "head_dim": 64, "width": 64, "length": 256}
 """Where the spec leaves them open; ``length`` is that of tables."""
@@ -58,8 +58,8 @@ def built(spec: str, sizes: Mapping[str, int] = SIZES) -> Encoding:
         raise ValueError(f"classes of your own are for the command line ({command}), not for this page; got {spec!r}")
     tree = _tree(spec)
     if tree is not None:
-        if len(_terms(tree)) > TERMS:
-            raise ValueError(f"a sum has at most {TERMS} terms on this page, got {len(_terms(tree))}")
+        if len(terms_of(tree)) > TERMS:
+            raise ValueError(f"a sum has at most {TERMS} terms on this page, got {len(terms_of(tree))}")
         _check_digits(tree)
         for word, value in _numbers(tree):
             high = RANGES[word][1] if word in RANGES else SIDE
@@ -116,7 +116,7 @@ def moved(spec: str, changes: Mapping[str, str]) -> str:
         return spec
     enc = built(spec)
     known = {control.name: control for control in controls(enc)}
-    terms = [term if isinstance(term, ast.Call) else ast.Call(term, [], []) for term in _terms(tree)]
+    terms = [term if isinstance(term, ast.Call) else ast.Call(term, [], []) for term in terms_of(tree)]
     for path, text in sorted(changes.items()):
         term, *words = path.split(".")
         if len(words) > 1 and ".".join((term, *words[:-1])) in changes:  # of a scaling that is replaced
@@ -162,14 +162,6 @@ def _tree(spec: str) -> ast.expr | None:
         return ast.parse(spec.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-
-
-def _terms(node: ast.expr) -> list[ast.expr]:
-    terms: list[ast.expr] = []
-    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        terms.append(node.right)
-        node = node.left
-    return [node, *reversed(terms)]
 
 
 def _numbers(tree: ast.expr) -> Iterator[tuple[str, float]]:

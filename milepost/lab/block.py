@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from milepost.attention import Attention, KVCache
-from milepost.encoding import Encoding, Sum
+from milepost.encoding import Encoding, Sum, parts_of
 from milepost.lab.training.linear import Linear, feed_forward
 from milepost.layout import Layout
 from milepost.stack import layer_of
@@ -131,11 +131,6 @@ def inside(enc: Encoding) -> Encoding:
     if isinstance(enc, Sum) and len(parts) > 1:
         return Sum(*parts)
     return parts[0] if parts else Encoding()
-
-
-def parts_of(enc: Encoding) -> list[Encoding]:
-    """The encodings of a sum, or the one that it is."""
-    return list(enc.parts) if isinstance(enc, Sum) else [enc]  # type: ignore[arg-type]
 
 
 def start(

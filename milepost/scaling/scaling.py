@@ -63,3 +63,12 @@ class Scaling:
         own = fields(self)  # type: ignore[arg-type]
         shown = [f for f in own if f.default is MISSING or getattr(self, f.name) != f.default]
         return f"{self._name()}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in shown)})"
+
+
+def check_fixed(scaling: Scaling | None) -> None:
+    """Refuse what is no scaling, and one that depends on the length of the text."""
+    if scaling is not None and (not isinstance(scaling, Scaling) or scaling.length_dependent):
+        raise ValueError(
+            "scaling must be one of milepost.scaling that does not depend on the length, such as yarn(...), "
+            f"got {scaling!r}"
+        )

@@ -17,18 +17,17 @@ a server tells no log-likelihoods of a prompt: each costs a request, and hardly 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from milepost.checkpoints.diagnosis.cause import Cause
-from milepost.checkpoints.diagnosis.diagnose import FEW, Diagnosis, finite_numbers
+from milepost.checkpoints.diagnosis.diagnose import Diagnosis, window_notes
 from milepost.checkpoints.diagnosis.measure import Windows, change_of, retrieval_row
 from milepost.checkpoints.diagnosis.needle import make_needles
 from milepost.checkpoints.diagnosis.plan import SHORTEST, Tell
-from milepost.checkpoints.diagnosis.verdict import verdict
 from milepost.checkpoints.model.text import Text
 from milepost.measure.intervals import DRAWS, Numbers
 from milepost.measure.losses import TOLERATED_RISE, loss_row
@@ -141,15 +140,8 @@ def diagnose_served(
     cause = None if failure is None else NO_CAUSE
     spent = {name: _difference(before[name], value) for name, value in subject.to_json().items() if name in SPENT}
     about = provenance(what="diagnose", text=words.describe(), server=subject.to_json(), spent=spent, **_protocol(plan))
-    return Diagnosis(
-        model=subject.name, family=subject.family, trained_length=subject.trained,
-        effective_length=plan.longest if failure is None else failure.start,
-        onset=None if failure is None else failure.start,
-        verdict=tuple(verdict(subject.trained, None, plan.longest, failure, cause, measured)),
-        failure=None if failure is None else finite_numbers(asdict(failure)),
-        cause=None if cause is None else cause.to_json(), **measured,
-        notes=(*_notes(subject, plan, len(tokens)), *unasked), protocol=about.pop("protocol"), provenance=about,
-    )  # fmt: skip
+    notes = (*_notes(subject, plan, len(tokens)), *unasked)
+    return Diagnosis.concluded(subject, None, plan.longest, failure, cause, measured, notes, about)
 
 
 SPENT = ("requests", "tokens_sent", "tokens_computed")
@@ -228,13 +220,7 @@ def _notes(subject: Served, plan: ServedPlan, windows: int) -> list[str]:
         notes.append(
             f"the trained length is not known (--trained-length): the shortest length, {plan.home}, stands for it"
         )
-    if windows < plan.windows:
-        notes.append(f"the text has room for {windows} of the {plan.windows} windows that were asked for")
-    if windows < FEW:
-        notes.append(
-            f"intervals are of {windows} windows only, and too narrow to be sure of: give text for {FEW} or more"
-        )
-    return notes
+    return [*notes, *window_notes(windows, plan.windows)]
 
 
 def _protocol(plan: ServedPlan) -> Row:

@@ -31,7 +31,7 @@ HELD = 1 << 21
 
 def obstacle(call: Call) -> str | None:
     """Why this backend can't do it, or None."""
-    enc, width, value_width = call.enc, call.q.shape[-1], call.v.shape[-1]
+    enc = call.enc
     if call.q.device.type != "cpu":
         return f"it drives the CPU's flash kernel, and q is on {call.q.device.type}"
     if torch.compiler.is_compiling():
@@ -41,12 +41,7 @@ def obstacle(call: Call) -> str | None:
     slow = [p for p in parts_of(enc) if not p.toeplitz and not has_quick(p, "bias_by_row", "bias")]
     if slow:
         return f"{slow[0]!r} has no quick way to the bias of a strip of rows"
-    if width != value_width:
-        return f"the flash kernel wants values as wide as keys, got {value_width} and {width}"
-    if call.at.remapped or call.to.remapped:
-        return "the encoding is told other positions than the index"
-    blocks = call.blocks
-    return blocks if isinstance(blocks, str) else None
+    return call.blocks_obstacle()
 
 
 def run(call: Call) -> Tensor:

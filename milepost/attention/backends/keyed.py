@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from milepost.attention.backends.strips import save_inputs
 from milepost.attention.backends.toeplitz import fold
 from milepost.attention.blocks import Block, assemble
 from milepost.attention.call import Call
@@ -148,13 +149,6 @@ def _(
     return like[0], like[1], like[2], gates.new_empty(gates.shape if learned else 0)
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    q, k, v, gates, *ctx.how = inputs
-    ctx.save_for_backward(q, k, v, gates, *output)
-    ctx.learned = ctx.needs_input_grad[3]
-    ctx.set_materialize_grads(False)
-
-
 def _backward(ctx: Any, grad: Tensor | None, grad_lse: Tensor | None) -> tuple[Tensor | None, ...]:
     if grad_lse is not None:
         raise ValueError("the log-sum-exp of gated() is for merging, and has no gradient")
@@ -180,4 +174,4 @@ def _dense(q: Tensor, k: Tensor, v: Tensor, gates: Tensor, scale: float, ahead: 
     return (torch.softmax(logits, dim=-1) @ v.to(work)).to(q.dtype)
 
 
-gated.register_autograd(_backward, setup_context=_save)
+gated.register_autograd(_backward, setup_context=save_inputs)

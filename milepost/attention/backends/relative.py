@@ -11,7 +11,7 @@ from torch import Tensor
 
 from milepost.attention.backends.bands import NARROW, bands
 from milepost.attention.backends.toeplitz import fold
-from milepost.attention.blocks import Block, assemble
+from milepost.attention.blocks import Block
 from milepost.attention.call import Call
 from milepost.attention.distances import falling, vectors
 from milepost.attention.kernel import flash, merged
@@ -20,7 +20,7 @@ from milepost.encoding import Relative, has_quick, parts_of
 
 def obstacle(call: Call) -> str | None:
     """Why this backend can't do it, or None."""
-    enc, width, value_width = call.enc, call.q.shape[-1], call.v.shape[-1]
+    enc = call.enc
     if call.q.device.type != "cpu":
         return f"it drives the CPU's flash kernel, and q is on {call.q.device.type}"
     content = [part for part in parts_of(enc) if part.content_dependent]
@@ -30,19 +30,12 @@ def obstacle(call: Call) -> str | None:
         return "its score is not made of vectors of the distance"
     if not enc.toeplitz:
         return "its bias is not a function of i - j alone"
-    if width != value_width:
-        return f"the flash kernel wants values as wide as keys, got {value_width} and {width}"
-    if call.at.remapped or call.to.remapped:
-        return "the encoding is told other positions than the index"
-    blocks = call.blocks
-    return blocks if isinstance(blocks, str) else None
+    return call.blocks_obstacle()
 
 
 def run(call: Call) -> Tensor:
     """The output, B H I D."""
-    blocks = call.blocks
-    assert not isinstance(blocks, str)
-    return assemble(call.q, call.v.shape[-1], [(block, _run_block(call, block)) for block in blocks])
+    return call.by_block(_run_block)
 
 
 def _run_block(call: Call, block: Block) -> Tensor:

@@ -185,7 +185,8 @@ def _(
     return like[0], like[1], like[2], table.new_empty(table.shape if learned else 0)
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def save_inputs(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    """Keep what the backward pass needs, whether the table or the gates (the fourth input) are learned among it."""
     q, k, v, table, *ctx.how = inputs
     ctx.save_for_backward(q, k, v, table, *output)
     ctx.learned = ctx.needs_input_grad[3]
@@ -217,4 +218,4 @@ def dense(q: Tensor, k: Tensor, v: Tensor, table: Tensor, scale: float) -> Tenso
     return (weights @ v.to(work)).to(q.dtype)
 
 
-strips.register_autograd(_backward, setup_context=_save)
+strips.register_autograd(_backward, setup_context=save_inputs)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from milepost.attention.backends.strips import strips
-from milepost.attention.blocks import Block, assemble
+from milepost.attention.blocks import Block
 from milepost.attention.call import Call
 from milepost.attention.distances import falling
 from milepost.attention.kernel import fused
@@ -23,26 +23,19 @@ on.
 
 def obstacle(call: Call) -> str | None:
     """Why this backend can't do it, or None."""
-    enc, width, value_width = call.enc, call.q.shape[-1], call.v.shape[-1]
+    enc = call.enc
     if call.q.device.type != "cpu":
         return f"it drives the CPU's flash kernel, and q is on {call.q.device.type}"
     if enc.content_dependent:
         return "the encoding depends on content"
     if not enc.toeplitz:
         return "its bias is not a function of i - j alone"
-    if width != value_width:
-        return f"the flash kernel wants values as wide as keys, got {value_width} and {width}"
-    if "bias" in enc.points and (call.at.remapped or call.to.remapped):
-        return "the encoding is told other positions than the index"
-    blocks = call.blocks
-    return blocks if isinstance(blocks, str) else None
+    return call.blocks_obstacle(places="bias" in enc.points)
 
 
 def run(call: Call) -> Tensor:
     """The output, B H I D."""
-    blocks = call.blocks
-    assert not isinstance(blocks, str)
-    return assemble(call.q, call.v.shape[-1], [(block, _run_block(call, block)) for block in blocks])
+    return call.by_block(_run_block)
 
 
 def _run_block(call: Call, block: Block) -> Tensor:

@@ -11,7 +11,7 @@ and no text is read twice.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -26,6 +26,7 @@ from milepost.checkpoints.model.text import Text, read_text
 from milepost.checkpoints.result import CommandResult
 from milepost.measure.intervals import DRAWS
 from milepost.measure.losses import TOLERATED_RISE
+from milepost.measure.onset import Onset
 from milepost.measure.results import provenance
 from milepost.rope.analysis import analyse
 
@@ -66,6 +67,24 @@ class Diagnosis(CommandResult):
     provenance: Row
 
     document = staticmethod(report.document)
+
+    @classmethod
+    def concluded(
+        cls, subject: Any, rows: int | None, longest: int, failure: Onset | None, cause: Cause | None, measured:
+        Row, notes: Iterable[str], about: Row,
+    ) -> Diagnosis:  # fmt: skip
+        """What follows from the measures of a subject with a name, a family and a trained length, loaded or served;
+        ``rows`` of a table were really trained.
+        """
+        return cls(
+            model=subject.name, family=subject.family, trained_length=subject.trained,
+            effective_length=longest if failure is None else failure.start,
+            onset=None if failure is None else failure.start,
+            verdict=tuple(verdict(subject.trained, rows, longest, failure, cause, measured)),
+            failure=None if failure is None else _finite(asdict(failure)),
+            cause=None if cause is None else cause.to_json(), **measured, notes=tuple(notes),
+            protocol=about["protocol"], provenance={key: value for key, value in about.items() if key != "protocol"},
+        )  # fmt: skip
 
 
 @runtime_checkable
@@ -115,22 +134,14 @@ def diagnose(
     cause = None if failure is None else find_cause(subject, tensors, failure, shifted, attention)
     tell("done", 1.0)
     about = provenance(what="diagnose", text=words.describe(), **_protocol(subject, plan, len(read.tokens)))
-    return Diagnosis(
-        model=subject.name, family=subject.family, trained_length=subject.trained,
-        effective_length=plan.longest if failure is None else failure.start,
-        onset=None if failure is None else failure.start,
-        verdict=tuple(verdict(subject.trained, rows, plan.longest, failure, cause, measured)),
-        failure=None if failure is None else finite_numbers(asdict(failure)),
-        cause=None if cause is None else cause.to_json(), **measured,
-        notes=(*_notes(subject, plan, len(read.tokens)), *unasked, *unseen, *unheld, *unknown),
-        protocol=about.pop("protocol"), provenance=about,
-    )  # fmt: skip
+    notes = (*_notes(subject, plan, len(read.tokens)), *unasked, *unseen, *unheld, *unknown)
+    return Diagnosis.concluded(subject, rows, plan.longest, failure, cause, measured, notes, about)
 
 
-def finite_numbers(value: Any) -> Any:
+def _finite(value: Any) -> Any:
     """An onset as plain data; a number that is not finite is null."""
     if isinstance(value, dict):
-        return {name: finite_numbers(inner) for name, inner in value.items()}
+        return {name: _finite(inner) for name, inner in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -151,8 +162,14 @@ def _notes(subject: Loaded, plan: DiagnosisPlan, windows: int) -> list[str]:
         notes.append(f"the trained length is not known: the shortest length, {plan.home}, stands for it")
     if not plan.firsts:
         notes.append(f"{subject.family} takes no positions from outside, so that a passage can't be put elsewhere")
-    if windows < plan.windows:
-        notes.append(f"the text has room for {windows} of the {plan.windows} windows that were asked for")
+    return [*notes, *window_notes(windows, plan.windows)]
+
+
+def window_notes(windows: int, asked: int) -> list[str]:
+    """What to know of so many windows of a text."""
+    notes = []
+    if windows < asked:
+        notes.append(f"the text has room for {windows} of the {asked} windows that were asked for")
     if windows < FEW:
         notes.append(
             f"intervals are of {windows} windows only, and too narrow to be sure of: give text for {FEW} or more"

@@ -22,7 +22,7 @@ from milepost.checkpoints.files import is_lab
 from milepost.checkpoints.model.hf_load import DTYPES, as_in_the_file, check_device, check_dtype, load_checkpoint
 from milepost.checkpoints.model.probe import DOUBT, Case, Check
 from milepost.checkpoints.model.quiet import quiet
-from milepost.checkpoints.result import CommandResult
+from milepost.checkpoints.result import CheckedResult
 from milepost.checkpoints.verification import report
 from milepost.checkpoints.verification.bias import biases
 from milepost.checkpoints.verification.frequencies import frequencies
@@ -44,7 +44,7 @@ CHECKS: dict[str, Callable[[Case], list[Check]]] = {
 
 
 @dataclass(frozen=True)
-class Verification(CommandResult):
+class Verification(CheckedResult):
     """Every check of one model."""
 
     model: str
@@ -52,16 +52,6 @@ class Verification(CommandResult):
     checks: tuple[Check, ...]
     notes: tuple[str, ...]
     provenance: dict[str, Any]
-
-    @property
-    def ok(self) -> bool:
-        """Whether no check failed."""
-        return not self.failed
-
-    @property
-    def failed(self) -> tuple[str, ...]:
-        """The names of the checks that failed."""
-        return tuple(check.name for check in self.checks if check.verdict == "FAIL")
 
     def __getitem__(self, name: str) -> Check:
         """The check of a name; the worst, where there are several."""

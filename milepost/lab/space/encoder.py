@@ -18,10 +18,10 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor, nn
 
-from milepost.encoding import Encoding, Sum
+from milepost.encoding import Encoding, Sum, parts_of
 from milepost.encodings.grid import Grid
 from milepost.encodings.resize_table import resize_table
-from milepost.lab.block import Block, Stacked, build_by_layer, parts_of, start
+from milepost.lab.block import Block, Stacked, build_by_layer, start
 from milepost.layout import Layout
 from milepost.positions import grid
 from milepost.spec import build

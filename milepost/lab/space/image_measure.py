@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from milepost.attention import attend
-from milepost.lab.block import parts_of
+from milepost.encoding import parts_of
 from milepost.lab.space.comparisons import paired
 from milepost.lab.space.encoder import Encoder
 from milepost.lab.space.image_plan import ImagePlan

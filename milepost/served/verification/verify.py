@@ -20,7 +20,7 @@ from milepost.checkpoints.diagnosis.plan import SHORTEST, Tell
 from milepost.checkpoints.model.loaded import Loaded
 from milepost.checkpoints.model.probe import Check, finite
 from milepost.checkpoints.model.quiet import quiet
-from milepost.checkpoints.result import CommandResult
+from milepost.checkpoints.result import CheckedResult
 from milepost.measure.intervals import DRAWS, Numbers
 from milepost.measure.results import provenance
 from milepost.rope import ConfigError
@@ -36,7 +36,7 @@ WINDOWS, BLOCKS, SCORED = 2, 16, 8
 
 
 @dataclass(frozen=True)
-class ServedVerification(CommandResult):
+class ServedVerification(CheckedResult):
     """``candidates`` are the rotations that were tried, the nearest first; ``same`` those that can't be told from the
     nearest. Both are empty where no weights were given.
     """
@@ -49,16 +49,6 @@ class ServedVerification(CommandResult):
     same: tuple[str, ...]
     notes: tuple[str, ...]
     provenance: dict[str, Any]
-
-    @property
-    def failed(self) -> tuple[str, ...]:
-        """The names of the checks that failed."""
-        return tuple(check.name for check in self.checks if check.verdict == "FAIL")
-
-    @property
-    def ok(self) -> bool:
-        """Whether no check failed."""
-        return not self.failed
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
