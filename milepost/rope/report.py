@@ -23,21 +23,26 @@ def document(result: Row) -> Document:
     """What the config says and where, what it does at the target length, and the turns of each pair."""
     spec, analysis = result["spec"], result["analysis"]
     kinds = [
-        f"{one['kind']}: base {one['base']:.10g}, {one['rotary']} of {one['head_dim']} channels, {one['pairing']} "
-        "pairs, "
-        f"scaling {_cut(one['scaling'], 200)}, logits x {one['temperature']:.6g}"
-        for one in analysis
+        f"{kind['kind']}: base {kind['base']:.10g}, {kind['rotary']} of {kind['head_dim']} channels, {kind['pairing']} "
+        f"pairs, scaling {cut(kind['scaling'], 200)}, logits x {kind['temperature']:.6g}."
+        for kind in analysis
     ]
     target = f" at {analysis[0]['target']} tokens" if analysis else ""
     sources = [[field, source] for field, source in spec["sources"].items()]
-    drawn = Section("Turns of each pair", " ".join(f"{kind}." for kind in kinds), figures(analysis))
-    said = Section("What the config says", tables=[_said(spec)])
+    values = Section("What the config says", tables=[_said(spec)])
     return Document(
-        f"{spec['model'] or 'rope'}{target}", " ".join(f"{one['sentence']}." for one in analysis), notes=spec["notes"],
-        sections=[drawn, said, Section("Where values come from", tables=[Table(["", ""], sources)])],
-        ok=not any(one["unseen_pairs"] for one in analysis), terminal_tables=[_said(spec), *map(_pairs, analysis)],
-        inline=[said, *(Section("", figures=figures([one])[:1]) for one in analysis)],
-    )  # fmt: skip
+        f"{spec['model'] or 'rope'}{target}",
+        " ".join(f"{kind['sentence']}." for kind in analysis),
+        notes=spec["notes"],
+        sections=[
+            Section("Turns of each pair", " ".join(kinds), figures(analysis)),
+            values,
+            Section("Where values come from", tables=[Table(["", ""], sources)]),
+        ],
+        ok=not any(kind["unseen_pairs"] for kind in analysis),
+        terminal_tables=[_said(spec), *map(_pairs, analysis)],
+        inline=[values, *(Section("", figures=figures([kind])[:1]) for kind in analysis)],
+    )
 
 
 def analysis_document(one: Row) -> Document:
@@ -55,7 +60,7 @@ def _said(spec: Row) -> Table:
         if rope is not None:
             shown = {**rope, "base": f"{rope['base']:.10g}", "scaling": rope["scaling"] or "none"}
             rows += [
-                [f"  {field}", _cut(str(shown[field]), 90), sources.get(label + field, sources.get(field, ""))]
+                [f"  {field}", cut(str(shown[field]), 90), sources.get(label + field, sources.get(field, ""))]
                 for field in ("base", "head_dim", "rotary", "pairing", "scaling")
             ]
     for field in ("trained", "scaled", "served"):
@@ -65,32 +70,33 @@ def _said(spec: Row) -> Table:
     return Table(["what", "value", "from"], rows, spec["model"] or "no model type")
 
 
-def _cut(text: str, most: int) -> str:
+def cut(text: str, most: int) -> str:
+    """A text of at most so many letters; dots stand for the rest."""
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
-def _pairs(one: Row) -> Table:
+def _pairs(kind: Row) -> Table:
     """Some pairs of one kind of layer, with bars of their turns at the target, and whether these are angles never
     seen.
     """
-    name = "" if one["kind"] == "all" else f"{one['kind']}: "
-    title = f"{name}{one['target']} tokens, trained on {one['trained']}, logits x {one['temperature']:.4f}"
-    most = max(1.0, *(pair["target_turns"] for pair in one["pairs"]))
+    name = "" if kind["kind"] == "all" else f"{kind['kind']}: "
+    title = f"{name}{kind['target']} tokens, trained on {kind['trained']}, logits x {kind['temperature']:.4f}"
+    most = max(1.0, *(pair["target_turns"] for pair in kind["pairs"]))
     rows = []
-    for pair in _some(one):
+    for pair in _some(kind):
         share = math.log1p(pair["target_turns"]) / math.log1p(most)
         bar = "█" * max(1, round(WIDEST * share)) if pair["frequency"] else ""
         long = "stands still" if pair["wavelength"] is None else f"{pair['wavelength']:.5g}"
         numbers = [f"{pair[field]:.4g}" for field in ("turns", "target_turns", "resolution")]
-        critical = "critical" if pair["pair"] == one["critical_pair"] else ""
+        critical = "critical" if pair["pair"] == kind["critical_pair"] else ""
         rows.append([str(pair["pair"]), long, *numbers, bar, "unseen" if pair["unseen"] else "", critical])
     head = ["pair", "wavelength", "turns trained", "turns at target", "resolution", "", "", ""]
     return Table(head, rows, title)
 
 
-def _some(one: Row) -> list[Row]:
+def _some(kind: Row) -> list[Row]:
     """The first, the last, those around the critical pair, and some between."""
-    pairs, critical = one["pairs"], one["critical_pair"]
+    pairs, critical = kind["pairs"], kind["critical_pair"]
     chosen = {round(i * (len(pairs) - 1) / (ROWS - 1)) for i in range(ROWS)}
     if critical is not None:
         chosen |= {critical - 1, critical, critical + 1}
@@ -100,12 +106,12 @@ def _some(one: Row) -> list[Row]:
 def figures(analysis: Sequence[Row]) -> list[Figure]:
     """Turns of each pair, trained and at the target; and how much of each frequency is left."""
     drawn = []
-    for one in analysis:
-        name = "" if one["kind"] == "all" else f" of {one['kind']}"
-        pairs, x = one["pairs"], [float(pair["pair"]) for pair in one["pairs"]]
+    for kind in analysis:
+        name = "" if kind["kind"] == "all" else f" of {kind['kind']}"
+        pairs, x = kind["pairs"], [float(pair["pair"]) for pair in kind["pairs"]]
         turns = {
-            f"over the trained {one['trained']}": [pair["turns"] or None for pair in pairs],
-            f"at {one['target']}": [pair["target_turns"] or None for pair in pairs],
+            f"over the trained {kind['trained']}": [pair["turns"] or None for pair in pairs],
+            f"at {kind['target']}": [pair["target_turns"] or None for pair in pairs],
             UNSEEN: [pair["target_turns"] or None if pair["unseen"] else None for pair in pairs],
         }
         left = {"new / trained": [pair["resolution"] for pair in pairs]}
@@ -139,24 +145,28 @@ def save(result: Row, out: Path) -> Path:
 
 def parity_document(result: Row) -> Document:
     """The same, or where not."""
-    found, names = result["differences"], {side: result[side]["name"] for side in "ab"}
+    differences, names = result["differences"], {side: result[side]["name"] for side in "ab"}
     notes = [f"{side.upper()}: {note}" for side in "ab" for note in result[side]["spec"]["notes"]]
     notes = [*(f"lost: {line}" for line in result.get("lost", ())), *result.get("notes", ()), *notes]
-    if len(found) > ROWS:
-        notes.append(f"the terminal shows {ROWS} of {len(found)} differences; --json has them all")
-    rows = [_difference(row) for row in found]
+    if len(differences) > ROWS:
+        notes.append(f"the terminal shows {ROWS} of {len(differences)} differences; --json has them all")
+    rows = [_difference(row) for row in differences]
     head = ["layers", "what", "pair", "length", "A", "B", "difference"]
-    title = f"A = {_cut(names['a'], 70)}\nB = {_cut(names['b'], 70)}"
+    title = f"A = {cut(names['a'], 70)}\nB = {cut(names['b'], 70)}"
     same = "same table: every pair of every layer turns alike, and logits have the same temperature"
-    said = [row["sentence"] for row in found[:PAGED]]
     drawn = [parity_figure(result)] if _ratios(result) else []
+    sections = [
+        Section("Frequencies", "", drawn, [Table(head, rows[:PAGED])]),
+        Section("In words", facts=[("", row["sentence"]) for row in differences[:PAGED]]),
+    ]
     return Document(
-        f"{names['a'][:80]} and {names['b'][:80]}", same if result["same"] else f"{len(found)} "
-        f"difference{'s' if len(found) > 1 else ''}",
-        sections=[Section("Frequencies", "", drawn, [Table(head, rows[:PAGED])]), Section("In words", facts=[("",
-        line) for line in said])] if found else [], notes=notes, ok=result["same"], terminal_tables=[Table(head,
-        rows[:ROWS], title)] if found else [],
-    )  # fmt: skip
+        f"{names['a'][:80]} and {names['b'][:80]}",
+        same if result["same"] else f"{len(differences)} difference{'s' if len(differences) > 1 else ''}",
+        sections=sections if differences else [],
+        notes=notes,
+        ok=result["same"],
+        terminal_tables=[Table(head, rows[:ROWS], title)] if differences else [],
+    )
 
 
 def _difference(row: Row) -> list[str]:

@@ -30,7 +30,7 @@ def by_position(data: Row) -> Figure:
 
 def by_length(data: Row) -> Figure:
     """The same last tokens, and windows without overlap, against length."""
-    found = {
+    by_protocol = {
         name: {row["length"]: row for row in data[key]}
         for name, key in (("the same last tokens", "loss_by_length"), ("windows without overlap", "disjoint"))
         if data[key]
@@ -38,9 +38,9 @@ def by_length(data: Row) -> Figure:
     known = [row["length"] for row in data["loss_by_length"]]
     return Figure(
         "lines", "Loss against length", "tokens read (log scale)", NATS, known, x_ticks=tuple(known), log_x=True,
-        lines={name: [rows[n]["loss"] for n in known] for name, rows in found.items()},
-        sides={name: [(rows[n]["low"], rows[n]["high"]) for n in known] for name, rows in found.items()},
-        styles={name: Style(dash=number, mark="circle") for number, name in enumerate(found)},
+        lines={name: [rows[n]["loss"] for n in known] for name, rows in by_protocol.items()},
+        sides={name: [(rows[n]["low"], rows[n]["high"]) for n in known] for name, rows in by_protocol.items()},
+        styles={name: Style(dash=number, mark="circle") for number, name in enumerate(by_protocol)},
     )  # fmt: skip
 
 

@@ -52,8 +52,8 @@ def _model(data: dict[str, Any]) -> Table:
 def _lengths(data: dict[str, Any]) -> Table:
     rows = []
     for name in ("trained", "scaled", "served"):
-        one = data[name]
-        rows.append([name, "" if one["tokens"] is None else str(one["tokens"]), one["source"]])
+        length = data[name]
+        rows.append([name, "" if length["tokens"] is None else str(length["tokens"]), length["source"]])
     return Table(["length", "tokens", "from"], rows, "lengths")
 
 
@@ -86,7 +86,7 @@ def _cells(layer: dict[str, Any]) -> dict[str, str]:
         "pairs": layer["pairing"] or "",
         "channels turned": turned,
         "base": "" if layer["base"] is None else f"{layer['base']:.10g}",
-        "scaling": _cut(layer["scaling"] or "", 90),
+        "scaling": rope.cut(layer["scaling"] or "", 90),
         "logits x": "" if layer["temperature"] is None else f"{layer['temperature']:.6g}",
         "slopes": _slopes(layer["slopes"]),
         "buckets": buckets.strip(),
@@ -99,10 +99,6 @@ def _slopes(slopes: Any) -> str:
         return ""
     some = list(slopes) if len(slopes) <= SLOPES else [*slopes[:2], None, slopes[-1]]
     return ", ".join("..." if slope is None else f"{slope:.4g}" for slope in some) + f" ({len(slopes)} heads)"
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def _numbers(numbers: list[int]) -> str:
@@ -122,10 +118,14 @@ def _numbers(numbers: list[int]) -> str:
 
 def _tables(data: dict[str, Any]) -> Table:
     rows = []
-    for one in data["tables"]:
-        grid = "" if one["grid"] is None else f"{one['grid'][0]} x {one['grid'][1]} patches, {one['prefix']} before"
-        sizes = [str(one["rows"]), str(one["usable"]), str(one["offset"]), str(one["width"] or ""), grid]
-        rows.append([one["tensor"] or "learned positions", *sizes, one["source"]])
+    for table in data["tables"]:
+        grid = (
+            ""
+            if table["grid"] is None
+            else f"{table['grid'][0]} x {table['grid'][1]} patches, {table['prefix']} before"
+        )
+        sizes = [str(table["rows"]), str(table["usable"]), str(table["offset"]), str(table["width"] or ""), grid]
+        rows.append([table["tensor"] or "learned positions", *sizes, table["source"]])
     head = ["table", "rows", "usable", "offset", "width", "grid", "from"]
     return Table(head, rows, "learned positions, added to the embedding")
 
@@ -145,13 +145,13 @@ def _at_target(data: dict[str, Any]) -> Table:
 
 
 def _weights(data: dict[str, Any]) -> Table:
-    told = data["weights"]
-    if told is None:
+    tensors = data["weights"]
+    if tensors is None:
         return Table([], [])
-    rows = [[one["sentence"]] for one in told["tables"]] + [[one["sentence"]] for one in told["buckets"]]
-    if told["read"] and not rows and not told["frequencies"]:
-        rows.append([f"{len(told['read'])} tensors were read, and nothing in them is out of line"])
-    rows += [[note] for note in (*told["notes"], told["word"]) if note and [note] not in rows]
+    rows = [[one["sentence"]] for one in tensors["tables"]] + [[one["sentence"]] for one in tensors["buckets"]]
+    if tensors["read"] and not rows and not tensors["frequencies"]:
+        rows.append([f"{len(tensors['read'])} tensors were read, and nothing in them is out of line"])
+    rows += [[note] for note in (*tensors["notes"], tensors["word"]) if note and [note] not in rows]
     return Table([""], rows, "what the tensors say")
 
 

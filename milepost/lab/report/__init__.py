@@ -13,10 +13,10 @@ from milepost.measure.results import Results as Shown
 
 def load(folder: str | Path) -> Results:
     """The results in a folder, of whatever modality."""
-    found, file = read.read(folder), str(Path(folder) / "results.json")
-    about = read.modality(found)
+    results, file = read.read(folder), str(Path(folder) / "results.json")
+    about = read.modality(results)
     check = image_runs.check if about == "image" else signal.check if about in signal.KINDS else read.check
-    return Shown("lab", check(found, file), document)
+    return Shown("lab", check(results, file), document)
 
 
 def document(results: Results, *, wide: bool = True) -> Document:

@@ -88,14 +88,14 @@ def _apart(results: Results, best: str, worst: str) -> bool:
 def _what_helps(results: Results) -> str:
     """What test-time strategies do at the longest length; "" where none was tried."""
     longest = lengths(results)[-1]
-    found = []
+    tried = []
     for runs in by_name(helped(results)).values():
         before, after = mean_loss(without(runs[0], results), longest), mean_loss(runs, longest)
         if before is not None and after is not None and not runs[0].get("tuned_steps"):
-            found.append((after, before, whose(runs[0]), runs[0]["strategy"]))
-    if not found:
+            tried.append((after, before, whose(runs[0]), runs[0]["strategy"]))
+    if not tried:
         return ""
-    after, before, encoding, strategy = min(found)
+    after, before, encoding, strategy = min(tried)
     if after >= before:
         return (
             f"Nothing that was done to {encoding} without more training helps it there: {after:.3f} nats a token at "
@@ -108,17 +108,17 @@ def _what_helps(results: Results) -> str:
 
 
 def _lowest(results: Results) -> str:
-    found = _losses(results, lengths(results)[-1])
-    return f"The lowest loss there is {found[0][1]}'s: {found[0][0]:.3f} nats a token." if found else ""
+    losses = _losses(results, lengths(results)[-1])
+    return f"The lowest loss there is {losses[0][1]}'s: {losses[0][0]:.3f} nats a token." if losses else ""
 
 
 def _at_one_length(results: Results, length: int) -> str:
-    found = _losses(results, length)
-    if not found:
+    losses = _losses(results, length)
+    if not losses:
         return f"At {length} tokens nothing could be measured."
     return (
-        f"At {length} tokens {found[0][1]} loses least ({found[0][0]:.3f} nats a token) and {found[-1][1]} most "
-        f"({found[-1][0]:.3f})."
+        f"At {length} tokens {losses[0][1]} loses least ({losses[0][0]:.3f} nats a token) and {losses[-1][1]} most "
+        f"({losses[-1][0]:.3f})."
     )
 
 

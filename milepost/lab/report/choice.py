@@ -6,21 +6,21 @@ from collections.abc import Iterator
 from typing import Any
 
 from milepost.draw import Cells, Document, Figure, Mark, Section, Table
+from milepost.lab.report.tables import NONE, gap_cell
 
-NONE = "not measured"
 PASSES = ("forward", "training", "decode")
 ASKED = {"text": "loss there", "recall": "far recall", "index": "absolute place"}
 
 
 def evidence(answer: dict[str, Any]) -> str:
     """Where the numbers come from, in a sentence or two."""
-    found, far = answer["measured"], bool(answer.get("ranked_by_papers"))
-    size = "" if found["parameters"] is None else f"models of {found['parameters']:,} parameters, "
-    seeds = "one seed" if found["seeds"] == 1 else f"{found['seeds']} seeds"
+    measured, far = answer["measured"], bool(answer.get("ranked_by_papers"))
+    size = "" if measured["parameters"] is None else f"models of {measured['parameters']:,} parameters, "
+    seeds = "one seed" if measured["seeds"] == 1 else f"{measured['seeds']} seeds"
     return (
-        f"Measured ({answer['source']}): {size}trained at {found['trained_length']} tokens, tested at "
-        f"{found['length']}, "
-        f"which is {found['times']:.3g} times; {seeds}. Ranked by {'what papers measured, then by ' * far}"
+        f"Measured ({answer['source']}): {size}trained at {measured['trained_length']} tokens, tested at "
+        f"{measured['length']}, "
+        f"which is {measured['times']:.3g} times; {seeds}. Ranked by {'what papers measured, then by ' * far}"
         f"{', '.join(ASKED[what] for what in answer['ranked_by'])}."
     )
 
@@ -37,20 +37,20 @@ def table(answer: dict[str, Any]) -> Cells:
     named = answer["wish"].get("engine") is None
     head += ["published", *["engines"] * named, "cost"]
     rows = []
-    for one in answer["ranked"]:
-        text = one["text"]
+    for choice in answer["ranked"]:
+        text = choice["text"]
         change = NONE if text is None or text["change"] is None else f"{text['change']:+.1%}"
-        behind = "" if one["place"] == 1 else _behind(one["behind_first"])
+        behind = "" if choice["place"] == 1 else gap_cell(choice["behind_first"])
         rows.append(
             [
-                f"{one['place']}. {one['name']}",
+                f"{choice['place']}. {choice['name']}",
                 NONE if text is None else f"{text['loss']:.3f}",
                 change,
                 behind,
-                *[_task(one[task]) for task in asked],
-                _published(one["published"]),
-                *[", ".join(one["engines"]) or "none known"] * named,
-                _cost(one["cost"]),
+                *[_task(choice[task]) for task in asked],
+                _published(choice["published"]),
+                *[", ".join(choice["engines"]) or "none known"] * named,
+                _cost(choice["cost"]),
             ]
         )
     return head, rows
@@ -60,9 +60,11 @@ def document(answer: dict[str, Any]) -> Document:
     """Where the numbers come from, the table, how far each choice is behind the first, and what to know before
     believing it.
     """
-    found = Table(*table(answer))
-    brief = [Section("", figures=behind_first(answer), tables=[found])]
-    return Document("", sentences=[evidence(answer)], notes=list(words(answer)), terminal_tables=[found], inline=brief)
+    ranking = Table(*table(answer))
+    brief = [Section("", figures=behind_first(answer), tables=[ranking])]
+    return Document(
+        "", sentences=[evidence(answer)], notes=list(words(answer)), terminal_tables=[ranking], inline=brief
+    )
 
 
 def behind_first(answer: dict[str, Any]) -> list[Figure]:
@@ -81,33 +83,29 @@ def behind_first(answer: dict[str, Any]) -> list[Figure]:
     )
 
 
-def _cost(found: dict[str, Any]) -> str:
-    if any(found[kind] is not None for kind in PASSES):
-        return " / ".join(NONE if found[kind] is None else f"{found[kind]['ratio']:.2f}" for kind in PASSES)
-    return NONE if found["lab_speed"] is None else f"{NONE} (lab speed {found['lab_speed']:.2f})"
-
-
-def _behind(found: dict[str, float] | None) -> str:
-    return NONE if found is None else f"{found['nats']:+.3f} ± {found['high'] - found['nats']:.3f}"
+def _cost(cost: dict[str, Any]) -> str:
+    if any(cost[kind] is not None for kind in PASSES):
+        return " / ".join(NONE if cost[kind] is None else f"{cost[kind]['ratio']:.2f}" for kind in PASSES)
+    return NONE if cost["lab_speed"] is None else f"{NONE} (lab speed {cost['lab_speed']:.2f})"
 
 
 def _published(sources: list[dict[str, Any]]) -> str:
     return ", ".join(f"x {source['rise']:.2f} at {source['times']:.2g}x" for source in sources) or NONE
 
 
-def _task(found: dict[str, Any] | None) -> str:
-    if found is None:
+def _task(score: dict[str, Any] | None) -> str:
+    if score is None:
         return NONE
-    return f"{found['accuracy']:.0%} right" + ("" if found["beats_chance"] else ", as chance")
+    return f"{score['accuracy']:.0%} right" + ("" if score["beats_chance"] else ", as chance")
 
 
 def words(answer: dict[str, Any]) -> Iterator[str]:
     """What the columns mean, and what to know before believing them."""
     first = answer["ranked"][0]
     close = [
-        one["name"]
-        for one in answer["ranked"][1:]
-        if one["behind_first"] and one["behind_first"]["low"] <= 0 <= one["behind_first"]["high"]
+        choice["name"]
+        for choice in answer["ranked"][1:]
+        if choice["behind_first"] and choice["behind_first"]["low"] <= 0 <= choice["behind_first"]["high"]
     ]
     if close:
         yield (
@@ -120,14 +118,14 @@ def words(answer: dict[str, Any]) -> Iterator[str]:
         "position, forward / training / decode (`milepost bench`). Lab speed: tokens a second in training over those "
         "of nope, roughly."
     )
-    if references := sorted({source["reference"] for one in answer["ranked"] for source in one["published"]}):
+    if references := sorted({source["reference"] for choice in answer["ranked"] for source in choice["published"]}):
         yield (
             "Published: perplexity over that at the trained length, at so many times it. Absolutes do not transfer, "
             f"and papers disagree; sources: {'; '.join(references)}."
         )
     yield from answer["notes"]
-    for one in answer["ranked"]:
-        for remark in one["remarks"]:
-            yield f"{one['name']}: {remark}."
-    for one in answer["not_ranked"]:
-        yield f"Not ranked: {one['name']} ({one['why']})."
+    for choice in answer["ranked"]:
+        for remark in choice["remarks"]:
+            yield f"{choice['name']}: {remark}."
+    for choice in answer["not_ranked"]:
+        yield f"Not ranked: {choice['name']} ({choice['why']})."

@@ -88,7 +88,7 @@ def strategies(results: Results) -> Figure:
     for number, label in enumerate([paid, *[f"at {n}" for n in far]]):
         for seed in seeds:
             line = f"{label}, seed {seed}" if len(seeds) > 1 else label
-            found = [
+            gained = [
                 None
                 if run is None
                 else _paid(run, results)
@@ -96,8 +96,8 @@ def strategies(results: Results) -> Figure:
                 else gains(run, results).get(far[number - 1])
                 for run in (next((run for run in runs if run["seed"] == seed), None) for runs in groups.values())
             ]
-            lines[line] = [None if one is None else one["gain"] for one in found]
-            sides[line] = [(None, None) if one is None else (one["low"], one["high"]) for one in found]
+            lines[line] = [None if gain is None else gain["gain"] for gain in gained]
+            sides[line] = [(None, None) if gain is None else (gain["low"], gain["high"]) for gain in gained]
             styles[line] = Style(label, "length", (3, 0, 2, 4, 1)[number % 5], mark="" if number else "cross")
     about: dict[str, Any] = {"lines": lines, "sides": sides, "styles": styles, "marks": (Mark("x", 0.0, ""),)}
     title, axis = "Nats gained against no strategy", "nats a token gained (left of 0: lost)"
@@ -106,11 +106,11 @@ def strategies(results: Results) -> Figure:
 
 def _paid(run: Run, results: Results) -> Row | None:
     """The cost of a strategy as a gain below zero."""
-    found = cost(run, results)
-    if found is None:
+    paid = cost(run, results)
+    if paid is None:
         return None
-    low, high = found["low"], found["high"]
-    return {"gain": -found["cost"], "low": None if high is None else -high, "high": None if low is None else -low}
+    low, high = paid["low"], paid["high"]
+    return {"gain": -paid["cost"], "low": None if high is None else -high, "high": None if low is None else -low}
 
 
 def attention(results: Results) -> list[Figure]:
@@ -118,14 +118,14 @@ def attention(results: Results) -> list[Figure]:
 
     A figure for each length, the longest first.
     """
-    found = [(run, one) for run in results["runs"] for one in run.get("attention") or []]
-    seeds = len({run["seed"] for run, _ in found}) > 1
-    most = max(share for _, one in found for head in one["heads"] for share in head["distance"])
+    watched = [(run, looks) for run in results["runs"] for looks in run.get("attention") or []]
+    seeds = len({run["seed"] for run, _ in watched}) > 1
+    most = max(share for _, looks in watched for head in looks["heads"] for share in head["distance"])
     figures = []
-    for length in sorted({one["length"] for _, one in found}, reverse=True):
+    for length in sorted({looks["length"] for _, looks in watched}, reverse=True):
         maps = {
-            f"{name(run)}, {length} tokens" + (f", seed {run['seed']}" if seeds else ""): one["heads"]
-            for run, one in found if one["length"] == length
+            f"{name(run)}, {length} tokens" + (f", seed {run['seed']}" if seeds else ""): looks["heads"]
+            for run, looks in watched if looks["length"] == length
         }  # fmt: skip
         figures.append(heads_by_distance(maps, most, trained(results)))
     return figures

@@ -26,7 +26,7 @@ def document(results: Results, wide: bool = True) -> Document:
 
 
 def _sections(results: Results) -> list[Section]:
-    found = [_accuracy(results)] if measured(results) else []
+    sections = [_accuracy(results)] if measured(results) else []
     if drawn := figures.maps(results):
         words = (
             "What the framed patch is to every other on the trained grid; choose it from the list, or click on it. "
@@ -35,12 +35,12 @@ def _sections(results: Results) -> list[Section]:
             "turned, or "
             "the bias. Attention: the weights of the trained model, over test images. Means over layers and heads."
         )
-        found.append(Section("Similarity maps", words, drawn))
+        sections.append(Section("Similarity maps", words, drawn))
     if plain(results):
         words = "Of training, on this machine, with trials side by side: small differences of speed are chance."
-        found.append(Section("Cost", words, tables=[Table(*tables.cost_table(results))]))
+        sections.append(Section("Cost", words, tables=[Table(*tables.cost_table(results))]))
     done = Section("Protocol and provenance", AGAIN, tables=[Table(*tables.provenance_table(results["provenance"]))])
-    return [*found, *failed(results), done]
+    return [*sections, *failed(results), done]
 
 
 def _accuracy(results: Results) -> Section:

@@ -19,14 +19,16 @@ def answer(results: Results) -> str:
 
 def _there(results: Results) -> str:
     size = trained(results)
-    found = {label: value for label, runs in by_name(plain(results)).items() if (value := mean(runs, size)) is not None}
-    if not found:
+    accuracy = {
+        label: value for label, runs in by_name(plain(results)).items() if (value := mean(runs, size)) is not None
+    }
+    if not accuracy:
         return f"The trained {by(size)} pixels were not tested."
-    ordered = sorted(found, key=lambda label: -found[label])
+    ordered = sorted(accuracy, key=lambda label: -accuracy[label])
     best, worst = ordered[0], ordered[-1]
     many = results["provenance"]["protocol"]["images"]["test_images"]
-    said = f"At the trained {by(size)} pixels {best} is right most often ({found[best]:.1%} of {many} test images)"
-    return f"{said} and {worst} least ({found[worst]:.1%})." if worst != best else f"{said}."
+    first = f"At the trained {by(size)} pixels {best} is right most often ({accuracy[best]:.1%} of {many} test images)"
+    return f"{first} and {worst} least ({accuracy[worst]:.1%})." if worst != best else f"{first}."
 
 
 def _elsewhere(results: Results) -> str:
@@ -34,14 +36,14 @@ def _elsewhere(results: Results) -> str:
     others = [size for size in sizes(results) if size != trained(results)]
     if not others:
         return "Other sizes were not tested."
-    found, ended = {}, []
+    means, ended = {}, []
     for label, runs in by_name(measured(results)).items():
         if any(ends(runs, size) for size in others):
             ended.append(label)
             continue
         accuracy, change = ([mean(runs, size, field) for size in others] for field in ("accuracy", "change"))
         if not any(value is None for value in (*accuracy, *change)):
-            found[label] = [
+            means[label] = [
                 sum(value for value in values if value is not None) / len(others) for values in (accuracy, change)
             ]
     over = (
@@ -51,26 +53,26 @@ def _elsewhere(results: Results) -> str:
         else ""
     )
     where = f"{len(others)} other sizes, {by(others[0])} to {by(others[-1])}" if len(others) > 1 else by(others[0])
-    if not found:
+    if not means:
         return f"Over {where}, nothing is known{'; ' + over if over else ''}."
-    ordered = sorted(found, key=lambda label: -found[label][0])
+    ordered = sorted(means, key=lambda label: -means[label][0])
     ways = zip((ordered[0], ordered[-1]), ("most", "least"), strict=True)
-    said = [
-        f"{label} is right {word} often ({found[label][0]:.1%}, {found[label][1] * 100:+.1f} points)"
+    sentences = [
+        f"{label} is right {word} often ({means[label][0]:.1%}, {means[label][1] * 100:+.1f} points)"
         for label, word in ways
     ]
-    return f"Over {where}, {' and '.join(said[: len(ordered)])}{'; ' + over if over else ''}."
+    return f"Over {where}, {' and '.join(sentences[: len(ordered)])}{'; ' + over if over else ''}."
 
 
 def notes(results: Results) -> list[str]:
     """What a reader must know before believing the answer."""
-    said = unfinished(results)
+    sentences = unfinished(results)
     if plain(results) and len({run["seed"] for run in plain(results)}) == 1:
-        said.append("One seed: a second one may order encodings that are close the other way round.")
+        sentences.append("One seed: a second one may order encodings that are close the other way round.")
     if {"learned", "grid"} <= {run["encoding"] for run in plain(results)}:
-        said.append(
+        sentences.append(
             "learned and grid are one model at the trained size (the same table, started alike, read row by row); at "
             "other sizes grid's table is resized "
             "as the image it is, and learned's rows are used as they come."
         )
-    return said
+    return sentences

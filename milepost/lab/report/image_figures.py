@@ -41,18 +41,18 @@ def maps(results: Results) -> list[Figure]:
 
     The page lets the patch be chosen.
     """
-    found: dict[str, Run] = {}
+    by_encoding: dict[str, Run] = {}
     for run in plain(results):
         if run.get("similarity"):
-            found.setdefault(run["encoding"], run)
-    return [_map(run, view) for run in found.values() for view in range(len(VIEWS))]
+            by_encoding.setdefault(run["encoding"], run)
+    return [_map(run, view) for run in by_encoding.values() for view in range(len(VIEWS))]
 
 
 def _map(run: Run, view: int) -> Figure:
-    held = run["similarity"]
-    rows, columns = held["grid"]
-    shown = (held["maps"][0], held["maps"][-1])[view]
-    patches = [(row, column) for row, column in held["patches"]]
+    similarity = run["similarity"]
+    rows, columns = similarity["grid"]
+    shown = (similarity["maps"][0], similarity["maps"][-1])[view]
+    patches = [(row, column) for row, column in similarity["patches"]]
     alternatives = [
         Alternative(
             f"row {row}, column {column}",

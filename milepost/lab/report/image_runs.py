@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from milepost.lab.report.read import check_parts, has, has_rows
-from milepost.lab.report.runs import Results, Run
+from milepost.lab.report.runs import Results, Run, mean_of
 
 Size = tuple[int, int]
 
 
-def check(found: Any, file: str) -> Results:
+def check(results: Any, file: str) -> Results:
     """The same results, if a report on images can be drawn from them."""
-    protocol = check_parts(found, file)
+    protocol = check_parts(results, file)
     has(protocol, {"plan": dict, "images": dict}, file, "provenance.protocol.")
     has(
         protocol["plan"],
@@ -27,12 +27,12 @@ def check(found: Any, file: str) -> Results:
         file,
         "images.",
     )
-    for number, run in enumerate(found["runs"]):
+    for number, run in enumerate(results["runs"]):
         has(run, {"encoding": str, "strategy": str, "seed": int}, file, f"runs[{number}].")
         has_rows(run, "accuracy_by_size", ("size", "grid", "accuracy"), file, f"runs[{number}].")
         if "similarity" in run:
             has(run["similarity"], {"grid": list, "patches": list, "maps": list}, file, f"runs[{number}].similarity.")
-    return dict(found)
+    return dict(results)
 
 
 def sizes(results: Results) -> list[Size]:
@@ -68,8 +68,8 @@ def row_at(run: Run, size: Size) -> dict[str, Any] | None:
 
 def mean(runs: list[Run], size: Size, field: str = "accuracy") -> float | None:
     """The mean over seeds at a size; None where a table ends, or nothing was measured."""
-    found = [row.get(field) for row in (row_at(run, size) for run in runs) if row is not None]
-    return None if not found or any(v is None for v in found) else sum(v for v in found if v is not None) / len(found)
+    rows = [row_at(run, size) for run in runs]
+    return mean_of(row.get(field) for row in rows if row is not None)
 
 
 def ends(runs: list[Run], size: Size) -> bool:

@@ -27,8 +27,8 @@ def seed_table(results: Results) -> Cells:
     """The same, each seed alone with its interval."""
     rows = []
     for run in measured(results):
-        found = [row_at(run, size) for size in sizes(results)]
-        rows.append([name(run), str(run["seed"]), *[NONE if row is None else _with_interval(row) for row in found]])
+        cells = [row_at(run, size) for size in sizes(results)]
+        rows.append([name(run), str(run["seed"]), *[NONE if row is None else _with_interval(row) for row in cells]])
     return ["encoding", "seed", *[_head(results, size) for size in sizes(results)]], rows
 
 
@@ -45,13 +45,15 @@ def loss_table(results: Results) -> Cells:
 
 def comparison_table(results: Results, against: str) -> Cells:
     """Paired differences of accuracy against one encoding, in points, each seed with its interval."""
-    found: dict[tuple[str, int], dict[Size, dict[str, Any]]] = {}
-    for one in results["comparisons"]:
-        if one["against"] == f"{against}, none" and one["strategy"] == "none":
-            found.setdefault((one["encoding"], one["seed"]), {})[one["size"][0], one["size"][1]] = one
+    by_run: dict[tuple[str, int], dict[Size, dict[str, Any]]] = {}
+    for comparison in results["comparisons"]:
+        if comparison["against"] == f"{against}, none" and comparison["strategy"] == "none":
+            by_run.setdefault((comparison["encoding"], comparison["seed"]), {})[
+                comparison["size"][0], comparison["size"][1]
+            ] = comparison
     rows = [
         [label, str(seed), *[_points(cells.get(size)) for size in sizes(results)]]
-        for (label, seed), cells in found.items()
+        for (label, seed), cells in by_run.items()
     ]
     return ["encoding", "seed", *[_head(results, size) for size in sizes(results)]], rows
 
@@ -107,10 +109,10 @@ def _with_interval(row: dict[str, Any]) -> str:
     return f"{row['accuracy']:.1%} [{row['low']:.1%}, {row['high']:.1%}]"
 
 
-def _points(one: dict[str, Any] | None) -> str:
-    if one is None:
+def _points(comparison: dict[str, Any] | None) -> str:
+    if comparison is None:
         return NONE
-    low, high = one.get("low"), one.get("high")
-    return f"{one['difference'] * 100:+.1f}" + (
+    low, high = comparison.get("low"), comparison.get("high")
+    return f"{comparison['difference'] * 100:+.1f}" + (
         "" if low is None or high is None else f" [{low * 100:+.1f}, {high * 100:+.1f}]"
     )

@@ -68,11 +68,11 @@ def _no_number(word: str) -> Any:
     raise ValueError(f"results.json holds {word}, which is no number that a result can have")
 
 
-def modality(found: Any) -> str:
+def modality(data: Any) -> str:
     """What a run was about, as its plan says: "text" where it says nothing."""
     for field in ("provenance", "protocol", "plan"):
-        found = found.get(field) if isinstance(found, dict) else None
-    return str(found.get("modality", "text")) if isinstance(found, dict) else "text"
+        data = data.get(field) if isinstance(data, dict) else None
+    return str(data.get("modality", "text")) if isinstance(data, dict) else "text"
 
 
 def load_all(folders: Sequence[str | Path]) -> dict[str, Results]:
@@ -84,21 +84,21 @@ def load_all(folders: Sequence[str | Path]) -> dict[str, Results]:
     return {str(folder): load(folder) for folder in folders}
 
 
-def check(found: Any, name: str) -> Results:
+def check(results: Any, name: str) -> Results:
     """The same results, if a report on text can be drawn from them."""
-    if (about := modality(found)) != "text":
+    if (about := modality(results)) != "text":
         raise ValueError(
             f"{name} is of a lab run on another modality than text ({about}): `milepost report` draws it, and only "
             "runs on text are compared"
         )
-    protocol = check_parts(found, name)
+    protocol = check_parts(results, name)
     has(protocol, {"plan": dict, "text": dict, "targets": int}, name, "provenance.protocol.")
     has(protocol["plan"], PLAN, name, "provenance.protocol.plan.")
     has(protocol["plan"]["shape"], {"length": int}, name, "provenance.protocol.plan.shape.")
     has(protocol["text"], TEXT, name, "provenance.protocol.text.")
     if not protocol["plan"]["lengths"]:
         raise ValueError(f"{name} names no tested length (provenance.protocol.plan.lengths is empty)")
-    for number, run in enumerate(found["runs"]):
+    for number, run in enumerate(results["runs"]):
         place = f"runs[{number}]."
         has(run, {"encoding": str, "strategy": str, "seed": int}, name, place)
         for field in ("loss_by_length", "second_by_length", "fixed", "disjoint", "sliding"):
@@ -109,54 +109,54 @@ def check(found: Any, name: str) -> Results:
         has_rows(run, "attention", ("length", "heads"), name, place)
         for at, looks in enumerate(run.get("attention", [])):
             has_rows(looks, "heads", HEAD, name, f"{place}attention[{at}].")
-    for number, one in enumerate(found["comparisons"]):
+    for number, comparison in enumerate(results["comparisons"]):
         has(
-            one,
+            comparison,
             {"encoding": str, "strategy": str, "seed": int, "length": int, "difference": float},
             name,
             f"comparisons[{number}].",
         )
-    return dict(found)
+    return dict(results)
 
 
-def check_parts(found: Any, name: str) -> dict[str, Any]:
+def check_parts(results: Any, name: str) -> dict[str, Any]:
     """That what runs of every modality have is there; the protocol."""
-    schema = found.get("schema") if isinstance(found, dict) else None
+    schema = results.get("schema") if isinstance(results, dict) else None
     if schema != SCHEMA:
         raise ValueError(f"{name} has schema {schema!r}, and this milepost reads schema {SCHEMA}")
-    has(found, PARTS, name, "")
-    has(found["provenance"], {"protocol": dict}, name, "provenance.")
+    has(results, PARTS, name, "")
+    has(results["provenance"], {"protocol": dict}, name, "provenance.")
     for part in ("missing", "failed"):
-        for number, one in enumerate(found[part]):
-            has(one, {"encoding": str, "seed": int}, name, f"{part}[{number}].")
+        for number, trial in enumerate(results[part]):
+            has(trial, {"encoding": str, "seed": int}, name, f"{part}[{number}].")
     for part in ("runs", "comparisons", "missing", "failed"):
-        check_kinds(found[part], name, part)
-    return dict(found["provenance"]["protocol"])
+        check_kinds(results[part], name, part)
+    return dict(results["provenance"]["protocol"])
 
 
-def has(found: Any, fields: Mapping[str, type], name: str, place: str) -> None:
+def has(row: Any, fields: Mapping[str, type], name: str, place: str) -> None:
     """That fields are there, each of its kind."""
     for field, kind in fields.items():
-        value = found.get(field) if isinstance(found, dict) else None
+        value = row.get(field) if isinstance(row, dict) else None
         if not isinstance(value, (int, float) if kind is float else kind):
-            said = "is missing" if value is None else f"is {type(value).__name__} and not {kind.__name__}"
-            raise ValueError(f"{name} is no whole result of `milepost lab`: {place}{field} {said}")
+            problem = "is missing" if value is None else f"is {type(value).__name__} and not {kind.__name__}"
+            raise ValueError(f"{name} is no whole result of `milepost lab`: {place}{field} {problem}")
 
 
 def check_kinds(value: Any, name: str, place: str) -> None:
     """That every field that `KINDS` names holds what it says, at whatever depth."""
     if isinstance(value, list):
-        for number, one in enumerate(value):
-            check_kinds(one, name, f"{place}[{number}]")
+        for number, inner in enumerate(value):
+            check_kinds(inner, name, f"{place}[{number}]")
     elif isinstance(value, dict):
-        for field, one in value.items():
+        for field, inner in value.items():
             kind = KIND_OF.get(field)
-            if kind is not None and not _is_kind(kind, one):
+            if kind is not None and not _is_kind(kind, inner):
                 raise ValueError(
                     f"{name} is no whole result of `milepost lab`: {place}.{field} must be {kind}, got "
-                    f"{type(one).__name__} {str(one)[:40]!r}"
+                    f"{type(inner).__name__} {str(inner)[:40]!r}"
                 )
-            check_kinds(one, name, f"{place}.{field}")
+            check_kinds(inner, name, f"{place}.{field}")
 
 
 def _is_kind(kind: str, value: Any) -> bool:
@@ -164,7 +164,7 @@ def _is_kind(kind: str, value: Any) -> bool:
         return isinstance(value, dict)
     if kind.startswith("a list"):
         inside = "a number" if kind == "a list of numbers" else "a mapping"
-        return isinstance(value, list) and all(_is_kind(inside, one) and one is not None for one in value)
+        return isinstance(value, list) and all(_is_kind(inside, item) and item is not None for item in value)
     if kind == "a text" or (kind == "a number" and value is None):
         return value is None or isinstance(value, str)
     right = isinstance(value, int) or (kind != "a whole number" and isinstance(value, float))
@@ -197,42 +197,38 @@ def _check_windows(run: dict[str, Any], field: str, name: str, place: str) -> No
 # -------------------------------------------------------------------------------------------------------------
 
 
-def joined(found: dict[str, Results]) -> Results:
+def joined(by_folder: dict[str, Results]) -> Results:
     """Several runs as one: of the same test tokens and the same lengths, or it would be no comparison.
 
     An encoding that two folders hold is told apart by the folder's name, in "from".
     """
-    folders = list(found)
+    folders = list(by_folder)
     for folder in folders[1:]:
-        _comparable(folders[0], found[folders[0]], folder, found[folder])
+        _comparable(folders[0], by_folder[folders[0]], folder, by_folder[folder])
     if len(folders) == 1:
-        return dict(found[folders[0]])
+        return dict(by_folder[folders[0]])
     marks = dict(zip(folders, _marks(folders), strict=True))
-    held = Counter(key for results in found.values() for key in {_what(run) for run in _all(results)})
-    whole: Results = dict(found[folders[0]])
+    held = Counter(key for results in by_folder.values() for key in {_what(run) for run in _all(results)})
+    whole: Results = dict(by_folder[folders[0]])
     for part in ("runs", "comparisons", "missing", "failed"):
         whole[part] = [
-            {**one, "from": marks[folder]} if held[_what(one)] > 1 else dict(one)
-            for folder, results in found.items()
-            for one in results[part]
+            {**row, "from": marks[folder]} if held[_what(row)] > 1 else dict(row)
+            for folder, results in by_folder.items()
+            for row in results[part]
         ]
     whole["joined"] = [
-        {"from": marks[folder], "provenance": results["provenance"]} for folder, results in found.items()
+        {"from": marks[folder], "provenance": results["provenance"]} for folder, results in by_folder.items()
     ]
     return whole
-
-
-def _marked(one: dict[str, Any], mark: str, shared: bool) -> dict[str, Any]:
-    return {**one, "run": mark, **({"from": mark} if shared else {})}
 
 
 def _all(results: Results) -> list[dict[str, Any]]:
     return [*results["runs"], *results["missing"], *results["failed"]]
 
 
-def _what(one: dict[str, Any]) -> tuple[str, str]:
+def _what(row: dict[str, Any]) -> tuple[str, str]:
     """What two folders may both hold: an encoding, on text or on a task."""
-    return one["encoding"], one.get("data", "text")
+    return row["encoding"], row.get("data", "text")
 
 
 def _marks(folders: list[str]) -> list[str]:
@@ -273,13 +269,13 @@ def _tested(results: Results) -> tuple[Any, ...]:
 def differing(results: Results) -> list[str]:
     """Sentences on what differs between joined runs, beyond their encodings: it may be why their losses differ."""
     parts = results.get("joined", [])
-    said = []
+    sentences = []
     for field in ("shape", "steps", "rows", "seeds", "tune", "told"):
         values = [part["provenance"]["protocol"]["plan"].get(field) for part in parts]
         if any(value != values[0] for value in values):
             held = "; ".join(f"{part['from']}: {_short(value)}" for part, value in zip(parts, values, strict=True))
-            said.append(f"These runs differ in {field} ({held}).")
-    return said
+            sentences.append(f"These runs differ in {field} ({held}).")
+    return sentences
 
 
 def _short(value: Any) -> str:

@@ -37,10 +37,10 @@ def name(run: Run) -> str:
 
 def by_name(runs: Iterable[Run]) -> dict[str, list[Run]]:
     """Runs that differ in their seed alone, together."""
-    found: dict[str, list[Run]] = {}
+    groups: dict[str, list[Run]] = {}
     for run in runs:
-        found.setdefault(name(run), []).append(run)
-    return found
+        groups.setdefault(name(run), []).append(run)
+    return groups
 
 
 def named_once(runs: list[Run]) -> list[str]:
@@ -74,11 +74,17 @@ def row_at(run: Run, length: int, field: str = "loss_by_length") -> dict[str, An
     return next((row for row in run.get(field, []) if row["length"] == length), None)
 
 
+def mean_of(values: Iterable[float | None]) -> float | None:
+    """The mean; None where a value is missing, or there are none."""
+    numbers = list(values)
+    known = [number for number in numbers if number is not None]
+    return sum(known) / len(known) if known and len(known) == len(numbers) else None
+
+
 def mean_loss(runs: list[Run], length: int, field: str = "loss_by_length") -> float | None:
     """The mean over seeds at a length; None where a table ends, or nothing was measured."""
     rows = [row_at(run, length, field) for run in runs]
-    found = [row["loss"] for row in rows if row is not None]
-    return None if not found or any(v is None for v in found) else sum(found) / len(found)
+    return mean_of(row["loss"] for row in rows if row is not None)
 
 
 def ends(runs: list[Run], length: int) -> bool:
@@ -91,20 +97,20 @@ def gains(run: Run, results: Results, *, fixed: bool = False) -> dict[int, dict[
 
     ``fixed``: of the one setting that the longest length needs, where results hold that.
     """
-    found = {}
-    for one in results["comparisons"]:
+    by_length = {}
+    for comparison in results["comparisons"]:
         if (
-            all(one.get(key) == run.get(key) for key in ("encoding", "strategy", "seed", "from"))
-            and bool(one.get("fixed")) == fixed
+            all(comparison.get(key) == run.get(key) for key in ("encoding", "strategy", "seed", "from"))
+            and bool(comparison.get("fixed")) == fixed
         ):
-            low, high = one.get("low"), one.get("high")
+            low, high = comparison.get("low"), comparison.get("high")
             known = low is not None and high is not None
-            found[one["length"]] = {
-                "gain": -one["difference"],
+            by_length[comparison["length"]] = {
+                "gain": -comparison["difference"],
                 "low": -high if known else None,
                 "high": -low if known else None,
             }
-    return found
+    return by_length
 
 
 def cost(run: Run, results: Results) -> dict[str, Any] | None:
@@ -122,9 +128,9 @@ def cost(run: Run, results: Results) -> dict[str, Any] | None:
 
 def lost(results: Results) -> list[tuple[Run, str]]:
     """Trials that failed or are missing, each with why."""
-    found = [(one, str(one.get("why", "failed"))) for one in results["failed"]]
-    found += [(run, str(run["failed"])) for run in results["runs"] if run.get("failed")]
-    return found + [(one, "not run yet") for one in results["missing"]]
+    trials = [(trial, str(trial.get("why", "failed"))) for trial in results["failed"]]
+    trials += [(run, str(run["failed"])) for run in results["runs"] if run.get("failed")]
+    return trials + [(trial, "not run yet") for trial in results["missing"]]
 
 
 def mean_by_file(values: Iterable[tuple[int, float]]) -> dict[str, float] | None:

@@ -36,25 +36,25 @@ def answer(results: Results) -> str:
     if not groups:
         return "No trial has been finished yet."
     many = len(axes(results))
-    said = []
+    sentences = []
     for label, runs in groups.items():
         known = [
             axis for number, axis in enumerate(axes(results)) if all(run["by_axis"][number]["learned"] for run in runs)
         ]
         right = sum(run["accuracy"] for run in runs) / len(runs)
         words = "on no axis" if not known else f"on all {many} axes" if len(known) == many else f"on {listed(known)}"
-        said.append(
+        sentences.append(
             f"{label} knows the order {words} ({right:.1%} of signals told right, chance {runs[0]['chance']:.1%})"
         )
     turning = [row for run in measured(results) for row in run["by_axis"] if row["control"]]
     if not turning:
-        return f"{'; '.join(said)}."
+        return f"{'; '.join(sentences)}."
     most, least = max(row["change"] for row in turning), min(row["control"] for row in turning)
     far = (
         f"To move a signal by {turning[0]['moved_by']:,} places along any axis changes a logit by {most:.1g} at most, "
         "rounding of float64"
     )
-    return f"{'; '.join(said)}. {far}; to move half of it, by {least:.1g} at least."
+    return f"{'; '.join(sentences)}. {far}; to move half of it, by {least:.1g} at least."
 
 
 def notes(results: Results) -> list[str]:
@@ -114,17 +114,18 @@ def axis_table(results: Results) -> Cells:
 def by_axis(results: Results, field: str) -> Figure:
     """The share of each axis, a row for each of them, a point for each run with its interval."""
     runs = measured(results)
-    found = dict(zip(named_once(runs), runs, strict=True))
+    by_line = dict(zip(named_once(runs), runs, strict=True))
     return Figure(
         "points",
         {"right": "Bit of the axis told right", "turned": "Bit of the axis turned by a mirror"}[field],
         "share of signals",
         "axis",
-        lines={line: [row[field] for row in run["by_axis"]] for line, run in found.items()},
+        lines={line: [row[field] for row in run["by_axis"]] for line, run in by_line.items()},
         sides={
-            line: [(row[f"{field}_low"], row[f"{field}_high"]) for row in run["by_axis"]] for line, run in found.items()
+            line: [(row[f"{field}_low"], row[f"{field}_high"]) for row in run["by_axis"]]
+            for line, run in by_line.items()
         },
-        styles={line: style(run, results) for line, run in found.items()},
+        styles={line: style(run, results) for line, run in by_line.items()},
         y_names=tuple(axes(results)),
         marks=(Mark("x", 0.5, "chance"),),
         low=0.0,
@@ -149,16 +150,16 @@ def _provenance(about: dict[str, Any]) -> Cells:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def check(found: Any, file: str) -> Results:
+def check(results: Any, file: str) -> Results:
     """The same results, if a report on signals can be drawn from them."""
-    protocol = check_parts(found, file)
+    protocol = check_parts(results, file)
     has(protocol, {"plan": dict, "signals": dict}, file, "provenance.protocol.")
     has(protocol["plan"], {"shape": dict, "seeds": list, "steps": int, "rows": int, "tested": int}, file, "plan.")
     has(protocol["signals"], {"kind": str, "axes": list, "sides": list, "sha256": str}, file, "signals.")
-    for number, run in enumerate(found["runs"]):
+    for number, run in enumerate(results["runs"]):
         has(run, {"encoding": str, "strategy": str, "seed": int}, file, f"runs[{number}].")
         has_rows(run, "by_axis", ("axis", "right", "turned", "learned", "change"), file, f"runs[{number}].")
-    return dict(found)
+    return dict(results)
 
 
 def measured(results: Results) -> list[Run]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
 from milepost.draw import Cells
@@ -22,6 +21,7 @@ from milepost.lab.report.runs import (
     lengths,
     lost,
     mean_loss,
+    mean_of,
     name,
     paired,
     plain,
@@ -55,7 +55,7 @@ def paired_table(results: Results) -> Cells:
     rows = []
     for label in sorted(known, key=lambda label: known[label]):
         gaps = [None if label == best else paired(groups[best], groups[label], n) for n in lengths(results)]
-        rows.append([label, *["best at 1x" if label == best else _gap(gap) for gap in gaps]])
+        rows.append([label, *["best at 1x" if label == best else gap_cell(gap) for gap in gaps]])
     return [f"behind {best}", *_times(results)], rows
 
 
@@ -63,8 +63,8 @@ def seed_table(results: Results) -> Cells:
     """The same, each seed alone with its interval."""
     rows = []
     for run in texts(results):
-        found = [row_at(run, n) for n in lengths(results)]
-        rows.append([name(run), str(run["seed"]), *[NONE if row is None else _with_interval(row) for row in found]])
+        cells = [row_at(run, n) for n in lengths(results)]
+        rows.append([name(run), str(run["seed"]), *[NONE if row is None else _with_interval(row) for row in cells]])
     return ["encoding", "seed", *_times(results)], rows
 
 
@@ -74,8 +74,8 @@ def unit_table(results: Results) -> Cells:
     for label, runs in by_name(texts(results)).items():
         cells = []
         for n in lengths(results):
-            found = [row_at(run, n) for run in runs]
-            bits = _mean(row.get("bits_per_byte") for row in found if row is not None)
+            measured = [row_at(run, n) for run in runs]
+            bits = mean_of(row.get("bits_per_byte") for row in measured if row is not None)
             loss = mean_loss(runs, n)
             cells.append(
                 "table ends"
@@ -97,9 +97,9 @@ def protocol_loss_table(results: Results) -> Cells:
     }
     rows = []
     for label, runs in by_name(plain(results)).items():
-        for field, said in ways.items():
+        for field, way in ways.items():
             if any(run.get(field) for run in runs):
-                rows.append([label, said, *[_loss(mean_loss(runs, n, field), ends(runs, n)) for n in lengths(results)]])
+                rows.append([label, way, *[_loss(mean_loss(runs, n, field), ends(runs, n)) for n in lengths(results)]])
     return ["encoding", "protocol", *_times(results)], rows
 
 
@@ -109,8 +109,8 @@ def strategy_table(results: Results, *, intervals: bool = True) -> Cells:
     rows = []
     for label, runs in by_name(helped(results)).items():
         if len(runs) > 1:
-            costs = _mean(None if found is None else found["cost"] for found in (cost(run, results) for run in runs))
-            means = [_mean(gains(run, results).get(n, {}).get("gain") for run in runs) for n in far]
+            costs = mean_of(None if found is None else found["cost"] for found in (cost(run, results) for run in runs))
+            means = [mean_of(gains(run, results).get(n, {}).get("gain") for run in runs) for n in far]
             rows.append([label, "mean", *[NONE if v is None else f"{v:+.3f}" for v in (costs, *means)]])
         for run in runs:
             found = [cost(run, results), *[gains(run, results).get(n) for n in far]]
@@ -133,23 +133,30 @@ def attention_table(results: Results) -> Cells:
     """How far heads look, as means over the heads of each run."""
     rows = []
     for run in results["runs"]:
-        for one in run.get("attention") or []:
-            heads = one["heads"]
-            far, keys, sink = (_mean(h[field] for h in heads) or 0.0 for field in ("mean", "entropy", "sink"))
+        for looks in run.get("attention") or []:
+            heads = looks["heads"]
+            far, keys, sink = (mean_of(h[field] for h in heads) or 0.0 for field in ("mean", "entropy", "sink"))
             rows.append(
-                [name(run), str(run["seed"]), str(one["length"]), f"{far:.1f}", f"{math.exp(keys):.1f}", f"{sink:.1%}"]
+                [
+                    name(run),
+                    str(run["seed"]),
+                    str(looks["length"]),
+                    f"{far:.1f}",
+                    f"{math.exp(keys):.1f}",
+                    f"{sink:.1%}",
+                ]
             )
     return ["encoding", "seed", "tokens", "mean distance, tokens", "keys looked at", "share of the first token"], rows
 
 
 def task_table(results: Results) -> Cells:
     """Loss of the answers and the share of right ones, task by task, beside chance."""
-    found: dict[str, list[Run]] = {}
+    by_task: dict[str, list[Run]] = {}
     for run in results["runs"]:
         for task in run.get("tasks") or {}:
-            found.setdefault(task, []).append(run)
+            by_task.setdefault(task, []).append(run)
     rows = []
-    for task, runs in sorted(found.items()):
+    for task, runs in sorted(by_task.items()):
         known = {row["length"]: row["chance"] for run in runs for row in run["tasks"][task]}
         rows.append([task, "chance", "", *[f"{known[n]:.2f}" if n in known else NONE for n in lengths(results)]])
         for run in sorted(runs, key=lambda run: (name(run), run["seed"])):
@@ -223,7 +230,7 @@ def published_table(results: Results) -> Cells:
 
 def lost_table(results: Results) -> Cells:
     """Trials that failed or are missing."""
-    rows = [[whose(one), str(one["seed"]), str(one.get("data", "text")), why] for one, why in lost(results)]
+    rows = [[whose(trial), str(trial["seed"]), str(trial.get("data", "text")), why] for trial, why in lost(results)]
     return ["encoding", "seed", "data", "what happened"], rows
 
 
@@ -296,7 +303,8 @@ def _with_interval(row: dict[str, Any], sign: str = "", shown: bool = True) -> s
     )
 
 
-def _gap(gap: dict[str, float] | None) -> str:
+def gap_cell(gap: dict[str, float] | None) -> str:
+    """A difference in nats, with half of its interval."""
     return NONE if gap is None else f"{gap['nats']:+.3f} ± {gap['high'] - gap['nats']:.3f}"
 
 
@@ -306,8 +314,3 @@ def _score(row: dict[str, Any]) -> str:
 
 def _exp(loss: float) -> str:
     return f"{math.exp(loss):,.2f}" if loss < 20 else f"e^{loss:.0f}"
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    found = list(values)
-    return None if not found or any(v is None for v in found) else sum(v for v in found if v is not None) / len(found)

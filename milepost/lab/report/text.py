@@ -29,7 +29,7 @@ def document(results: Results, wide: bool = True) -> Document:
 
 def sections(results: Results) -> list[Section]:
     """Losses, what heads and tasks show, cost, what failed, and what was done."""
-    found = [
+    shown = [
         *(_losses(results) if texts(results) else []),
         *_looks(results),
         *_patterns(results),
@@ -38,8 +38,8 @@ def sections(results: Results) -> list[Section]:
     ]
     for part in results.get("joined") or [{"from": "", "provenance": results["provenance"]}]:
         title = "Protocol and provenance" + (f" of {part['from']}" if part["from"] else "")
-        found.append(Section(title, AGAIN, tables=[Table(*tables.provenance_table(part["provenance"]))]))
-    return found
+        shown.append(Section(title, AGAIN, tables=[Table(*tables.provenance_table(part["provenance"]))]))
+    return shown
 
 
 AGAIN = "What was done, so that it can be done again."
@@ -78,7 +78,7 @@ def _losses(results: Results) -> list[Section]:
     ]
     paired = Table(*tables.paired_table(results), "Nats behind on the same tokens, 95% over files")
     shown = [*[paired] * bool(paired.rows), Table(*tables.length_table(results)), *folded]
-    found = [Section("Loss by length", words, [figures.by_length(results)], shown)]
+    sections = [Section("Loss by length", words, [figures.by_length(results)], shown)]
     second = Table(*tables.length_table(results, "second_by_length"))
     if second.rows:
         source = results["provenance"]["protocol"]["text"]["second"]["source"]
@@ -86,14 +86,14 @@ def _losses(results: Results) -> list[Section]:
             f"The same models on {source}, a text of which nothing was trained on. Losses of two texts are not to be "
             "compared with each other, but how they grow with the length is."
         )
-        found.append(Section("On a second text", words, tables=[second]))
+        sections.append(Section("On a second text", words, tables=[second]))
     if any(run.get("loss_by_position") for run in texts(results)):
         words = (
             "The loss of the tokens at each place of one long text, with all before them as context. Strategies are "
             "set for the "
             "whole text."
         )  # fmt: skip
-        found.append(Section("Loss by position", words, [figures.by_position(results)]))
+        sections.append(Section("Loss by position", words, [figures.by_position(results)]))
     if helped(results):
         words = (
             "What can be done to a trained model at test time, set against the same model with nothing done to it, on "
@@ -102,14 +102,14 @@ def _losses(results: Results) -> list[Section]:
             "longest. "
             "In brackets, 95% intervals of paired differences."
         )
-        found.append(
+        sections.append(
             Section("Strategies", words, [figures.strategies(results)], [Table(*tables.strategy_table(results))])
         )
-    return found
+    return sections
 
 
 def _looks(results: Results) -> list[Section]:
-    found = []
+    sections = []
     if any(run.get("attention") for run in results["runs"]):
         words = (
             "The share of each head's attention that goes so many tokens back. The dotted line is the trained length: "
@@ -117,7 +117,7 @@ def _looks(results: Results) -> list[Section]:
             "right, distances never seen."
         )  # fmt: skip
         table = Table(*tables.attention_table(results), "Mean distance, number of keys and first token", fold=True)
-        found.append(Section("How far heads look", words, figures.attention(results), [table]))
+        sections.append(Section("How far heads look", words, figures.attention(results), [table]))
     if any(run.get("tasks") for run in results["runs"]):
         words = (
             "Small languages in which place or distance decides the answer; each model was trained on the task at the "
@@ -126,7 +126,7 @@ def _looks(results: Results) -> list[Section]:
             "and not the "
             "place."
         )
-        found.append(Section("Tasks", words, figures.tasks(results), [Table(*tables.task_table(results))]))
+        sections.append(Section("Tasks", words, figures.tasks(results), [Table(*tables.task_table(results))]))
     ranked = Table(*rank_table(results))
     if len(ranked.rows) > 1:
         words = (
@@ -134,19 +134,19 @@ def _looks(results: Results) -> list[Section]:
             "the share of texts in which every token of the answer is right. Published: models of 110 M parameters on "
             "ten tasks (Kazemnejad et al., 2023, arXiv:2305.19466)."
         )
-        found.append(Section("Length generalisation", words, tables=[ranked]))
-    return found
+        sections.append(Section("Length generalisation", words, tables=[ranked]))
+    return sections
 
 
 def _beside(results: Results) -> list[Section]:
-    found = []
+    sections = []
     if plain(results):
         words = (
             "Of training, on this machine, with trials side by side: small differences of speed are chance. `milepost "
             "bench` measures them one by one. What doubling the tokens would still take away is read off each model's "
             "own curve; differences smaller than that are not settled."
         )
-        found.append(Section("Cost", words, tables=[Table(*tables.cost_table(results))]))
+        sections.append(Section("Cost", words, tables=[Table(*tables.cost_table(results))]))
     if any(run.get("disjoint") for run in plain(results)):
         words = (
             "Perplexity over perplexity at the trained length, in windows without overlap. Published: WikiText-103, "
@@ -156,5 +156,5 @@ def _beside(results: Results) -> list[Section]:
             "the encodings may."
         )
         table = Table(*tables.published_table(results))
-        found.append(Section("Beside what was published", words, [figures.published(results)], [table]))
-    return found
+        sections.append(Section("Beside what was published", words, [figures.published(results)], [table]))
+    return sections
