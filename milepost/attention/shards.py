@@ -64,7 +64,9 @@ def attend_shards(
     if len({int(c) for c in counts}) > 1:
         raise ValueError(f"every process must hold the same number of tokens, got {[int(c) for c in counts]}")
     keys, values = _Gather.apply(k, group), _Gather.apply(v, group)  # type: ignore[no-untyped-call]
-    everybodys = None if features is None else _Gather.apply(features[:, None], group)[:, 0]  # type: ignore[no-untyped-call]
+    everybodys = None
+    if features is not None:
+        everybodys = _Gather.apply(features[:, None], group)[:, 0]  # type: ignore[no-untyped-call]
     index, segment, pos = (_gathered(t, group) for t in (at.index, at.segment, at.pos))
     order = (segment.clamp(min=0) * (int(index.max()) + 1) + index).argsort(dim=-1, stable=True)
     if order.shape[0] == 1 or bool((order == order[:1]).all()):

@@ -145,7 +145,8 @@ class Decoder(Stacked):
         for block in self.blocks:
             enc: Encoding = block.enc.at(ids.shape[1])  # type: ignore[union-attr,operator]
             q, k, _ = block.project(x)  # type: ignore[operator]
-            layers.append((enc.query(q, at.pos), enc.key(k, at.pos), enc, block.features(x, at)))  # type: ignore[operator]
+            features = block.features(x, at)  # type: ignore[operator]
+            layers.append((enc.query(q, at.pos), enc.key(k, at.pos), enc, features))
             x = block(x, at)
         return layers
 

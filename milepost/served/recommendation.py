@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def started(command: str, spec: RopeSpec, target: int, engine: str, **how: Any) 
             continue
         if text not in flags.values():
             flags[method] = text
-    return [(name, lambda words=words: _serving(command, words, how)) for name, words in flags.items()], notes  # type: ignore[misc]
+    return [(name, partial(_serving, command, words, how)) for name, words in flags.items()], notes
 
 
 @contextlib.contextmanager

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from milepost import Encoding, KVCache, Layout, attend, build
 from milepost.attention.attend import _FAST
+from milepost.attention.backends.key_row import key_row
 from milepost.attention.call import Call
-from milepost.attention.key_row import key_row
 
 B, H, L, D = 2, 4, 40, 8
 SPECS = (

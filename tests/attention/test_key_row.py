@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from milepost.attention.key_row import _by_chunks, key_row
+from milepost.attention.backends.key_row import _by_chunks, key_row
 
 BUDGET = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 

@@ -9,7 +9,7 @@ from torch.autograd import forward_ad
 from torch.func import functional_call, grad, jacfwd, jacrev, jvp, vjp, vmap
 
 from milepost import Encoding, Layout, attend, build
-from milepost.attention.key_row import key_row
+from milepost.attention.backends.key_row import key_row
 
 B, H, L, D = 2, 2, 12, 4
 SPECS = (

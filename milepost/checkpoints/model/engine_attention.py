@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from milepost.attention import attend
-from milepost.attention.key_row import key_row
+from milepost.attention.backends.key_row import key_row
 from milepost.encoding import Encoding
 from milepost.layout import Layout, Run
 

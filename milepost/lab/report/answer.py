@@ -117,8 +117,8 @@ def _at_one_length(results: Results, length: int) -> str:
     if not losses:
         return f"At {length} tokens nothing could be measured."
     return (
-        f"At {length} tokens {losses[0][1]} loses least ({losses[0][0]:.3f} nats a token) and {losses[-1][1]} most "
-        f"({losses[-1][0]:.3f})."
+        f"At {length} tokens {losses[0][1]} has the lowest loss ({losses[0][0]:.3f} nats a token) and "
+        f"{losses[-1][1]} the highest ({losses[-1][0]:.3f})."
     )
 
 
