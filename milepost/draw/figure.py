@@ -136,10 +136,15 @@ class Figure:
         """The intervals of a line, or nothing."""
         return (self.sides or {}).get(name, ())
 
+    def numbers(self) -> list[float]:
+        """All numbers of all lines, with the ends of their intervals."""
+        ends = [end for name in self.named for pair in self.sides_of(name) for end in pair]
+        return [v for v in (*(v for values in self.named.values() for v in values), *ends) if v is not None]
+
     def style(self, name: str) -> Style:
         """The style of a line, with its label."""
-        found = (self.styles or {}).get(name, Style())
-        return found if found.label else replace(found, label=name)
+        style = (self.styles or {}).get(name, Style())
+        return style if style.label else replace(style, label=name)
 
     def labels(self) -> dict[str, str]:
         """Every entry of a legend, and the first line that has it."""

@@ -31,7 +31,7 @@ from milepost.checkpoints.diagnosis.plan import Tell
 from milepost.checkpoints.result import CommandResult
 from milepost.measure.intervals import DRAWS, Numbers, difference, mean
 from milepost.measure.losses import TOLERATED_RISE
-from milepost.measure.results import plain_fields, provenance
+from milepost.measure.results import provenance
 from milepost.rope import ConfigError, export
 from milepost.rope.engines.written import Refused
 from milepost.rope.spec import METHODS, RopeSpec
@@ -60,10 +60,6 @@ class ServedRecommendation(CommandResult):
     how: str
     notes: tuple[str, ...]
     provenance: dict[str, Any]
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return plain_fields(self)
 
     document = staticmethod(report.recommendation)
 

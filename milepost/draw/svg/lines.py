@@ -8,30 +8,28 @@ from itertools import pairwise
 from milepost.draw.figure import Figure
 from milepost.draw.svg.axis import Axis, as_percent, linear, logarithmic, thinned, words_width
 from milepost.draw.svg.colours import RED
-from milepost.draw.svg.shapes import (
+from milepost.draw.svg.shapes import (  # fmt: skip
     BOTTOM,
     EDGE,
-    GRID,
     LEFT,
-    LINE,
     RIGHT,
     SIZE,
     TOP,
     Frame,
     Look,
+    across,
     labelled,
     legend,
     look,
+    margin,
     upright,
     whole,
     word,
     wrapped,
-)  # fmt: skip
+)
 
 Places = Sequence[tuple[float, float]]
 Gapped = Sequence[tuple[float, float] | None]
-TITLE = 27
-"""Pixels for a line of the y axis's title, and between numbers and plot."""
 DIRECT, ASIDE = 8, 480
 """Labels that stand at the ends of their lines instead of in a legend, at most, and the width that gives them room."""
 
@@ -39,22 +37,13 @@ DIRECT, ASIDE = 8, 480
 def lines(figure: Figure, width: int, keys: bool) -> str:
     """The lines as `<svg>`."""
     height = (220 if width <= 420 else 250 if width <= 640 else 320) + (120 if len(figure.labels()) > DIRECT else 0)
-    shown = [
-        v
-        for name in figure.named
-        for v in (*figure.named[name], *(side for pair in figure.sides_of(name) for side in pair))
-    ]
-    held = [mark.at for mark in figure.marks if mark.axis == "y"] + [
-        v for v in (figure.low, figure.high) if not figure.log_y
-    ]
-    known = [v for v in (*shown, *held) if v is not None]
+    ends = () if figure.log_y else (figure.low, figure.high)
+    others = [*(mark.at for mark in figure.marks if mark.axis == "y"), *ends]
+    known = [*figure.numbers(), *(v for v in others if v is not None)]
     y_axis = (logarithmic if figure.log_y else linear)(known, TOP + height, TOP)
     y_axis = as_percent(y_axis) if figure.percent else y_axis
     titles = wrapped(figure.y_title, height)
-    left = max(
-        LEFT,
-        TITLE + LINE * (len(titles) - 1) + max((words_width(label, SIZE) for _, label in y_axis.ticks), default=0.0),
-    )
+    left = margin(titles, y_axis)
     direct = not keys and width >= ASIDE and 1 < len(figure.labels()) <= DIRECT
     right = RIGHT + min(width * 0.3, max(words_width(label, SIZE) for label in figure.labels())) if direct else RIGHT
     frame = Frame(left, TOP, width - left - right, height)
@@ -168,12 +157,7 @@ def _lone(places: Gapped) -> list[tuple[float, float]]:
 
 
 def _grid(figure: Figure, frame: Frame, x_axis: Axis, y_axis: Axis, width: int) -> str:
-    out = []
-    for value, label in y_axis.ticks:
-        y = y_axis.at(value)
-        out.append(
-            f'<path d="M{frame.left:.1f} {y:.1f}H{frame.right:.1f}" {GRID}/>{word(label, frame.left - 7, y + 4, "end")}'
-        )
+    out = [across(y_axis, frame)]
     ticks = x_axis.ticks
     if figure.x_names:
         ticks = tuple((v, figure.x_names[n]) for n, v in enumerate(figure.x) if v is not None)

@@ -8,12 +8,12 @@ from milepost.draw.figure import Figure
 from milepost.draw.svg.axis import as_percent, linear, logarithmic, words_width
 from milepost.draw.svg.shapes import (
     BOTTOM,
-    GRID,
     LINE,
     RIGHT,
     SIZE,
     TOP,
     Frame,
+    down,
     labelled,
     legend,
     look,
@@ -33,21 +33,11 @@ def points(figure: Figure, width: int, keys: bool) -> str:
     left = ASIDE + max((words_width(line, SIZE) for lines in names for line in lines), default=0.0)
     heights = [max(ROW, LINE * len(lines) + 8, 10 * len(named) + 8) for lines in names]
     frame = Frame(left, TOP, width - left - RIGHT, sum(heights))
-    shown = [
-        v
-        for name, values in named.items()
-        for v in (*values, *(side for pair in figure.sides_of(name) for side in pair))
-    ]
-    known = [v for v in (*shown, *(mark.at for mark in figure.marks), figure.low, figure.high) if v is not None]
+    others = (*(mark.at for mark in figure.marks), figure.low, figure.high)
+    known = [*figure.numbers(), *(v for v in others if v is not None)]
     axis = (logarithmic if figure.log_x else linear)(known, frame.left, frame.right)
     axis = as_percent(axis) if figure.percent else axis
-    parts = []
-    for tick, label in axis.ticks:
-        x = axis.at(tick)
-        parts.append(
-            f'<path d="M{x:.1f} {frame.top:.1f}V{frame.bottom:.1f}" '
-            f"{GRID}/>{word(label, x, frame.bottom + 16, 'middle')}"
-        )
+    parts = [down(axis, frame, 16)]
     for mark in figure.marks:
         x = axis.at(mark.at)
         upright = (

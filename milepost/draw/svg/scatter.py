@@ -7,66 +7,44 @@ from milepost.draw.svg.axis import linear, words_width
 from milepost.draw.svg.shapes import (
     BOTTOM,
     EDGE,
-    GRID,
-    LEFT,
-    LINE,
     RIGHT,
     SIZE,
     TOP,
     Frame,
+    across,
+    down,
     labelled,
     look,
+    margin,
     upright,
     whole,
     word,
     wrapped,
 )
 
-TITLE = 27
-"""Pixels for a line of the y axis's title, and between numbers and plot."""
-
 
 def scatter(figure: Figure, width: int, keys: bool) -> str:
     """The points as `<svg>`. There is no legend: names stand beside their points."""
     height = 260 if width <= 420 else 340
-    ys = [
-        v
-        for name, values in figure.named.items()
-        for v in (*values, *(side for pair in figure.sides_of(name) for side in pair))
-    ]
     wide = figure.x_sides or {}
     xs = [
         v
         for name in figure.named
         for v in (*figure.x_of(name), *(side for pair in wide.get(name, ()) for side in pair))
     ]
-    y_axis = linear([v for v in ys if v is not None], TOP + height, TOP)
+    y_axis = linear(figure.numbers(), TOP + height, TOP)
     titles = wrapped(figure.y_title, height)
-    left = max(
-        LEFT,
-        TITLE + LINE * (len(titles) - 1) + max((words_width(label, SIZE) for _, label in y_axis.ticks), default=0.0),
-    )
+    left = margin(titles, y_axis)
     frame = Frame(left, TOP, width - left - RIGHT, height)
     x_axis = linear([v for v in xs if v is not None], frame.left, frame.right)
-    parts = [upright(titles, frame)]
-    for value, label in y_axis.ticks:
-        y = y_axis.at(value)
-        parts.append(
-            f'<path d="M{frame.left:.1f} {y:.1f}H{frame.right:.1f}" {GRID}/>{word(label, frame.left - 7, y + 4, "end")}'
-        )
-    for value, label in x_axis.ticks:
-        x = x_axis.at(value)
-        parts.append(
-            f'<path d="M{x:.1f} {frame.top:.1f}V{frame.bottom:.1f}" '
-            f"{GRID}/>{word(label, x, frame.bottom + 18, 'middle')}"
-        )
+    parts = [upright(titles, frame), across(y_axis, frame), down(x_axis, frame, 18)]
     parts.append(f'<path d="M{frame.left:.1f} {frame.bottom:.1f}H{frame.right:.1f}" {EDGE}/>')
     taken: list[tuple[float, float, float, float]] = []
     places = []
     for name, values in figure.named.items():
-        for across, up in zip(figure.x_of(name), values, strict=True):
-            if across is not None and up is not None:
-                at = (x_axis.at(across), y_axis.at(up))
+        for right, up in zip(figure.x_of(name), values, strict=True):
+            if right is not None and up is not None:
+                at = (x_axis.at(right), y_axis.at(up))
                 places.append((name, *at))
                 taken.append((at[0] - 5, at[1] - 5, at[0] + 5, at[1] + 5))
     for name, x, y in places:

@@ -19,7 +19,7 @@ from typing import Any
 
 from milepost.draw.figure import GREY, Figure, Numbers
 from milepost.draw.svg import colours
-from milepost.draw.svg.axis import words_width
+from milepost.draw.svg.axis import Axis, words_width
 from milepost.draw.svg.colours import CALM, COLOURS, DASHES, RED
 
 CLEAR = 'class="halo"'
@@ -31,6 +31,8 @@ FAMILY = "system-ui, -apple-system, Segoe UI, Noto Sans SC, PingFang SC, sans-se
 SIZE, LINE = 12, 15
 """Of words, and from line to line, in pixels."""
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 30, 46
+TITLE = 27
+"""Pixels for a line of the y axis's title, and between numbers and plot."""
 GRID, EDGE = 'stroke="currentColor" stroke-opacity=".14"', 'stroke="currentColor" stroke-opacity=".5"'
 
 
@@ -170,6 +172,30 @@ def upright(titles: Sequence[str], frame: Frame) -> str:
         turned = f'transform="rotate(-90 {x} {y:.1f})"'
         out.append(f'<text x="{x}" y="{y:.1f}" text-anchor="middle" {turned}>{escape(text)}</text>' if text else "")
     return "".join(out)
+
+
+def margin(titles: Sequence[str], axis: Axis) -> float:
+    """Pixels to the left of a plot: for the lines of its y axis's title, and for the axis's numbers."""
+    numbers = max((words_width(label, SIZE) for _, label in axis.ticks), default=0.0)
+    return max(LEFT, TITLE + LINE * (len(titles) - 1) + numbers)
+
+
+def across(axis: Axis, frame: Frame) -> str:
+    """A line across the plot for each number of the y axis, which stands before it."""
+    return "".join(
+        f'<path d="M{frame.left:.1f} {axis.at(value):.1f}H{frame.right:.1f}" {GRID}/>'
+        + word(label, frame.left - 7, axis.at(value) + 4, "end")
+        for value, label in axis.ticks
+    )
+
+
+def down(axis: Axis, frame: Frame, below: int) -> str:
+    """A line down the plot for each number of the x axis, which stands so many pixels below it."""
+    return "".join(
+        f'<path d="M{axis.at(value):.1f} {frame.top:.1f}V{frame.bottom:.1f}" {GRID}/>'
+        + word(label, axis.at(value), frame.bottom + below, "middle")
+        for value, label in axis.ticks
+    )
 
 
 def swatch(look: Look, x: float, y: float) -> str:
