@@ -3,6 +3,8 @@ here. The seed, and the browser.
 """
 
 import copy
+import importlib.metadata
+import importlib.util
 import shutil
 
 import pytest
@@ -21,8 +23,39 @@ LONGEST = ("test_readme.py", "test_handbook.py", "test_site.py")
 """Files with tests of minutes: begun first, so that no worker is left alone with one at the end."""
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--oldest",
+        action="store_true",
+        help="leave out tests about models that the installed transformers does not have (see the marker models)",
+    )
+
+
+def lacking(item):
+    """The models of transformers that a test is about and that are not there."""
+    asked = {name for mark in item.iter_markers("models") for name in mark.args}
+    return sorted(name for name in asked if importlib.util.find_spec(f"transformers.models.{name}") is None)
+
+
+def leave_out(config, items):
+    """Deselect what the lowest transformers can't run, and say what it lacks."""
+    left = {item: lacking(item) for item in items}
+    gone = [item for item in items if left[item]]
+    items[:] = [item for item in items if not left[item]]
+    config.hook.pytest_deselected(items=gone)
+    models = sorted({name for names in left.values() for name in names})
+    about = f"{len(gone)} tests are left out: transformers {transformers_version()} has no {', '.join(models)}"
+    print(f"\n{about}" if gone else "\nno test is left out")
+
+
+def transformers_version():
+    return importlib.metadata.version("transformers")
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--oldest"):
+        leave_out(config, items)
     for item in items:
         if "chromium" in item.fixturenames:
             item.add_marker("slow")

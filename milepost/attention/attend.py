@@ -116,7 +116,7 @@ def attend(
 def _attend(call: Call, turned: Turned, backend: str, details: bool = False) -> Any:
     """Check a call, turn its q, k and v, choose a backend, and run it."""
     check(call)
-    call = turn(call, turned)
+    raw, call = call, turn(call, turned)
     if turns_by_length(call.enc):
         if details:
             raise ValueError(f"{call.enc!r} is several encodings in one pass; ask for details with enc.at(length)")
@@ -136,7 +136,12 @@ def _attend(call: Call, turned: Turned, backend: str, details: bool = False) -> 
         or transformed  # no number may be looked at
         or (call.q.device.type == "cpu" and not hidden.finite(call.q, call.k, call.v, *call.numbers))
     ):
-        call, spoilt = hidden.repaired_call(call)
+        if call is not raw and _learns(call):  # numbers that turn learn from whole tokens alone
+            _, spoilt = hidden.repaired_call(call)
+            call = turn(hidden.whole_tokens(raw), turned)
+            call, _ = hidden.repaired_call(call)
+        else:
+            call, spoilt = hidden.repaired_call(call)
     if call.enc.running:
         call = run_along(call)
     if details:
@@ -151,6 +156,10 @@ def _attend(call: Call, turned: Turned, backend: str, details: bool = False) -> 
         out = _FAST[backend].run(call)
     out = out if spoilt is None else out + spoilt
     return _restored(call, out) if "restore" in call.enc.points else out
+
+
+def _learns(call: Call) -> bool:
+    return torch.is_grad_enabled() and any(p.requires_grad for p in call.enc.parameters())
 
 
 def _restored(call: Call, out: Tensor) -> Tensor:

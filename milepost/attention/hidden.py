@@ -82,6 +82,16 @@ def repaired_call(call: Call) -> tuple[Call, Tensor]:
     return call.given(q, k, v), spoilt
 
 
+def whole_tokens(call: Call) -> Call:
+    """A call with zeros for tokens of q, k and v that are not finite.
+
+    The derivative of a turn by a learned number is the token itself, and 0 times NaN is NaN: so a broken token is taken
+    out before it is turned, where a gradient will be asked for.
+    """
+    q, k, v = (t.masked_fill(~t.isfinite().all(dim=-1, keepdim=True), 0.0) for t in (call.q, call.k, call.v))
+    return call.given(q, k, v)
+
+
 def rows_that_see(broken: Tensor, call: Call) -> Tensor:
     """Which queries (B H I) of a call see at least one of the ``broken`` keys (B H J)."""
     at, blocks = call.at, call.blocks

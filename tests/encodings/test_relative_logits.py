@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from transformers.models.inkling.modeling_inkling import InklingRelativeLogits
 from x_transformers.x_transformers import RelativeProjPositionalBias
 
 from milepost import KVCache, Layout, RelativeLogits, attend
@@ -48,8 +47,11 @@ def test_the_temperature_sharpens_the_query_as_it_does_the_bias():
     assert (logits - wanted)[..., seen].abs().max() < 64 * EPS * 10
 
 
+@pytest.mark.models("inkling")
 @pytest.mark.parametrize("queries", [40, 7, 1])
 def test_the_bias_is_that_of_inkling(queries):
+    from transformers.models.inkling.modeling_inkling import InklingRelativeLogits
+
     theirs = InklingRelativeLogits(d_rel=4, rel_extent=16)
     enc = RelativeLogits(heads=3, width=10, size=4, extent=16)
     with torch.no_grad():

@@ -4,7 +4,6 @@ import cmath
 
 import pytest
 import torch
-from transformers.models.deepseek_v4.modeling_deepseek_v4 import apply_rotary_pos_emb
 
 from milepost import KVCache, Layout, VORoPE, attend, build
 
@@ -39,8 +38,11 @@ def test_one_token_gets_its_own_value_back_and_two_do_not():
     assert (out[:, :, 1] - v.mean(dim=2)).abs().max() > 1e-2
 
 
+@pytest.mark.models("deepseek_v4")
 def test_rope_and_vo_rope_are_the_attention_of_deepseek_v4():
     """One vector is key and value there, turned in its last channels; the output is turned back with -sin."""
+    from transformers.models.deepseek_v4.modeling_deepseek_v4 import apply_rotary_pos_emb
+
     heads, size, rotary, n = 3, 10, 4, 30
     q, kv = torch.randn(1, heads, n, size), torch.randn(1, 1, n, size)
     angle = torch.arange(n)[:, None] * 10000.0 ** (-torch.arange(0, rotary, 2) / rotary)

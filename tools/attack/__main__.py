@@ -14,8 +14,8 @@ import sys
 from typing import Any
 
 SHARES = {
-    "configs": 14, "gguf_files": 30, "safetensors_files": 6, "specs": 16, "model_json": 8, "results_json": 1,
-    "explore_queries": 8, "npy_files": 10, "memory_layouts": 7,
+    "configs": 14, "families": 1, "gguf_files": 24, "gguf_parity": 2, "safetensors_files": 6, "specs": 16, "stacks": 3,
+    "model_json": 8, "results_json": 1, "explore_queries": 8, "npy_files": 10, "memory_layouts": 7,
 }  # fmt: skip
 """Of 100 inputs, so many are for each target."""
 

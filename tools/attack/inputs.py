@@ -12,8 +12,10 @@ import contextlib
 import importlib
 import json
 import linecache
+import os
 import random
 import resource
+import shutil
 import signal
 import sys
 import tempfile
@@ -74,9 +76,34 @@ def stopped_after(seconds: int) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 
+@contextlib.contextmanager
+def own_cache(folder: Path) -> Iterator[None]:
+    """Within it, nothing is kept of the user's cache, nor in it."""
+    before = os.environ.get("XDG_CACHE_HOME")
+    os.environ["XDG_CACHE_HOME"] = str(folder)
+    try:
+        yield
+    finally:
+        os.environ.pop("XDG_CACHE_HOME")
+        if before is not None:
+            os.environ["XDG_CACHE_HOME"] = before
+
+
 def peak() -> float:
     """The most megabytes that this process has held."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def once(module: Any, state: Any, name: str) -> tuple[bool, str | None, float, float]:
+    """One input: whether it was read, what speaks against the package, seconds of the processor, and megabytes."""
+    held, clock, what, read = peak(), time.process_time(), None, False
+    try:
+        with stopped_after(ALARM):
+            module.attack(state, random.Random(name))
+        read = True
+    except (Exception, TooLong) as error:
+        what = judge(error)
+    return read, what, time.process_time() - clock, peak() - held
 
 
 def run(target: str, inputs: int, seed: int = 0, first: int = 0, seconds: float = 1e9) -> dict[str, Any]:
@@ -85,21 +112,18 @@ def run(target: str, inputs: int, seed: int = 0, first: int = 0, seconds: float 
     counts = {"target": target, "inputs": 0, "read": 0, "refused": 0, "slowest": 0.0, "largest": 0.0}
     findings: list[dict[str, Any]] = []
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="milepost-attack-") as folder:
+    with tempfile.TemporaryDirectory(prefix="milepost-attack-") as folder, own_cache(Path(folder) / "cache"):
         state = module.prepare(Path(folder))
         for number in range(first, first + inputs):
             if time.monotonic() - began > seconds:
                 break
-            rng = random.Random(f"{target} {seed} {number}")
-            held, clock, what = peak(), time.process_time(), None
-            try:
-                with stopped_after(ALARM):
-                    module.attack(state, rng)
-                counts["read"] += 1
-            except (Exception, TooLong) as error:
-                what = judge(error)
-                counts["refused"] += what is None
-            spent, more = time.process_time() - clock, peak() - held
+            name = f"{target} {seed} {number}"
+            read, what, spent, more = once(module, state, name)
+            if what is None and spent > SECONDS:  # again: what it imported is a valid input's time too
+                shutil.rmtree(Path(folder) / "cache", ignore_errors=True)
+                read, what, spent, _ = once(module, state, name)
+            counts["read"] += read
+            counts["refused"] += not read and what is None
             counts["inputs"] += 1
             if counts["inputs"] > WARM:
                 counts["slowest"], counts["largest"] = max(counts["slowest"], spent), max(counts["largest"], more)

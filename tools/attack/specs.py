@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from milepost import Layout
+from milepost import Encoding, Layout
 from milepost.attention import attend
 from milepost.encodings import NAMES, SPACE
 from milepost.encodings.catalogue import page
@@ -52,10 +52,15 @@ def attack(state: Any, rng: random.Random) -> None:
         at = rng.randrange(len(text) + 1)
         text = text[:at] + rng.choice(("(", ")", ",", "=", ".", "\0", "é", "[" * 90, " " * 50, "**")) + text[at:]
     built(text)
-    made = build(text, heads=2, head_dim=8, width=16, length=16)
+    use(build(text, heads=2, head_dim=8, width=16, length=16), text)
+
+
+def use(made: Encoding, text: str) -> None:
+    """Attend with it, features of hidden states included; what it gives must be finite."""
     if made.axes == 1:
-        q = torch.ones(1, 2, 5, 8)
-        out = attend(q, q, q, made, at=Layout.dense(5))
+        q, at = torch.ones(1, 2, 5, 8), Layout.dense(5)
+        features = made.features(torch.ones(1, 5, 16), at.pos) if made.feature_count else None
+        out = attend(q, q, q, made, at=at, features=features)
         assert bool(torch.isfinite(out).all()), f"{text} gives numbers that are not finite"
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from milepost.checkpoints.families.small import CannotBuild, version
+from milepost.checkpoints.families.bounds import CannotBuild
+from milepost.checkpoints.families.small import version
 
 if TYPE_CHECKING:
     from milepost.checkpoints.families.measure import Measured

@@ -5,17 +5,21 @@ Each class wants them in a shape of its own, and none says which: they are tried
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from milepost.checkpoints.families.bounds import CannotBuild
 from milepost.checkpoints.families.small import Small
 
 TALL, WIDE = 8, 6
 """Patches of the grid: two numbers, so that its axes can be told apart."""
 FRAMES = 160
+LARGEST = 1 << 23
+"""Numbers of one input: an image of 1600 x 1600 in colour."""
 
 
 def inputs(small: Small, names: set[str]) -> Iterator[dict[str, Any]]:
@@ -59,6 +63,10 @@ def beside(small: Small, names: set[str], rows: int) -> dict[str, Any]:
 
 
 def _noise(*shape: int) -> Tensor:
+    if math.prod(shape) > LARGEST:
+        raise CannotBuild(
+            f"it reads {' x '.join(map(str, shape))} numbers at once, and {LARGEST} are the most that are made"
+        )
     return torch.randn(*shape, generator=torch.Generator().manual_seed(2))
 
 

@@ -10,19 +10,21 @@ tokens shows windows. A class that takes no position_ids reads one long row inst
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
+from milepost.checkpoints.families.bounds import PART, SECONDS, CannotBuild, Exceeded
 from milepost.checkpoints.families.inputs import TALL, WIDE, beside, inputs
-from milepost.checkpoints.families.small import CUT_WINDOWS, WORDS, CannotBuild, Small, builds
-from milepost.checkpoints.families.turns import UNEXPLAINED, by_position, find_turn, frequencies
+from milepost.checkpoints.families.small import CUT_WINDOWS, WORDS, Small, builds
+from milepost.checkpoints.families.turns import UNEXPLAINED, Turn, by_position, find_turn, frequencies
 from milepost.checkpoints.families.watch import LAYER, Seen, Watch, watched
 from milepost.checkpoints.verification.frequencies import places
 from milepost.spectrum import geometric
@@ -123,14 +125,17 @@ def main_layers(measured: Measured) -> list[MeasuredLayer]:
 def measure(data: Mapping[str, Any]) -> Measured:
     """Build a small model of a config's class, run it, and say what it does; `CannotBuild` says why not."""
     why: CannotBuild | None = None
-    for small in builds(data):
-        try:
-            if isinstance(small, CannotBuild):
-                raise small
-            with torch.no_grad():
-                return _measure(small, str(data.get("model_type", "")))
-        except CannotBuild as error:
-            why = why or error
+    try:
+        with contextlib.closing(builds(data)) as tried, torch.no_grad():
+            for small in tried:
+                try:
+                    if isinstance(small, CannotBuild):
+                        raise small
+                    return _measure(small, str(data.get("model_type", "")))
+                except CannotBuild as error:
+                    why = why or error
+    except Exceeded as error:
+        raise CannotBuild(str(error)) from None
     assert why is not None
     raise why
 
@@ -155,11 +160,13 @@ def _measure(small: Small, model_type: str) -> Measured:
 
 def _of_text(small: Small, model_type: str, names: set[str]) -> Measured:
     if "position_ids" in names:
-        measured = _read(small, model_type, *_alone(small, names), alone=True)
+        short = _short_text(small, names)
+        silent = frozenset() if isinstance(short, CannotBuild) else short.silent
+        measured = _read(small, model_type, *_alone(small, names, silent), alone=True)
         if not measured.turns and not measured.tables and not measured.added:
-            again = _read(small, model_type, *_in_a_row(small, names), alone=False)
+            again = _read(small, model_type, *_in_a_row(small, names, silent), alone=False)
             measured = again if again.turns else measured  # position_ids may be there, and not be read
-        return _with_windows(small, names, measured)
+        return _with_windows(measured, short)
     watch, pos = _in_a_row(small, names)
     try:
         return _read(small, model_type, watch, pos, alone=False)
@@ -170,17 +177,22 @@ def _of_text(small: Small, model_type: str, names: set[str]) -> Measured:
 # -- running ---------------------------------------------------------------------------------------------------------
 
 
-def _run(small: Small, given: Mapping[str, Any], *, after: bool = False) -> Watch:
+def _run(small: Small, given: Mapping[str, Any], *, after: bool = False, silent: frozenset[str] = frozenset()) -> Watch:
+    small.clock.limit = SECONDS * (PART if after else 1.0)
     try:
-        with watched(small.model) as watch:
+        with watched(small.model, small.clock, silent) as watch:
             small.model(**given)
     except CannotBuild:
         raise
-    except Exception as error:
+    except (Exception, Exceeded) as error:
         if after and not _silent(small, [MeasuredLayer(*_place(name)) for name in watch.layers]) and watch.layers:
             return watch  # all layers ran: what comes after them (merging of patches) says nothing about positions
+        if isinstance(error, Exceeded):
+            raise
         text = " ".join(str(error).split())[:200]
         raise CannotBuild(f"{small.name} does not run with small sizes: {type(error).__name__}: {text}") from None
+    finally:
+        small.clock.limit = SECONDS
     return watch
 
 
@@ -209,7 +221,7 @@ def _tokens(small: Small, names: set[str], ids: Tensor) -> dict[str, Any]:
     return {"inputs_embeds": table[ids], **more}
 
 
-def _alone(small: Small, names: set[str]) -> tuple[Watch, Tensor]:
+def _alone(small: Small, names: set[str], silent: frozenset[str]) -> tuple[Watch, Tensor]:
     """Rows of one token, at every position that matters."""
     end = _end(small)
     pos = torch.tensor(places(end - 1, False))
@@ -219,10 +231,10 @@ def _alone(small: Small, names: set[str]) -> tuple[Watch, Tensor]:
         given["attention_mask"] = torch.ones_like(ids)
     if "use_cache" in names:
         given["use_cache"] = False
-    return _run(small, given), pos
+    return _run(small, given, silent=silent), pos
 
 
-def _in_a_row(small: Small, names: set[str]) -> tuple[Watch, Tensor]:
+def _in_a_row(small: Small, names: set[str], silent: frozenset[str] = frozenset()) -> tuple[Watch, Tensor]:
     """One token again and again: what differs between them is position."""
     ids = torch.arange(5, 5 + TEXTS)[:, None].repeat(1, ROW)
     given = _tokens(small, names, ids)
@@ -230,17 +242,18 @@ def _in_a_row(small: Small, names: set[str]) -> tuple[Watch, Tensor]:
         given["use_cache"] = False
     if "decoder_input_ids" in names:
         given["decoder_input_ids"] = ids
-    return _run(small, given), torch.arange(ROW)
+    return _run(small, given, silent=silent), torch.arange(ROW)
 
 
 # -- reading what was seen -------------------------------------------------------------------------------------------
 
 
 def _read(small: Small, model_type: str, watch: Watch, pos: Tensor | None, *, alone: bool) -> Measured:
-    notes: list[str] = []
+    reading = Reading()
     layers = []
     for name, seen in watch.layers.items():
-        layers.append(_layer(*_place(name), seen, pos, alone, notes))
+        small.clock.check()
+        layers.append(_layer(*_place(name), seen, pos, alone, reading))
     layers += _silent(small, layers)
     layers.sort(key=lambda layer: (layer.stack, layer.number))
     tables: tuple[tuple[str, int, int], ...] = ()
@@ -254,8 +267,30 @@ def _read(small: Small, model_type: str, watch: Watch, pos: Tensor | None, *, al
         added = added and not any(layer.values for layer in layers[:1])
     length = int(pos.max()) + 1 if pos is not None else 0
     return Measured(
-        model_type, small.name, small.version, tuple(layers), tables, added, length, tuple(dict.fromkeys(notes))
+        model_type, small.name, small.version, tuple(layers), tables, added, length, tuple(dict.fromkeys(reading.notes))
     )
+
+
+@dataclass
+class Reading:
+    """What was found in the layers so far: what could not be seen, and turns that later layers may have again."""
+
+    notes: list[str] = field(default_factory=list)
+    turns: list[tuple[Turn, MeasuredTurn]] = field(default_factory=list)
+
+    def known(self) -> list[Turn]:
+        return [turn for turn, _ in self.turns]
+
+    def before(self, turn: Turn) -> MeasuredTurn | None:
+        return next((made for known, made in self.turns if known is turn), None)
+
+    def keep(self, turn: Turn, made: MeasuredTurn) -> MeasuredTurn:
+        self.turns.append((turn, made))
+        return made
+
+    def unexplained(self, turn: Turn) -> MeasuredTurn:
+        self.notes.append(f"channels change with position, and not by a turn of pairs ({turn.left:.2g} is left over)")
+        return MeasuredTurn(turn.first, turn.size, turn.width, "", (), None)
 
 
 def _place(name: str) -> tuple[str, int]:
@@ -276,13 +311,13 @@ def _silent(small: Small, seen: list[MeasuredLayer]) -> list[MeasuredLayer]:
     ]
 
 
-def _layer(stack: str, number: int, seen: Seen, pos: Tensor | None, alone: bool, notes: list[str]) -> MeasuredLayer:
+def _layer(stack: str, number: int, seen: Seen, pos: Tensor | None, alone: bool, reading: Reading) -> MeasuredLayer:
     layer = MeasuredLayer(stack, number, attends=bool(seen.attended or seen.turned))
-    calls = [turn for turn in (_of_call(*call, pos, alone, notes) for call in seen.turned) if turn is not None]
+    calls = [turn for turn in (_of_call(*call, pos, alone, reading) for call in seen.turned) if turn is not None]
     if calls:
         layer = replace(layer, turn=calls[0])
     if seen.indexed:
-        layer = replace(layer, indexer=_of_call(*seen.indexed[0], pos, alone, notes))
+        layer = replace(layer, indexer=_of_call(*seen.indexed[0], pos, alone, reading))
     if not seen.attended:
         return layer
     first = seen.attended[0]
@@ -298,7 +333,7 @@ def _layer(stack: str, number: int, seen: Seen, pos: Tensor | None, alone: bool,
     still = _same(v)
     values = not still and _turned(v)
     if not calls and (still or values):  # else a position was added to the embedding, and everything differs
-        layer = replace(layer, turn=_of_attended(q, pos, notes) or _of_attended(k, pos, notes))
+        layer = replace(layer, turn=_of_attended(q, pos, reading) or _of_attended(k, pos, reading))
     tau = q.norm(dim=(1, 2)) / q[0].norm()
     if (still or values) and float((tau - 1).abs().max()) > 1e-4:
         layer = replace(layer, temperature=tuple((int(p), round(float(t), 6)) for p, t in zip(pos, tau, strict=True)))
@@ -317,44 +352,39 @@ def _same(x: Tensor) -> bool:
     return float((x - x[:1]).abs().max()) <= SAME * float(x.abs().max().clamp_min(1e-30))
 
 
-def _of_call(given: Tensor, got: Tensor, pos: Tensor | None, alone: bool, notes: list[str]) -> MeasuredTurn | None:
+def _of_call(given: Tensor, got: Tensor, pos: Tensor | None, alone: bool, reading: Reading) -> MeasuredTurn | None:
     """The turn of one call of a rotary function."""
     if given.ndim < 3:
         return None
     if pos is None:
-        return _of_grid(given, got, notes)
+        return _of_grid(given, got, reading)
     given, got = (by_position(x, len(pos), alone) for x in (given, got))
-    return _described(find_turn(given, got), pos, notes)
+    return _described(find_turn(given, got, reading.known()), pos, reading)
 
 
-def _of_attended(x: Tensor, pos: Tensor, notes: list[str]) -> MeasuredTurn | None:
+def _of_attended(x: Tensor, pos: Tensor, reading: Reading) -> MeasuredTurn | None:
     """The turn between positions p and 0: pairs as attention gets them."""
     scaled = x / (x.norm(dim=(1, 2), keepdim=True) / x[:1].norm(dim=(1, 2), keepdim=True)).clamp_min(1e-30)
-    return _described(find_turn(scaled[:1].expand_as(scaled), scaled), pos, notes)
+    return _described(find_turn(scaled[:1].expand_as(scaled), scaled, reading.known()), pos, reading)
 
 
-def _described(turn: Any, pos: Tensor, notes: list[str]) -> MeasuredTurn | None:
+def _described(turn: Turn, pos: Tensor, reading: Reading) -> MeasuredTurn | None:
     if not turn.turns:
         return None
+    if (before := reading.before(turn)) is not None:
+        return before
     if turn.left > UNEXPLAINED:
-        notes.append(f"channels change with position, and not by a turn of pairs ({turn.left:.2g} is left over)")
-        return MeasuredTurn(turn.first, turn.size, turn.width, "", (), None)
+        return reading.unexplained(turn)
     w = frequencies(turn, pos)
     backwards = bool((w < 0).sum() > (w > 0).sum())
     w = -w if backwards else w
     table = tuple(float(f"{value:.9g}") for value in w.tolist())
     error = 1e-9 + 4e-6 / max(1, int(pos.max()))
-    return MeasuredTurn(
-        turn.first,
-        turn.size,
-        turn.width,
-        turn.pairing,
-        table,
-        plain_base(table, turn.size, error),
-        round(turn.m, 7),
-        backwards,
-        error=error,
+    base = plain_base(table, turn.size, error)
+    made = MeasuredTurn(
+        turn.first, turn.size, turn.width, turn.pairing, table, base, round(turn.m, 7), backwards, error=error
     )
+    return reading.keep(turn, made)
 
 
 def plain_base(table: tuple[float, ...], size: int, error: float = 1e-9) -> float | None:
@@ -395,20 +425,21 @@ def _tables(watch: Watch, pos: Tensor, alone: bool) -> list[tuple[str, int, int]
 # -- grids -----------------------------------------------------------------------------------------------------------
 
 
-def _of_grid(given: Tensor, got: Tensor, notes: list[str]) -> MeasuredTurn | None:
+def _of_grid(given: Tensor, got: Tensor, reading: Reading) -> MeasuredTurn | None:
     """The turn of patches or frames: which axis each pair takes is seen by how many angles it has."""
     x, y = given.double(), got.double()
     axis = max(range(x.ndim - 1), key=lambda n: x.shape[n])
     x, y = (t.movedim(axis, 0).flatten(1, -2) for t in (x, y))
-    turn = find_turn(x, y)
+    turn = find_turn(x, y, reading.known())
     if not turn.turns:
         return None
+    if (before := reading.before(turn)) is not None:
+        return before
     if turn.left > UNEXPLAINED:
-        notes.append(f"channels change with position, and not by a turn of pairs ({turn.left:.2g} is left over)")
-        return MeasuredTurn(turn.first, turn.size, turn.width, "", (), None)
-    line = _described(turn, torch.arange(len(turn.z)), [])
+        return reading.unexplained(turn)
+    line = _described(turn, torch.arange(len(turn.z)), Reading())
     if line is not None and _is_line(turn, line):
-        return line
+        return reading.keep(turn, line)
     steps, axes = [], ""
     angle = turn.z.angle()
     for pair in range(angle.shape[1]):
@@ -416,9 +447,10 @@ def _of_grid(given: Tensor, got: Tensor, notes: list[str]) -> MeasuredTurn | Non
         gaps = [b - a for a, b in itertools.pairwise(values) if b - a > 2e-4]
         steps.append(float(f"{min(gaps):.4g}") if gaps else 0.0)
         axes += {TALL: "y", WIDE: "x", 1: "."}.get(len(gaps) + 1, "+")
-    return MeasuredTurn(
+    made = MeasuredTurn(
         turn.first, turn.size, turn.width, turn.pairing, tuple(steps), None, round(turn.m, 7), axes=axes
     )
+    return reading.keep(turn, made)
 
 
 def _is_line(turn: Any, line: MeasuredTurn) -> bool:
@@ -432,8 +464,8 @@ def _is_line(turn: Any, line: MeasuredTurn) -> bool:
 # -- windows ---------------------------------------------------------------------------------------------------------
 
 
-def _with_windows(small: Small, names: set[str], measured: Measured) -> Measured:
-    """What each layer sees of a short text, from the mask that attention gets."""
+def _short_text(small: Small, names: set[str]) -> Watch | CannotBuild:
+    """A text of some tokens, which shows windows and layers that do nothing about positions."""
     ids = torch.arange(SHORT)[None] % (WORDS - 8) + 5
     given: dict[str, Any] = _tokens(small, names, ids)
     if "use_cache" in names:
@@ -441,9 +473,15 @@ def _with_windows(small: Small, names: set[str], measured: Measured) -> Measured
     if "attention_mask" in names:
         given["attention_mask"] = torch.ones_like(ids)
     try:
-        watch = _run(small, given)
+        return _run(small, given)
     except CannotBuild as error:
-        return replace(measured, notes=(*measured.notes, f"windows were not seen: {error}"))
+        return error
+
+
+def _with_windows(measured: Measured, watch: Watch | CannotBuild) -> Measured:
+    """What each layer sees of a short text, from the mask that attention gets."""
+    if isinstance(watch, CannotBuild):
+        return replace(measured, notes=(*measured.notes, f"windows were not seen: {watch}"))
     sight = {name: _sight(seen) for name, seen in watch.layers.items() if seen.attended}
     layers = []
     for layer in measured.layers:

@@ -14,15 +14,14 @@ import contextlib
 import copy
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
+from milepost.checkpoints.families.bounds import LAYERS, CannotBuild, Clock, counted, layers_of, limited
+
 WORDS = 64
-MOST_LAYERS = 128
-"""Layers that are built at most: a model of more is refused, not cut, because its last layers may differ."""
-MOST_PARAMETERS = 1 << 26
 WILD = 1e3
 """No class begins with weights as large as this."""
 ID = 3
@@ -39,7 +38,7 @@ WIDTHS: dict[str, int] = {
         """,
         4: "num_experts num_local_experts n_routed_experts moe_num_experts num_routed_experts",
         8: "hidden_size_per_layer_input linear_key_head_dim linear_value_head_dim linear_head_dim",
-        16: "q_lora_rank kv_lora_rank o_lora_rank laurel_rank",
+        16: "q_lora_rank kv_lora_rank o_lora_rank laurel_rank mamba_chunk_size",
         32: """
             intermediate_size ffn_dim ffn_hidden_size intermediate_size_mlp moe_intermediate_size n_inner
             shared_expert_intermediate_size shared_intermediate_size expert_ffn_hidden_size encoder_ffn_dim
@@ -73,10 +72,6 @@ CLASSES = {"t5_gemma_module": "T5GemmaEncoder", "deepseek_ocr2_encoder": "Deepse
 """Models whose class can't be known by its config."""
 
 
-class CannotBuild(Exception):  # noqa: N818
-    """Why a class can't be built small and run: one sentence."""
-
-
 @dataclass(frozen=True)
 class Cut:
     """How widths are cut: to so many heads (None: widths stay), and to a width of 64 where heads have a size of their
@@ -97,10 +92,11 @@ class Small:
     config: Any
     name: str
     version: str
+    clock: Clock
     cut: Mapping[str, Any] = field(default_factory=dict)
 
 
-def builds(data: Mapping[str, Any]) -> Iterator[Small | CannotBuild]:
+def builds(data: Mapping[str, Any]) -> Generator[Small | CannotBuild]:
     """Small random models of a config's class, in the order in which they are tried: not every class takes every cut.
 
     A cut that a class refuses is given as its `CannotBuild`. A config that no class reads raises it at once.
@@ -108,20 +104,24 @@ def builds(data: Mapping[str, Any]) -> Iterator[Small | CannotBuild]:
     import torch
 
     whole = full_config(data)
-    for cut in CUTS:
-        try:
-            config, changed = smaller(whole, cut)
-            _refuse_other_heads(whole, config)
-            made = _class_of(config)
-            _count(made, config)
-            torch.manual_seed(0)
-            with _sentence(f"{made.__name__} can't be built with small sizes"):
-                model = made(config).eval().float()
-                _tame(model)
-        except CannotBuild as error:
-            yield error
-        else:
-            yield Small(model, config, made.__name__, version(), changed)
+    _class_of(whole)  # what it imports is no time of measuring
+    clock = Clock()
+    with limited():
+        for cut in CUTS:
+            clock.check()
+            try:
+                config, changed = smaller(whole, cut)
+                _refuse_other_heads(whole, config)
+                made = _class_of(config)
+                _count(made, config, clock)
+                torch.manual_seed(0)
+                with _sentence(f"{made.__name__} can't be built with small sizes"):
+                    model = made(config).eval().float()
+                    _tame(model)
+            except CannotBuild as error:
+                yield error
+            else:
+                yield Small(model, config, made.__name__, version(), clock, changed)
 
 
 def smaller(whole: Any, cut: Cut) -> tuple[Any, dict[str, Any]]:
@@ -154,13 +154,12 @@ def _refuse_other_heads(whole: Any, config: Any) -> None:
         )
 
 
-def _count(made: Any, config: Any) -> None:
+def _count(made: Any, config: Any, clock: Clock) -> None:
+    """Build it on torch's "meta" device, where it takes no memory: refused if it is too large."""
     import torch
 
-    with _sentence(f"{made.__name__} can't be built with small sizes"), torch.device("meta"):
-        large = sum(p.numel() for p in made(copy.deepcopy(config)).parameters())
-    if large > MOST_PARAMETERS:
-        raise CannotBuild(f"{made.__name__} has {large / 1e6:.0f} million parameters even with small widths")
+    with _sentence(f"{made.__name__} can't be built with small sizes"), torch.device("meta"), counted(clock):
+        made(copy.deepcopy(config))
 
 
 @contextlib.contextmanager
@@ -185,12 +184,16 @@ def full_config(data: Mapping[str, Any]) -> Any:
         if data.get("auto_map"):
             raise CannotBuild(f"model type {name!r} asks for code of its own (auto_map), which is never run")
         raise CannotBuild(f"transformers has no model type {name!r}")
+    _refuse_many(data)  # before: classes make lists as long
     with _sentence(f"transformers can't read this config as {name!r}"):
         config = CONFIG_MAPPING[name].from_dict(copy.deepcopy(dict(data)))
-    layers = getattr(config, "num_hidden_layers", 0)
-    if isinstance(layers, int) and layers > MOST_LAYERS:
-        raise CannotBuild(f"it has {layers} layers, and {MOST_LAYERS} are the most that are built")
+    _refuse_many(config.to_dict())
     return config
+
+
+def _refuse_many(data: Mapping[str, Any]) -> None:
+    if (layers := layers_of(data)) > LAYERS:
+        raise CannotBuild(f"it has {layers} layers, and {LAYERS} are the most that are built")
 
 
 def version() -> str:

@@ -7,6 +7,7 @@ Pairs are found by trying: what is left over, |got - z given|, is zero only wher
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +18,8 @@ from milepost.rotation import Pairing, pairs_of
 
 UNEXPLAINED = 2e-3
 """The share of a result that may be left over: a wrong pairing leaves most of it."""
+ALIKE = 1e-5
+"""How far z of two layers may be apart that turn alike: the rounding of float32. Another rope is a whole turn apart."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,19 @@ class Turn:
         """What the turned channels are multiplied by, at position 0."""
         return float(self.z[0].abs().median()) if self.size else 1.0
 
+    def makes(self, got: Tensor, given: Tensor) -> bool:
+        """Whether it is this turn that makes ``got`` of ``given``."""
+        if self.parts > 1 or given.shape[-1] != self.width or len(given) != len(self.z):
+            return False
+        these, rest = (
+            slice(self.first, self.first + self.size),
+            [*range(self.first), *range(self.first + self.size, self.width)],
+        )
+        if rest and not _unchanged(given[..., rest], got[..., rest], given):
+            return False
+        z, left = _ratio(given[..., these], got[..., these], self.pairing, "half" if self.reordered else self.pairing)
+        return left < UNEXPLAINED and float((z - self.z).abs().max()) < ALIKE
+
 
 def by_position(x: Tensor, positions: int, alone: bool) -> Tensor:
     """q, k or v as positions x (texts, heads) x channels in float64.
@@ -60,8 +76,15 @@ def by_position(x: Tensor, positions: int, alone: bool) -> Tensor:
     return x.movedim(axis, 0).flatten(1, -2)
 
 
-def find_turn(given: Tensor, got: Tensor) -> Turn:
-    """The turn that makes ``got`` of ``given``: both positions x heads x channels."""
+def _unchanged(given: Tensor, got: Tensor, among: Tensor) -> bool:
+    return float((given - got).abs().max()) <= 1e-5 * float(among.abs().amax())
+
+
+def find_turn(given: Tensor, got: Tensor, known: Iterable[Turn] = ()) -> Turn:
+    """The turn that makes ``got`` of ``given``: both positions x heads x channels. One that is known is tried first."""
+    for turn in known:
+        if turn.makes(got, given):
+            return turn
     width = given.shape[-1]
     moved = ((given - got).abs() > 1e-5 * given.abs().amax()).flatten(0, -2).any(0).nonzero()[:, 0]
     if not len(moved):
@@ -81,12 +104,13 @@ def find_turn(given: Tensor, got: Tensor) -> Turn:
             best = turn if best is None or left < best.left else best
     for parts in (2, 3):  # axes that have a part of the channels each, in halves
         size = last - first if first else last
-        if size % (2 * parts) == 0:
+        if size % (2 * parts) == 0 and first + size <= width:
             order = torch.arange(first, first + size).reshape(parts, 2, -1).transpose(0, 1).flatten()
             z, left = _ratio(given[..., order], got[..., order], "half", "half")
             if left < UNEXPLAINED:
                 return Turn(z, first, size, width, "half", False, left, parts)
-    assert best is not None
+    if best is None:  # one channel has no partner
+        return Turn(torch.ones(len(given), 0, dtype=torch.complex128), first, len(moved), width, "half", False, 1.0)
     return best
 
 

@@ -20,12 +20,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from milepost.checkpoints.families.bounds import NUMBERS, Clock, Exceeded
 from milepost.checkpoints.model.patch import hooked, patched
 
 LAYER = re.compile(r"^(.*?)\.?(\d+)$")
 """The name of a module that is a layer: a list's name and a number."""
 
 
+CALLS = 8
+"""Calls of rotary functions that are kept of a layer: queries, keys, values, and their parts."""
 ATTENTION = "eager_attention_forward"
 NAMES = ("query", "key", "value", "attention_mask")
 
@@ -56,6 +59,8 @@ class Watch:
 
     def __init__(self) -> None:
         self.layers: dict[str, Seen] = {}
+        self.steps: set[str] = set()  # layers that make one tensor of another like it
+        self.held = 0
         self.tables: dict[str, tuple[int, Tensor]] = {}
         self._places: list[str] = []
         self._indexers = 0
@@ -63,6 +68,15 @@ class Watch:
 
     def seen(self) -> Seen:
         return self.layers.setdefault(self._places[-1] if self._places else "", Seen())
+
+    def kept(self, t: Tensor) -> Tensor:
+        """A copy, where there is room for one."""
+        self.held += t.numel()
+        if self.held > NUMBERS:
+            raise Exceeded(
+                f"a run of a small model of it leaves more than {NUMBERS / 1e6:.0f} million numbers to look at"
+            )
+        return t.detach().clone()
 
     def attend(self, module: Any, *args: Any, **more: Any) -> Any:
         """Stands in for a class's eager_attention_forward: notes what came, and gives values back."""
@@ -72,9 +86,8 @@ class Watch:
         scaling = more.get("scaling", getattr(module, "scaling", None))
         scaling = float(scaling) if isinstance(scaling, float | int) else None
         causal = getattr(module, "is_causal", None)
-        self.seen().attended.append(
-            Attended(q.detach().clone(), k.detach().clone(), v.detach().clone(), mask, scaling, causal)
-        )
+        if not self.seen().attended:  # the first call says what there is to know
+            self.seen().attended.append(Attended(self.kept(q), self.kept(k), self.kept(v), mask, scaling, causal))
         heads, length = q.shape[1], q.shape[2]
         out = v.repeat_interleave(max(1, heads // v.shape[1]), 1)
         out = out[:, :heads]  # keys may have more heads than queries, where those were cut
@@ -100,8 +113,8 @@ class Watch:
                     match = next(
                         (n for n, x in enumerate(given) if isinstance(got, Tensor) and x.shape == got.shape), None
                     )
-                    if match is not None:
-                        calls.append((given.pop(match).clone(), got.detach().clone()))
+                    if match is not None and len(calls) < CALLS:
+                        calls.append((self.kept(given.pop(match)), self.kept(got)))
             return out
 
         return watched
@@ -111,15 +124,25 @@ class Watch:
             self._places.append(name)
         self._indexers += indexer
 
-    def leave(self, name: str, indexer: bool) -> None:
+    def leave(self, name: str, indexer: bool, given: Any, out: Any) -> None:
         if name:
             self._places.pop()
+            alike = isinstance(out, Tensor) and given and isinstance(given[0], Tensor) and out.shape == given[0].shape
+            self.steps.add(name) if alike else self.steps.discard(name)
         self._indexers -= indexer
+
+    @property
+    def silent(self) -> frozenset[str]:
+        """Layers without attention and rotary functions that could be left out of a run."""
+        return frozenset(name for name in self.steps if not any(f"{x}.".startswith(f"{name}.") for x in self.layers))
 
 
 @contextlib.contextmanager
-def watched(model: Any) -> Iterator[Watch]:
-    """Watch attention and the rotary functions of the model's own code, and its tables."""
+def watched(model: Any, clock: Clock, silent: frozenset[str] = frozenset()) -> Iterator[Watch]:
+    """Watch attention and the rotary functions of the model's own code, and its tables.
+
+    ``silent`` layers give back what they get: they were seen to do nothing about positions, and may take their time.
+    """
     watch = Watch()
     names = sorted({type(part).__module__ for part in model.modules()})
     modules = [sys.modules[name] for name in names if name.startswith("transformers.models.")]
@@ -138,11 +161,14 @@ def watched(model: Any) -> Iterator[Watch]:
     hooks = []
     vocabulary = _vocabulary(model)
     for name, part in model.named_modules():
+        hooks.append(part.register_forward_pre_hook(clock.check))
+        if name in silent:
+            changes.append((part, "forward", lambda x, *_, **__: x))
         layer = name if LAYER.match(name) and not _inside(name) else ""
         indexer = "Indexer" in type(part).__name__
         if layer or indexer:
             enter = lambda *_, name=layer, indexer=indexer: watch.enter(name, indexer)  # noqa: E731
-            leave = lambda *_, name=layer, indexer=indexer: watch.leave(name, indexer)  # noqa: E731
+            leave = lambda _, x, y, name=layer, indexer=indexer: watch.leave(name, indexer, x, y)  # noqa: E731
             hooks += [part.register_forward_pre_hook(enter), part.register_forward_hook(leave, always_call=True)]
         if isinstance(part, nn.Embedding) and part is not vocabulary:
             hooks.append(part.register_forward_hook(_looked_up(watch, name)))

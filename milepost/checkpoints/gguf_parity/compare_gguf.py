@@ -130,4 +130,5 @@ def _weights(source: Config, mine: RopeSpec, theirs: RopeSpec, file: Path) -> tu
     if not tensors:
         return [], (f"the rows of q and k were not compared: {reason}",)
     keys, _ = text_model(ConfigKeys(source.data))
-    return compare_rows(SimpleNamespace(**keys.config), mine, theirs, tensors, in_gguf(file))
+    config = {"num_attention_heads": keys.config.get("n_head"), **keys.config}
+    return compare_rows(SimpleNamespace(**config), mine, theirs, tensors, in_gguf(file))

@@ -18,12 +18,15 @@ from torch import Tensor
 from milepost.checkpoints.files import StoredTensor, values
 from milepost.checkpoints.layout_conversion.heads import LAYER, MODELS, HeadRows
 from milepost.rope import ConfigError, RopeSpec
+from milepost.rope.config.keys import short
 from milepost.rope.engines.parity import Difference
 
 FILE = {"q_proj": "attn_q", "k_proj": "attn_k", "qkv_proj": "attn_qkv", "Wqkv": "attn_qkv"}
 """The file's name for a projection whose heads it leaves in their order."""
 NEAR, ROUNDED = 0.5, 2.0**-8
 """The largest distance, over the size of the weights, that a quantisation explains; and that a plain type does."""
+MOST = 4096
+"""Heads that a layer may have."""
 PERMUTED, TWICE = "permuted for neighbours", "permuted twice"
 SAME, BACK = "in the source's order", "permuted back to halves"
 
@@ -32,9 +35,10 @@ def compare_rows(
     config: Any, mine: RopeSpec, theirs: RopeSpec, source: Mapping[str, StoredTensor], file: Mapping[str, StoredTensor]
 ) -> tuple[list[Difference], tuple[str, ...]]:
     """What is wrong with the rows of q and k, and a note on how many were compared."""
-    letters = MODELS[config.model_type](config) if config.model_type in MODELS else {}
+    name = getattr(config, "model_type", "")
+    letters = _letters(config, name) if isinstance(name, str) and name in MODELS else {}
     if not letters or not set(letters) <= set(FILE):
-        return [], (f"the rows of q and k were not compared: a converter rebuilds those of {config.model_type}",)
+        return [], (f"the rows of q and k were not compared: a converter rebuilds those of {short(name)}",)
     wrong: dict[tuple[str, str, str], list[int]] = {}
     compared, packed = 0, False
     for name, tensor in source.items():
@@ -53,9 +57,13 @@ def compare_rows(
         other = theirs.layer(layer) if theirs.layers else theirs.main
         swapped = other is not None and other.pairing != rope.pairing
         expected = SAME if not swapped else PERMUTED if rope.pairing == "half" else BACK
-        order = _order(
-            values(tensor), _numbers(held), HeadRows(letters[module], rope.head_dim, rope.rotary), held.plain
-        )
+        heads = HeadRows(letters[module], rope.head_dim, rope.rotary)
+        if tensor.shape[0] != len(heads.heads) * heads.head_dim:
+            raise ConfigError(
+                f"{name} has {tensor.shape[0]} rows, and the config says {len(heads.heads)} heads of {heads.head_dim}: "
+                "is it the config of these weights?"
+            )
+        order = _order(values(tensor), _numbers(held), heads, held.plain)
         packed |= not held.plain
         compared += 1
         if order != expected:
@@ -63,6 +71,15 @@ def compare_rows(
     rows = [Difference("all", f"{what} in {_layers(layers)}", a, b) for (what, a, b), layers in wrong.items()]
     how = "by the nearest order, since the file is quantised" if packed else "number by number"
     return rows, (f"{compared} tensors of q and k were compared with the source's, {how}",)
+
+
+def _letters(config: Any, name: str) -> dict[str, str]:
+    """The heads of each projection, from a config that may hold anything."""
+    for key in ("num_attention_heads", "num_key_value_heads"):
+        heads = getattr(config, key, None)
+        if (heads is not None or key == "num_attention_heads") and not (type(heads) is int and 0 < heads <= MOST):
+            raise ConfigError(f"{key} is how many heads there are, from 1 to {MOST}, got {short(heads)}")
+    return MODELS[name](config)
 
 
 def _order(source: Tensor, file: Tensor, rows: HeadRows, plain: bool) -> str:
@@ -89,7 +106,10 @@ def _numbers(held: StoredTensor) -> Tensor:
             f"{held.name} is quantised ({held.dtype}), and the package gguf, which unpacks it, is not installed: "
             "pip install gguf, or compare a file in float32 or float16"
         ) from None
-    kind = gguf.GGMLQuantizationType(int(held.dtype.split()[-1]))
+    number = int(held.dtype.split()[-1])
+    if number not in iter(gguf.GGMLQuantizationType):
+        raise ConfigError(f"{held.name} in {held.file} is of type {number}, which the package gguf does not know")
+    kind = gguf.GGMLQuantizationType(number)
     block, size = gguf.GGML_QUANT_SIZES[kind]
     with held.file.open("rb") as opened:
         opened.seek(held.start)
