@@ -107,7 +107,7 @@ def _numbers(held: StoredTensor) -> Tensor:
             "pip install gguf, or compare a file in float32 or float16"
         ) from None
     number = int(held.dtype.split()[-1])
-    if number not in iter(gguf.GGMLQuantizationType):
+    if number not in {kind.value for kind in gguf.GGMLQuantizationType}:
         raise ConfigError(f"{held.name} in {held.file} is of type {number}, which the package gguf does not know")
     kind = gguf.GGMLQuantizationType(number)
     block, size = gguf.GGML_QUANT_SIZES[kind]
