@@ -120,7 +120,7 @@ def _here(subject: Loaded, read: Numbers, places: list[list[int]]) -> Numbers:
     rows = []
     for row, at in zip(read, places, strict=True):
         ids = torch.from_numpy(np.ascontiguousarray(row[None, : at[-1] + 1])).to(subject.device)
-        rows.append(subject.losses(ids)[0, [p - 1 for p in at]].double().cpu().numpy())
+        rows.append(subject.chosen_losses(ids, at)[0].double().cpu().numpy())
     return np.stack(rows)
 
 

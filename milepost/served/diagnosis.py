@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from milepost.measure.onset import Onset, Rise, first_failure, paired_rise
 from milepost.measure.results import plain_fields, provenance
 from milepost.measure.retrieval import LEAST_HAYSTACK, retrieval, room
 from milepost.rope import ConfigError
-from milepost.served.subject import Served
+from milepost.served.subject import Served, growing
 
 Row = dict[str, Any]
 STRETCHES, FORCED = 8, 8
@@ -97,6 +98,8 @@ def make_plan(subject: Served, lengths: Sequence[int], windows: int) -> ServedPl
     passes = windows * ((1 if can.prompt else STRETCHES * scored) + each * (len(chosen) - 1 + beyond))
     requests = passes + trials * len(DEPTHS) * len(chosen)
     tokens += 0 if can.prompt else requests
+    grown = [n for before, after in pairwise((0, *chosen)) for n in growing(after + 1, before)] if can.prompt else []
+    tokens, requests = tokens + sum(grown), requests + len(grown)
     return ServedPlan(chosen, windows, home, near, scored, edges, trials, tokens, requests)
 
 

@@ -20,7 +20,8 @@ def verification(data: Row) -> Document:
         nearest = Table(*_candidates(data), "how far the server is from each candidate, nats a token")
         words = (
             "Each rotation was run here on the same weights, and its losses compared with the server's, target by "
-            "target. Those marked can't be told from the nearest."
+            "target. Those marked can't be told from the nearest. Those that were far from it on the first tokens of "
+            "each text were not run on the rest."
         )
         sections.append(Section("Candidates", words, [_distances(data)], [nearest]))
         tables.append(nearest)
@@ -58,8 +59,9 @@ def _candidates(data: Row) -> tuple[list[str], list[list[str]]]:
     for row in data["candidates"]:
         more = row["more_than_the_best"]
         known = "" if more["low"] is None else f"[{more['low']:+.3f}, {more['high']:+.3f}]"
-        rows.append([row["candidate"], f"{row['distance']:.4f}", known, "the same here" if row["same"] else ""])
-    return ["candidate", "distance", "more than the nearest, 95%", ""], rows
+        same = "the same here" if row["same"] else ""
+        rows.append([row["candidate"], f"{row['distance']:.4f}", known, str(row["tokens"]), same])
+    return ["candidate", "distance", "more than the nearest, 95%", "tokens", ""], rows
 
 
 def _distances(data: Row) -> Figure:

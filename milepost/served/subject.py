@@ -24,7 +24,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from milepost.checkpoints.diagnosis.plan import Tell
 from milepost.checkpoints.model.text import Text, read_tokens
 from milepost.checkpoints.model.tokenizers import Tokenized, Tokenizer
 from milepost.measure.intervals import Numbers
@@ -36,12 +35,22 @@ PROBE = "The river is wide, and the ship is small."
 TRIED, AT = 4, 8
 """Windows, and positions of each, on which a first token is tried."""
 LONGEST_TRIED = 128
+SAFE, GROWTH = 1024, 4
+"""Tokens whose log-likelihoods any server is asked for at once, and how much longer the next text may be."""
+
+
+def growing(length: int, known: int = 0) -> list[int]:
+    """Lengths that are asked for before ``length`` is, where ``known`` was borne: a prompt's log-likelihoods take
+    memory that some servers have not planned for, and the first one that is too long should not be the longest."""
+    sizes = [SAFE * GROWTH**n for n in range(32)]
+    return [size for size in sizes if known < size <= length // 2]
 
 
 class Served(Tokenized):
     """A model behind a server. ``begin`` is the token that every text begins with, ``trained`` its trained length.
 
-    ``outside`` counts targets of which only a bound is known, ``asked`` all of them.
+    ``outside`` counts targets of which only a bound is known, ``asked`` all of them. ``borne`` is the longest text
+    whose log-likelihoods the server has told.
     """
 
     def __init__(
@@ -53,8 +62,7 @@ class Served(Tokenized):
         self.trained = trained or server.can.trained
         self.begin: int | None = None
         self.adds_begin = False
-        self.outside, self.asked = 0, 0
-        self.tell: Tell = lambda what, share: None
+        self.outside, self.asked, self.borne = 0, 0, 0
         self._journal, self._known, self._lock = journal, _load_journal(journal), Lock()
         if tokenizer is not None:
             self._compare_tokenizers(tokenizer)
@@ -176,6 +184,8 @@ class Served(Tokenized):
         def read(row: Numbers, wished: list[int]) -> tuple[list[float], list[bool]]:
             return self._read(row, self.places(row, wished), fresh)
 
+        if self.server.can.prompt:  # elsewhere positions are forced one after the other, and grow by themselves
+            self._grow([int(n) for n in texts[0][: positions[0][-1] + 1]])
         first = read(texts[0], positions[0])  # alone: a length that ends the server ends one request
         with ThreadPoolExecutor(max(1, self.server.can.slots)) as pool:
             rows = [first, *pool.map(read, texts[1:], positions[1:])]
@@ -184,6 +194,12 @@ class Served(Tokenized):
         self.asked += losses.size
         self.outside += int(outside.sum())
         return losses, outside
+
+    def _grow(self, ids: list[int]) -> None:
+        """Ask for shorter texts first, where this one is much longer than what the server has borne."""
+        for size in growing(len(ids), self.borne):
+            self.server.read(ids[:size], [size - 1])
+        self.borne = max(self.borne, len(ids))
 
     def _read(self, row: Numbers, positions: list[int], fresh: bool) -> tuple[list[float], list[bool]]:
         ids = np.ascontiguousarray(row[: positions[-1] + 1], dtype=np.int64)

@@ -12,7 +12,8 @@ from small_server import FACTOR, SERVED, SmallModel, build, serving
 from milepost.checkpoints.model.load import load
 from milepost.served import connect, report
 from milepost.served.verification.candidates import CONFIG, rotations
-from milepost.served.verification.match import eight_bits, losses_here, match
+from milepost.served.verification.match import Match, eight_bits, match
+from milepost.served.verification.references import References
 from milepost.served.verification.verify import verify_served
 
 LENGTH = 448
@@ -103,9 +104,9 @@ def test_the_nearest_candidate_is_the_right_one_on_every_text(small_model, windo
                 tried = rotations(against.spec, 2, against.trained)
                 row, at = windows[number : number + 1], [list(range(9, 449, 4))[:96]]
                 told, outside = subject.losses_of(row, at)
-                here = {rotation.name: losses_here(against, rotation, row, at) for rotation in tried[:5]}
-                here |= {r.name: losses_here(against, r, row, at) for r in tried if "without" in r.name}
-                assert match(told, outside, here, here[CONFIG], CONFIG, 16).same[0] == name
+                run = References(against).losses
+                here = {r.name: run(r, row, at) for r in tried if r in tried[:5] or "without" in r.name}
+                assert match(told, outside, here, np.arange(96) // 6, 449)[0]["candidate"] == name
 
 
 def test_candidates_are_those_of_the_config(against):
@@ -139,16 +140,18 @@ def test_match_tells_what_fits_and_what_does_not():
     true = draw.exponential(2.0, (1, 128))
     server = true + draw.normal(0, 0.01, true.shape)
     near, far = true + draw.normal(0, 0.001, true.shape), true + draw.normal(0, 0.3, true.shape)
-    outside = np.zeros(true.shape, bool)
-    found = match(server, outside, {CONFIG: far, "near": near, "true": true}, true + 0.01, "true", 16)
+    outside, stretches = np.zeros(true.shape, bool), np.arange(128) // 8
+    rows = match(server, outside, {CONFIG: far, "near": near, "true": true}, stretches, 500)
+    found = Match(rows, 0.04, 128)
     assert found.best in ("true", "near") and set(found.same) == {"true", "near"} and found.fits
     assert found.distance(CONFIG) == pytest.approx(np.abs(server - far).mean())
-    assert found.nearest_other == found.distance(CONFIG) and found.allowed == pytest.approx(0.04)
-    none = match(server + 1.0, outside, {CONFIG: far, "true": true}, true + 0.01, "true", 16)
+    assert found.nearest_other == found.distance(CONFIG)
+    assert [row["far"] for row in rows] == [False, False, True] and {row["tokens"] for row in rows} == {500}
+    none = Match(match(server + 1.0, outside, {CONFIG: far, "true": true}, stretches, 500), 0.04, 128)
     assert not none.fits
     outside[0, :64] = True
     server[0, :64] = 99.0
-    assert match(server, outside, {CONFIG: far, "true": true}, true, "true", 16).best == "true"
+    assert match(server, outside, {CONFIG: far, "true": true}, stretches, 500)[0]["candidate"] == "true"
 
 
 def test_lengths_and_vocabularies_are_checked(small_model, small_text, against):

@@ -7,23 +7,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from milepost.checkpoints.families.measure import Measured, MeasuredLayer, MeasuredTurn
+from milepost.checkpoints.files import kept
 
 MEASURING = 1
 """Raised when what is measured changes."""
 
 
 def folder() -> Path:
-    """Where they are: $XDG_CACHE_HOME/milepost/families, else ~/.cache/milepost/families."""
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "milepost" / "families"
+    """Where they are."""
+    return kept.folder("families")
 
 
 def file_of(config: Mapping[str, Any], version: str) -> Path:
@@ -36,20 +34,14 @@ def file_of(config: Mapping[str, Any], version: str) -> Path:
 def load(file: Path) -> Measured | None:
     """A measurement, None where there is none or the file is damaged: it is made again then."""
     try:
-        return from_json(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, KeyError, IndexError):
+        return from_json(kept.read(file))
+    except (ValueError, TypeError, KeyError, IndexError):
         return None
 
 
 def save(measured: Measured, file: Path) -> None:
-    """Write it whole, or not at all; a place that can't be written to costs no answer."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=file.parent, suffix=".part", delete=False, encoding="utf-8") as part:
-            json.dump(to_json(measured), part)
-        os.replace(part.name, file)
-    except OSError:
-        return
+    """Write it whole, or not at all."""
+    kept.write(file, to_json(measured))
 
 
 def to_json(measured: Measured) -> dict[str, Any]:

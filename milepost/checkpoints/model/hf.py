@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -91,14 +91,17 @@ class HuggingFace(Loaded):
         return out
 
     def losses(self, ids: Tensor, first: int = 0) -> Tensor:
-        return self._losses(ids, first, 0)
+        return self._losses(ids, first, range(ids.shape[1] - 1))
 
     def last_losses(self, ids: Tensor, count: int) -> Tensor:
-        return self._losses(ids, 0, ids.shape[1] - 1 - count)
+        return self._losses(ids, 0, range(ids.shape[1] - 1 - count, ids.shape[1] - 1))
+
+    def chosen_losses(self, ids: Tensor, at: Sequence[int]) -> Tensor:
+        return self._losses(ids, 0, [p - 1 for p in at])
 
     @torch.no_grad()
-    def _losses(self, ids: Tensor, first: int, skipped: int) -> Tensor:
-        """Nats of each next token but the first ``skipped``."""
+    def _losses(self, ids: Tensor, first: int, after: Sequence[int]) -> Tensor:
+        """Nats of the next token after each of these."""
         length = ids.shape[1] - 1
         with quiet(), unchanged(self.model):
             decoder, outputs = self.model.get_decoder(), []  # what gives hidden states; its base where it has none
@@ -110,7 +113,7 @@ class HuggingFace(Loaded):
                     f"{type(self.model).__name__} does not call its {type(inner).__name__}: "
                     "its logits can't be computed a few at a time"
                 )
-            chunks = [slice(a, a + CHUNK) for a in range(skipped, length, CHUNK)]
+            chunks = [list(after[a : a + CHUNK]) for a in range(0, len(after), CHUNK)]
             losses = [token_losses(self._head(inner, outputs[-1], part), ids[:, 1:][:, part]) for part in chunks]
         return torch.cat(losses, 1)
 
@@ -120,7 +123,7 @@ class HuggingFace(Loaded):
             out: Tensor = self.model(input_ids=ids, use_cache=False, logits_to_keep=1).logits
         return out[:, -1]
 
-    def _head(self, inner: Any, output: Any, part: slice) -> Tensor:
+    def _head(self, inner: Any, output: Any, part: list[int]) -> Tensor:
         """The model's own logits of some of the hidden states in the ``output`` of its ``inner`` part."""
         some = copy.copy(output)
         some.last_hidden_state = output.last_hidden_state[:, part]

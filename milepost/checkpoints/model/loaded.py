@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -92,6 +92,10 @@ class Loaded(Tokenized, ABC):
     def last_losses(self, ids: Tensor, count: int) -> Tensor:
         """The last ``count`` of the `losses` (B count): logits are made for these alone."""
         return self.losses(ids)[:, -count:]
+
+    def chosen_losses(self, ids: Tensor, at: Sequence[int]) -> Tensor:
+        """The `losses` (B k) of the tokens at positions ``at``, from 1 on: logits are made for these alone."""
+        return self.losses(ids)[:, [p - 1 for p in at]]
 
     @abstractmethod
     def last(self, ids: Tensor) -> Tensor:

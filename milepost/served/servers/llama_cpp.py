@@ -40,12 +40,12 @@ class LlamaCpp(Server):
         if not rows:
             raise ServerError(f"{self.client.url} has no model loaded")
         self.model, meta = str(rows[0].get("id", "")), rows[0].get("meta") or {}
-        vocabulary = whole_number(meta.get("n_vocab"))
+        vocabulary, slots = whole_number(meta.get("n_vocab")), whole_number(props.get("total_slots")) or 1
         self.can = Abilities(
             ids=True, prompt=False, likeliest=min(LIKELIEST, vocabulary or LIKELIEST), exact=True,
             served=whole_number((props.get("default_generation_settings") or {}).get("n_ctx")),
             vocabulary=vocabulary, trained=whole_number(meta.get("n_ctx_train")),
-            slots=whole_number(props.get("total_slots")) or 1,
+            slots=slots, batches=slots > 1,
         )  # fmt: skip
         step = self.first_step(self.request([1, 2], 1, 1, False, {3: FORCING}, True))
         if step.token != 3:

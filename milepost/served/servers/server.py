@@ -71,7 +71,8 @@ class Abilities:
     ``likeliest`` is how many of the likeliest tokens it tells, 0 where it tells no log-likelihoods at all. ``exact``:
     that of any token can be had. ``served`` is the longest text that it says it takes, ``vocabulary`` its tokens,
     ``trained`` the length that it says the model was trained for. ``slots`` are the requests that it says it runs side
-    by side. ``repeats``: the same prompt can be sent twice.
+    by side; ``batches`` is False where it says that it runs one at a time. ``repeats``: the same prompt can be sent
+    twice.
     """
 
     ids: bool
@@ -82,6 +83,7 @@ class Abilities:
     vocabulary: int | None = None
     trained: int | None = None
     slots: int = 1
+    batches: bool = True
     repeats: bool = True
 
     @property

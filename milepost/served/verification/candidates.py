@@ -8,7 +8,8 @@
     the other pairing                      channels i and i + d/2 for 2i and 2i + 1, or the other way round
     queries off by one                     a query is one position farther from its keys than it is
 
-Each is run here on the same weights; `milepost.served.verification.match` finds the ones that a server's losses fit.
+Each is run here on the same weights (`references`); `match` finds the ones that a server's losses fit. That texts are
+cut is found without weights (`truncation`), and then tried here, too.
 """
 
 from __future__ import annotations
@@ -31,10 +32,16 @@ DEFAULT_BASE = 10000.0
 
 @dataclass(frozen=True)
 class Rotation:
-    """A name, and what each layer would turn by."""
+    """A name, and what each layer would turn by; ``about`` says the same in words that no other rotation has."""
 
     name: str
     encodings: dict[int, Encoding]
+    about: str
+
+    @property
+    def by_length(self) -> bool:
+        """Whether the start of a text is turned otherwise in a longer text."""
+        return any(enc.length_dependent for enc in self.encodings.values())
 
 
 class OffByOne(Encoding):
@@ -63,13 +70,14 @@ def rotations(spec: RopeSpec, layers: int, trained: int | None) -> list[Rotation
 
     def changed(name: str, change: Callable[[LayerRope], LayerRope]) -> Rotation:
         kinds = tuple((kind, rope if rope is None else change(rope)) for kind, rope in spec.kinds)
-        return Rotation(name, encodings_by_layer(replace(spec, kinds=kinds), layers))
+        other = replace(spec, kinds=kinds)
+        return Rotation(name, encodings_by_layer(other, layers), repr(other))
 
     def scaled(name: str, scaling: Scaling | None) -> Rotation:
         return changed(name, lambda rope: replace(rope, scaling=scaling))
 
     own = encodings_by_layer(spec, layers)
-    made = [Rotation(CONFIG, own)]
+    made = [Rotation(CONFIG, own, repr(spec))]
     made += [] if main.scaling is None else [scaled("no scaling", None)]
     for factor in factors if max(factors) > 1 else ():
         made += [scaled(f"linear, factor {factor:g}", Linear(factor)), scaled(f"NTK, factor {factor:g}", NTK(factor))]
@@ -81,5 +89,5 @@ def rotations(spec: RopeSpec, layers: int, trained: int | None) -> list[Rotation
     if main.base != DEFAULT_BASE:
         made.append(changed(f"base {DEFAULT_BASE:g}", lambda rope: replace(rope, base=DEFAULT_BASE)))
     made.append(changed("the other pairing", _other_pairing))
-    made.append(Rotation("queries off by one", {n: OffByOne(enc) for n, enc in own.items()}))
+    made.append(Rotation("queries off by one", {n: OffByOne(enc) for n, enc in own.items()}, f"off by one: {spec!r}"))
     return made

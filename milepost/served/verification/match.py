@@ -1,9 +1,11 @@
 """Match: which of the candidates does a server run?
 
-    distance(c)     mean over targets of |server's loss - candidate's loss|, nats
+    distance        mean over targets of |server's loss - candidate's loss|, nats
     best            the candidate at the smallest distance
     the same here   candidates whose paired difference of |...| to the best one has an interval that touches 0, by a
                     bootstrap over stretches of the text: they can't be told apart
+    far             that interval lies above 0 by more than its own width: six standard errors. Such a candidate is out
+                    of the race after the first eighth of each text, and is not run on the whole
     noise           what 8-bit activations do to the best candidate's losses, run here: the inputs of every linear layer
                     are rounded to 8 bits in blocks of 32, as llama.cpp does. Coarser arithmetic is not in use for
                     unchanged weights
@@ -14,20 +16,17 @@ Quantised weights must be those of the server: give its GGUF file. Targets of wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
-from milepost.checkpoints.model.loaded import Loaded
 from milepost.checkpoints.model.patch import hooked
-from milepost.measure.drift import ALLOWANCE
-from milepost.measure.intervals import Mean, Numbers, mean
-from milepost.served.verification.candidates import CONFIG, Rotation
+from milepost.measure.intervals import Numbers, mean
+from milepost.served.verification.candidates import CONFIG
 
 BLOCK, LEVELS = 32, 127
 """Channels that share a scale, and the largest number of 8 bits."""
@@ -35,15 +34,19 @@ BLOCK, LEVELS = 32, 127
 
 @dataclass(frozen=True)
 class Match:
-    """``rows`` are the candidates, the nearest first; ``same`` those that can't be told from the best one.
+    """``rows`` are the candidates, the nearest first, those that were run on the start of texts alone last.
 
-    ``allowed`` is the distance up to which the best one fits.
+    ``allowed`` is the distance up to which the best one fits; ``targets`` were compared.
     """
 
     rows: tuple[dict[str, Any], ...]
-    same: tuple[str, ...]
     allowed: float
     targets: int
+
+    @property
+    def same(self) -> tuple[str, ...]:
+        """Those that can't be told from the best one."""
+        return tuple(str(row["candidate"]) for row in self.rows if row["same"])
 
     @property
     def best(self) -> str:
@@ -60,17 +63,7 @@ class Match:
     @property
     def nearest_other(self) -> float | None:
         """The distance of the nearest candidate that can be told from the best one."""
-        return next((float(row["distance"]) for row in self.rows if row["candidate"] not in self.same), None)
-
-
-def losses_here(subject: Loaded, rotation: Rotation, windows: Numbers, positions: Sequence[Sequence[int]]) -> Numbers:
-    """Losses (n k) of a candidate at the positions of each window."""
-    rows = []
-    with subject.turned(rotation.encodings):
-        for row, at in zip(windows, positions, strict=True):
-            ids = torch.from_numpy(np.ascontiguousarray(row[None, : at[-1] + 1])).to(subject.device)
-            rows.append(subject.losses(ids)[0, [p - 1 for p in at]].double().cpu().numpy())
-    return np.stack(rows)
+        return min((float(row["distance"]) for row in self.rows if not row["same"]), default=None)
 
 
 @contextmanager
@@ -91,35 +84,31 @@ def eight_bits(model: nn.Module) -> Iterator[None]:
 
 
 def match(
-    server: Numbers, outside: Numbers, candidates: Mapping[str, Numbers], noisy: Numbers, noisy_of: str, blocks: int
-) -> Match:
-    """The candidates (n k each) against a server's losses (n k), ``blocks`` stretches to a window.
+    server: Numbers, outside: Numbers, candidates: Mapping[str, Numbers], stretches: Numbers, tokens: int
+) -> tuple[dict[str, Any], ...]:
+    """The candidates (n k each) against a server's losses (n k), the nearest first. ``tokens`` were read of each text.
 
-    ``noisy`` are the losses of candidate ``noisy_of`` with 8-bit activations.
+    ``stretches`` (k) says which stretch of a window each target is in.
     """
     known = ~outside
-    off = {name: np.where(known, np.abs(server - losses), 0.0) for name, losses in candidates.items()}
-    counts = known.reshape(len(server) * blocks, -1).sum(1)
-    used = counts > 0
-    if not used.any():
+    groups = (stretches + np.arange(len(server))[:, None] * (int(stretches.max()) + 1))[known]
+    if not known.any():
         raise ValueError("no target's loss is known, so that nothing can be compared")
-
-    def average(values: Numbers) -> Mean:
-        sums = values.reshape(len(server) * blocks, -1).sum(1)[used]
-        return mean(sums[:, None], np.arange(int(used.sum())), counts=counts[used])
-
-    distances = {name: average(values).value for name, values in off.items()}
-    ranked = sorted(distances, key=distances.__getitem__)
-    best, rows = ranked[0], []
+    off = {name: np.abs(server - losses)[known] for name, losses in candidates.items()}
+    ranked = sorted(off, key=lambda name: float(off[name].mean()))
+    rows = []
     for name in ranked:
-        excess = average(off[name] - off[best])
-        touches = name == best or excess.low is None or excess.low <= 0
+        excess = mean((off[name] - off[ranked[0]])[:, None], groups)
+        low, high = excess.low, excess.high
         rows.append(
-            {"candidate": name, "distance": distances[name], "more_than_the_best": excess.to_json(), "same": touches}
-        )
-    noise = average(np.where(known, np.abs(noisy - candidates[noisy_of]), 0.0)).value
-    same = tuple(str(row["candidate"]) for row in rows if row["same"])
-    return Match(tuple(rows), same, ALLOWANCE * noise, int(known.sum()))
+            {
+                "candidate": name, "distance": float(off[name].mean()), "more_than_the_best": excess.to_json(),
+                "same": name == ranked[0] or low is None or low <= 0,
+                "far": name != ranked[0] and low is not None and high is not None and low > high - low,
+                "tokens": tokens,
+            }
+        )  # fmt: skip
+    return tuple(rows)
 
 
 def rotation_sentence(found: Match) -> str:

@@ -61,8 +61,9 @@ def _judged(name: str, off: list[float], allowed: float, control: float | None, 
 
 
 def _decode(subject: Served, windows: Numbers, allowed: float, control: float | None) -> Check:
+    """Where a prompt's log-likelihoods are not told, each is the answer to a prompt of its own: two are asked for."""
     off: list[float] = []
-    for row in windows:
+    for row in windows if subject.server.can.prompt else windows[:1]:
         start = row[: len(row) - STEPS - 1]
         steps = subject.server.greedy(start.tolist(), STEPS, fresh=True)
         whole = np.concatenate([start, [step.token for step in steps]]).astype(np.int64)
@@ -72,10 +73,13 @@ def _decode(subject: Served, windows: Numbers, allowed: float, control: float | 
         if subject.server.can.prompt:
             read = subject.server.read(whole.tolist(), positions).loglikelihoods
         else:
+            positions = sorted({positions[len(positions) // 2], positions[-1]})
             read = np.array([
                 subject.server.forced(whole[:p].tolist(), int(whole[p]), True)[0] for p in positions
             ])  # fmt: skip
-        off += [abs(step.loglikelihood - value) for step, value in zip(steps[1:], read, strict=True)]
+        off += [
+            abs(steps[p - len(start)].loglikelihood - value) for p, value in zip(positions, read, strict=True)
+        ]  # fmt: skip
     if not off:
         return Check(NAMES[0], "BLIND", "nothing is proved: the server generated no token after its first")
     return _judged(
@@ -86,7 +90,7 @@ def _decode(subject: Served, windows: Numbers, allowed: float, control: float | 
 
 def _prefix(subject: Served, windows: Numbers, allowed: float, control: float | None) -> Check:
     off = []
-    for row in windows:
+    for row in windows if subject.server.can.prompt else windows[:1]:
         end = len(row) - 2  # not asked before: the first answer can't be from a cache
         first = after(subject, row[:end], fresh=True)
         after(subject, row[: end // 2])
@@ -98,6 +102,8 @@ def _prefix(subject: Served, windows: Numbers, allowed: float, control: float | 
 
 
 def _crowd(subject: Served, windows: Numbers, allowed: float, control: float | None) -> Check:
+    if not subject.server.can.batches:
+        return Check(NAMES[2], "NONE", f"{subject.family} runs one request at a time here, so that there is no batch")
     rows = [
         row[: len(row) - 3 - n * len(row) // (2 * CROWD)] for n, row in zip(range(CROWD), _cycle(windows), strict=False)
     ]

@@ -5,6 +5,9 @@
                 must change with it. It can't where the start was cut off, and then the place is searched by halving
     refused     a text of more than the served length must be an error, not a shorter text
 
+Where the weights are here, the candidate that explains a cut is run too: the same text, cut to the tokens that reach
+the model, must go on as it does on the server.
+
 Any model that sees the start of its text moves a little when that changes, so that no needle has to be found.
 """
 
@@ -13,24 +16,43 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
+from milepost.checkpoints.model.loaded import Loaded
 from milepost.checkpoints.model.probe import Check
+from milepost.checkpoints.model.quiet import quiet
 from milepost.measure.intervals import Numbers
 from milepost.served.servers.client import ServerError
 from milepost.served.servers.server import Step
 from milepost.served.subject import Served
+from milepost.served.verification.candidates import Rotation
 
 PART = 8
 """The canary is the first eighth of a text."""
-CLOSE = 16
-"""Tokens up to which the place of a cut is searched."""
 MOVED = 1e-5
 """Nats below which nothing moved: less than any float32 logit is rounded by."""
 
 
-def truncation(subject: Served, window: Numbers) -> list[Check]:
-    """Every check of this page, on one window."""
-    return [_counted(subject, window), _canary(subject, window), _refused(subject, window)]
+def truncation(subject: Served, window: Numbers) -> tuple[list[Check], int]:
+    """Every check of this page, on one window; and how many of its tokens reach the model."""
+    canary, reached = _canary(subject, window)
+    return [_counted(subject, window), canary, _refused(subject, window)], reached
+
+
+def cut_here(subject: Served, against: Loaded, rotation: Rotation, window: Numbers, reached: int) -> str:
+    """Whether the server's next token after a text that it cut is that of its last tokens alone, run here."""
+    step = after(subject, window)
+    told = {token: value for token, value in step.likeliest.items() if token >= 0} or {step.token: step.loglikelihood}
+    apart = []
+    for ids in (window[-reached:], window):
+        with quiet(), against.turned(rotation.encodings):
+            logits = against.last(torch.from_numpy(np.ascontiguousarray(ids[None], np.int64)).to(against.device))
+        here = torch.log_softmax(logits[0].double(), -1).cpu()
+        apart.append(float(np.mean([abs(float(here[token]) - value) for token, value in told.items()])))
+    return (
+        f"run here on its last {reached} tokens alone, the text goes on as on the server, {apart[0]:.2g} nats apart; "
+        f"on the whole text, {apart[1]:.2g} apart"
+    )
 
 
 def after(subject: Served, ids: Numbers, *, fresh: bool = False) -> Step:
@@ -68,10 +90,10 @@ def _changed(window: Numbers, count: int) -> Numbers:
     return made
 
 
-def _canary(subject: Served, window: Numbers) -> Check:
+def _canary(subject: Served, window: Numbers) -> tuple[Check, int]:
+    name, sent = "start of the text", len(window)
     if not subject.server.can.losses:
-        return Check("start of the text", "BLIND", f"nothing is proved: {subject.family} tells no log-likelihoods")
-    sent = len(window)
+        return Check(name, "BLIND", f"nothing is proved: {subject.family} tells no log-likelihoods"), sent
     here, again = after(subject, window, fresh=True), after(subject, window, fresh=True)
     noise = max(MOVED, moved(here, again))
 
@@ -82,16 +104,16 @@ def _canary(subject: Served, window: Numbers) -> Check:
     by = moved(here, after(subject, _changed(window, start), fresh=True))
     if by > noise:
         sentence = f"the first of {sent} tokens reach the model: changed, they move the next token by {by:.2g} nats"
-        return Check("start of the text", "PASS", sentence, noise, noise, by, "nats")
+        return Check(name, "PASS", sentence, noise, noise, by, "nats"), sent
     low, high = start, sent  # changing up to ``low`` does nothing; changing up to ``high`` does something
-    while high - low > CLOSE:
+    while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if reaches(middle) else (middle, high)
     sentence = (
-        f"of {sent} tokens only about the last {sent - low} reach the model, without an error: changing those before "
-        f"moves the next token by {by:.2g} nats"
+        f"of {sent} tokens only the last {sent - low} reach the model, without an error: changing those before moves "
+        f"the next token by {by:.2g} nats"
     )
-    return Check("start of the text", "FAIL", sentence, float(low), 0.0, None, "tokens")
+    return Check(name, "FAIL", sentence, float(low), 0.0, None, "tokens"), sent - low
 
 
 def _refused(subject: Served, window: Numbers) -> Check:

@@ -3,36 +3,36 @@
     done = verify_served(connect("http://127.0.0.1:8000"), "book.txt", 4096, against=load("path/to/model"))
     done.ok, done.failed, done.same      # ("YaRN, factor 4, without the temperature",)
 
-Where the weights are here too, every candidate rotation is run on them, and the server's losses are matched with theirs
-(`candidates`, `match`). What needs no weights: truncation, and the same text in other company (`repeats`). The history
-of short texts is asked first, before any long one was read.
+Where the weights are here too, candidate rotations are run on them, and the server's losses are matched with theirs
+(`candidates`, `race`, `match`). What needs no weights: truncation, and the same text in other company (`repeats`). The
+history of short texts is asked first, before any long one was read. Where texts are cut, the rest is measured on texts
+that are not. What it costs is said before the first request (`plan`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from milepost.checkpoints.diagnosis.plan import SHORTEST, Tell
 from milepost.checkpoints.model.loaded import Loaded
 from milepost.checkpoints.model.probe import Check, finite
-from milepost.checkpoints.model.quiet import quiet
 from milepost.checkpoints.result import CheckedResult
-from milepost.measure.intervals import DRAWS, Numbers
-from milepost.measure.results import provenance
+from milepost.measure.intervals import DRAWS
+from milepost.measure.results import plain_fields, provenance
 from milepost.rope import ConfigError
 from milepost.served import report
 from milepost.served.subject import Served
-from milepost.served.verification.candidates import CONFIG, Rotation, rotations
-from milepost.served.verification.match import Match, eight_bits, losses_here, match, rotation_sentence
+from milepost.served.verification.candidates import CONFIG
+from milepost.served.verification.match import Match, rotation_sentence
+from milepost.served.verification.plan import make_plan
+from milepost.served.verification.race import run_race
 from milepost.served.verification.repeats import TOLERATED, read_history, repeats
-from milepost.served.verification.truncation import truncation
+from milepost.served.verification.truncation import cut_here, truncation
 
-WINDOWS, BLOCKS, SCORED = 2, 16, 8
-"""Windows that are read, stretches of each, and tokens at the end of a stretch that are scored."""
+WINDOWS = 2
+"""Texts that are read."""
 
 
 @dataclass(frozen=True)
@@ -77,20 +77,32 @@ def verify_served(
     words = subject.read_text(text)
     tokens, _ = words.windows(length, windows, least=1)
     read = subject.refit(tokens)
-    repeated = subject.server.can.repeats
-    history = read_history(subject, read) if repeated else []
+    plan = make_plan(subject, read, against)
+    tell(plan.sentence(subject.family), 0.0)
+    can, checks = subject.server.can, list[Check]()
+    history = read_history(subject, read) if can.repeats else []
+    reached = read.shape[1]
+    if can.repeats:
+        tell("how much of a text reaches the model", 0.01)
+        checks, reached = truncation(subject, read[0])
+    whole, read = read[0], read[:, :reached]
     found: Match | None = None
-    checks: list[Check] = []
-    if against is not None and subject.server.can.losses:
-        found = _matched(subject, against, read, tell)
-        checks.append(_rotation(found))
+    if against is not None and can.losses and reached < 4 * SHORTEST:
+        checks.insert(0, Check("rotation", "BLIND", f"nothing is proved: {reached} tokens of a text reach the model"))
+    elif against is not None and can.losses:
+        found, best = run_race(subject, against, read, tell)
+        checks.insert(0, _rotation(found))
+        if reached < len(whole):
+            checks = [
+                replace(check, sentence=f"{check.sentence}; {cut_here(subject, against, best, whole, reached)}")
+                if check.name == "start of the text" else check
+                for check in checks
+            ]  # fmt: skip
     elif against is not None:
-        checks.append(Check("rotation", "BLIND", f"nothing is proved: {subject.family} tells no log-likelihoods"))
-    tell("how much of a text reaches the model", 0.8)
-    checks += truncation(subject, read[0]) if repeated else []
+        checks.insert(0, Check("rotation", "BLIND", f"nothing is proved: {subject.family} tells no log-likelihoods"))
     tell("the same text in other company", 0.9)
     allowed = TOLERATED if found is None else found.allowed
-    if repeated:
+    if can.repeats:
         checks += repeats(subject, read, history, allowed, None if found is None else found.nearest_other)
     else:
         sentence = f"nothing is proved: {subject.family} ends when a prompt is repeated, so that none is"
@@ -102,45 +114,11 @@ def verify_served(
         notes=tuple(subject.notes()),
         provenance=provenance(
             what="verify", length=length, windows=len(read), text=words.describe(),
-            targets=None if found is None else found.targets,
+            targets=None if found is None else found.targets, plan=plain_fields(plan),
             allowed="4 x what 8-bit activations do to the losses of the same weights here" if found else
             f"{TOLERATED} nats, since no weights were given", intervals=f"95%, bootstrap over stretches, {DRAWS} draws",
         ),
     )  # fmt: skip
-
-
-def _places(subject: Served, read: Numbers) -> list[list[int]]:
-    """The positions that are scored: the last tokens of equal stretches of each window."""
-    last = read.shape[1] - 1
-    stretch = last // BLOCKS
-    scored = min(SCORED, max(1, stretch // 2))
-    wished = [p for n in range(BLOCKS) for p in subject.ending(stretch * (n + 1), scored)]
-    return [subject.places(row, wished) for row in read]
-
-
-def _matched(subject: Served, against: Loaded, read: Numbers, tell: Tell) -> Match:
-    """Every candidate, run here, against the server."""
-    if against.spec is None:
-        raise ConfigError(f"{against.name} has no rotary positions, so that there are no rotations to tell apart")
-    places = _places(subject, read)
-    with quiet():
-        layers = len(against.inspection.layers)
-        tried = rotations(against.spec, layers, against.trained)
-        against.prove(tried[0].encodings)
-        tell("asking the server", 0.02)
-        server, outside = subject.losses_of(read, places)
-        losses: dict[str, Numbers] = {}
-        for number, rotation in enumerate(tried):
-            tell(f"running {rotation.name}", 0.05 + 0.65 * number / len(tried))
-            made = losses_here(against, rotation, read, places)
-            if np.isfinite(made).all() and not any(np.abs(made - other).max() < 1e-6 for other in losses.values()):
-                losses[rotation.name] = made
-        best = min(losses, key=lambda name: float(np.abs(server - losses[name])[~outside].mean()))
-        tell("running it in 8 bits", 0.72)
-        nearest: Rotation = next(rotation for rotation in tried if rotation.name == best)
-        with eight_bits(against.model):
-            noisy = losses_here(against, nearest, read, places)
-    return match(server, outside, losses, noisy, best, BLOCKS)
 
 
 def _rotation(found: Match) -> Check:
