@@ -44,14 +44,23 @@ real: $(READY)
 
 # real inference servers, each in an environment of its own in .served
 SERVED := .served
-served: $(READY) $(SERVED)/llama $(SERVED)/mlx
+served: $(READY) $(addprefix $(SERVED)/,$(addsuffix /.ready,llama mlx transformers protocols))
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m served tests/served/real
 
-$(SERVED)/llama:
-	$(PYTHON) -m venv $@ && $@/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: xllamacpp==2026.10.11549
+$(SERVED)/llama/.ready: PACKAGES = --only-binary :all: xllamacpp==2026.10.11549
+$(SERVED)/mlx/.ready: PACKAGES = 'mlx[cpu]==0.32.4' mlx-lm==0.32.2
+# torch comes first and alone, as below
+$(SERVED)/transformers/.ready: FIRST = $$(grep '^torch==' constraints.txt)
+$(SERVED)/transformers/.ready: PACKAGES = 'transformers[serving]==5.22.2'
+# classes of vLLM's and SGLang's requests and answers are read out of their wheels (370 MB); neither is run
+$(SERVED)/protocols/.ready: FIRST = --no-deps --no-compile --only-binary :all: vllm==0.32.0 sglang==0.5.23
+$(SERVED)/protocols/.ready: PACKAGES = pydantic msgspec numpy typing_extensions
 
-$(SERVED)/mlx:
-	$(PYTHON) -m venv $@ && $@/bin/python -m pip install --quiet --disable-pip-version-check 'mlx[cpu]==0.32.4' mlx-lm==0.32.2
+$(SERVED)/%/.ready:
+	$(PYTHON) -m venv --clear $(@D)
+	test -z "$(FIRST)" || $(@D)/bin/python -m pip install --quiet --disable-pip-version-check $(FIRST)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check $(PACKAGES)
+	touch $@
 
 # the reader of configs against 20,000 damaged ones
 fuzz: $(READY)

@@ -55,6 +55,8 @@ def compare(
 ) -> ServedComparison:  # fmt: skip
     """Compare what two models lose on the same tokens of texts of ``length``; ``threshold`` is in nats a token."""
     for subject in (a, b):
+        if isinstance(subject, Served):
+            subject.server.need_losses()
         served = subject.server.can.served if isinstance(subject, Served) else subject.end
         if served is not None and length + isinstance(subject, Served) > served:
             raise ConfigError(

@@ -75,6 +75,7 @@ class ServedPlan:
 
 def make_plan(subject: Served, lengths: Sequence[int], windows: int) -> ServedPlan:
     """The plan for some lengths, or an error about them."""
+    subject.server.need_losses()
     chosen, can = tuple(sorted(set(lengths))), subject.server.can
     if not chosen or chosen[0] < SHORTEST:
         raise ConfigError(f"lengths are at least {SHORTEST} tokens, got {', '.join(map(str, chosen)) or 'none'}")

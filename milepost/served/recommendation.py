@@ -140,6 +140,7 @@ def recommend_served(
         tell(f"measuring {name}", number / len(settings))
         try:
             with reach() as subject:
+                subject.server.need_losses()
                 words = subject.read_text(text)
                 tokens, groups = words.windows(target, windows)
                 near, _ = subject.last_losses(tokens, short, SCORED, words.begin)

@@ -111,8 +111,7 @@ class Served(Tokenized):
         """Windows that are read back as the same tokens, for a server that takes text: cut to their shortest."""
         if self.server.can.ids:
             return windows
-        words = self.server.words
-        assert words is not None, "a server that takes text has a tokenizer"
+        words = self.server.need_words()
         first = [] if words.begin is None else [words.begin]
         rows = [np.array([*first, *words.tokens_of(words.spell(row))]) for row in windows]
         shortest = min(len(row) for row in rows)

@@ -104,8 +104,6 @@ class SmallModel:
             if prompt:
                 logs = torch.log_softmax(out.logits[0].double(), -1)
                 told = [None, *(float(logs[n, ids[n + 1]]) for n in range(len(ids) - 1))]
-                told = [None] * (len(sent) - len(ids)) + told
-                told = [None, *[-1.0 if value is None else value for value in told[1:]]]
             tokens, rows = [], []
             logits = out.logits[0, -1].double()
             for n in range(steps):
@@ -160,11 +158,13 @@ class Handler(BaseHTTPRequestHandler):
             self._send(status, content, headers)
             return
         try:
-            self._answer(getattr(self, f"_{self.server.form}")(body))
+            self._answer(getattr(self, f"_{self.server.form}")(body), body)
         except ValueError as error:
-            self._send(400, json.dumps({"error": {"message": str(error)}}).encode(), {})
+            told = {"message": str(error), "type": "BadRequestError", "param": None, "code": 400}
+            self._send(400, json.dumps({"error": told}).encode(), {})
 
-    def _answer(self, data: Any) -> None:
+    def _answer(self, data: Any, body: Any = None) -> None:
+        self.server.answers.append((self.path, body, data))
         if data is None:
             self._send(404, b'{"detail": "Not Found"}', {})
         else:
@@ -213,7 +213,7 @@ class Handler(BaseHTTPRequestHandler):
         got = self._read(body["prompt"], body["max_tokens"], prompt=whole, fresh="cache_salt" in body, bias=bias)
         choice: dict[str, Any] = {"index": 0, "text": "", "finish_reason": "length", "logprobs": None}
         if whole:
-            rows = zip(body["prompt"], got["prompt"], strict=True)
+            rows = zip(body["prompt"][-len(got["prompt"]) :], got["prompt"], strict=True)  # a cut prompt is shorter
             choice["prompt_logprobs"] = [
                 None if value is None else {str(token): {"logprob": value, "rank": 1, "decoded_token": "?"}}
                 for token, value in rows
@@ -229,7 +229,8 @@ class Handler(BaseHTTPRequestHandler):
                 "top_logprobs": [{f"token_id:{t}": v for t, v in _top(row, many)} for row in got["rows"]],
                 "text_offset": [],
             }
-        return {"object": "text_completion", "choices": [choice], "usage": _usage(got)}
+        made = {"id": "cmpl-0", "object": "text_completion", "created": 0, "model": "small"}
+        return {**made, "choices": [choice], "usage": _usage(got)}
 
     def _sglang(self, body: dict[str, Any]) -> Any:
         if self.path != "/generate":
@@ -237,16 +238,19 @@ class Handler(BaseHTTPRequestHandler):
         start, sampling = body.get("logprob_start_len", -1), body["sampling_params"]
         bias = {int(token): by for token, by in sampling.get("logit_bias", {}).items()}
         got = self._read(body["input_ids"], sampling["max_new_tokens"], prompt=start == 0, bias=bias)
+        whole = zip(body["input_ids"][-len(got["prompt"]) :], got["prompt"], strict=True) if start == 0 else ()
         meta = {
-            "prompt_tokens": got["counted"], "cached_tokens": got["cached"],
+            "id": "0", "finish_reason": {"type": "length", "length": sampling["max_new_tokens"]},
+            "prompt_tokens": got["counted"], "weight_version": "default", "num_retractions": 0,
+            "input_token_logprobs": [[value, token, None] for token, value in whole],
             "output_token_logprobs": [[float(row[t]), t, None] for t, row in zip(got["tokens"], got["rows"], strict=True)],
-            "output_top_logprobs": [[[v, t, None] for t, v in _top(row, body["top_logprobs_num"])] for row in got["rows"]],
+            "output_token_logprobs_length": len(got["tokens"]),
+            "reasoning_tokens": 0, "completion_tokens": len(got["tokens"]), "cached_tokens": got["cached"],
         }  # fmt: skip
-        if start == 0:
-            meta["input_token_logprobs"] = [
-                [value, token, None] for token, value in zip(body["input_ids"], got["prompt"], strict=True)
-            ]
-        return {"text": "", "meta_info": meta}
+        if body["top_logprobs_num"]:
+            tops = [[[v, t, None] for t, v in _top(row, body["top_logprobs_num"])] for row in got["rows"]]
+            meta |= {"input_top_logprobs": [], "output_top_logprobs": tops}
+        return {"text": "", "output_ids": got["tokens"], "meta_info": meta}
 
     def _ollama(self, body: dict[str, Any]) -> Any:
         words = self.server.tokenizer
@@ -294,17 +298,19 @@ def _top(row: torch.Tensor, many: int) -> list[tuple[int, float]]:
 def _usage(got: dict[str, Any]) -> dict[str, Any]:
     return {
         "prompt_tokens": got["counted"], "completion_tokens": len(got["tokens"]),
+        "total_tokens": got["counted"] + len(got["tokens"]),
         "prompt_tokens_details": {"cached_tokens": got["cached"]},
     }  # fmt: skip
 
 
 @contextlib.contextmanager
 def serving(model: Any, form: str, fault: str = "", *, tokenizer: Any = None, trouble: Any = None) -> Iterator[Any]:
-    """A server on loopback; its ``url``, and the ``bodies`` that it was sent."""
+    """A server on loopback; its ``url``, the ``bodies`` that it was sent, and its ``answers`` with what they answer."""
     server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     server.model = model if isinstance(model, SmallModel) else SmallModel(model, fault)
     server.form, server.tokenizer, server.trouble, server.bodies = form, tokenizer, trouble, []
+    server.answers = []
     server.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()

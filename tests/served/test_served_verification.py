@@ -154,13 +154,30 @@ def test_match_tells_what_fits_and_what_does_not():
     assert match(server, outside, {CONFIG: far, "true": true}, stretches, 500)[0]["candidate"] == "true"
 
 
+@pytest.mark.slow
+def test_texts_longer_than_what_is_served_are_found(small_model, small_folder, small_words, windows, tmp_path):
+    """Whether the server says how much it serves (vLLM) or has to be asked for more and more (OpenAI's form)."""
+    np.save(tmp_path / "text.npy", np.tile(windows, (1, 2)))
+    for form, words in (("vllm", "serves 512 tokens"), ("openai", "takes 5")):
+        with serving(small_model, form, tokenizer=small_words) as server:
+            subject = connect(server.url, tokenizer=small_folder)
+            done = verify_served(subject, tmp_path / "text.npy", 700)
+        check = _checks(done)["served length"]
+        assert check.verdict == "FAIL" and words in check.sentence and "(400)" in check.sentence
+        assert "701 were asked for" in check.sentence or "texts of 701" in check.sentence
+        assert done.failed == ("served length",) and 500 <= check.measured <= 511
+    with (
+        serving(SmallModel(small_model, served=40), "vllm") as server,
+        pytest.raises(ValueError, match="too few to verify on"),
+    ):
+        verify_served(connect(server.url), tmp_path / "text.npy", 100)
+
+
 def test_lengths_and_vocabularies_are_checked(small_model, small_text, against):
     with serving(small_model, "vllm") as server:
         subject = connect(server.url)
         with pytest.raises(ValueError, match="at least 64 tokens"):
             verify_served(subject, small_text, 32)
-        with pytest.raises(ValueError, match="serves 512 tokens"):
-            verify_served(subject, small_text, 512)
         object.__setattr__(subject.server.can, "vocabulary", 99)
         with pytest.raises(ValueError, match="not the same model"):
             verify_served(subject, small_text, LENGTH, against=against)

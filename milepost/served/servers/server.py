@@ -153,15 +153,20 @@ class Server(ABC):
                 "the prompt, or added to it"
             )
 
+    def need_losses(self) -> None:
+        """ServerError where no log-likelihoods are told."""
+        if not self.can.losses:
+            raise ServerError(
+                f"{self.name} at {self.client.url} tells no log-likelihoods, so that losses can't be measured through "
+                "it: serve the model with an engine that does; verify without --against finds out how much of a text "
+                "reaches the model"
+            )
+
     # -- readings --------------------------------------------------------------------------------------------------
 
     def read(self, ids: Ids, positions: Sequence[int], *, fresh: bool = False) -> Reading:
         """Log-likelihoods of ``ids[p]`` after ``ids[:p]``, for positions p that grow, from 1 on."""
-        if not self.can.losses:
-            raise ServerError(
-                f"{self.name} at {self.client.url} tells no log-likelihoods, so that losses can't be measured through "
-                "it: serve the model with an engine that does"
-            )
+        self.need_losses()
         if self.can.prompt:
             told = self.ask(ids[: positions[-1] + 1], prompt=True, likeliest=0, fresh=fresh).prompt
             if told is None or any(told[p] is None for p in positions):
@@ -197,17 +202,18 @@ class Server(ABC):
 
     def text_of(self, ids: Ids) -> str:
         """Tokens as text, for a server that takes no ids."""
-        return self._words().spell(ids)
+        return self.need_words().spell(ids)
 
     def token_of(self, word: str) -> int:
         """The token that is written as a word; a negative number where we know of none."""
-        return self._words().token_of(word)
+        return self.need_words().token_of(word)
 
     def tokens_of(self, text: str) -> list[int]:
         """A text's tokens."""
-        return self._words().tokens_of(text)
+        return self.need_words().tokens_of(text)
 
-    def _words(self) -> Words:
+    def need_words(self) -> Words:
+        """What writes tokens as text; ServerError where there is none."""
         if self.words is None:
             raise ServerError(
                 f"{self.name} takes text and no token ids: give the model's tokenizer (--tokenizer), so that tokens "

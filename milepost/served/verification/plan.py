@@ -2,6 +2,7 @@
 
 Passes over a text of n tokens, for a server that tells a prompt's log-likelihoods / for one whose tokens are forced:
 
+    served length          1, where it is not said    the same
     history                1, and 4 eighths           the same
     tokens counted         1                          0 to 1
     start of the text      3                          3
@@ -52,6 +53,8 @@ def make_plan(subject: Served, read: Numbers, against: Loaded | None) -> Verific
     if can.repeats:
         shorts = 2 * texts * max(8, length // 8)
         requests, tokens = 2 * texts + 1 + 1 + 3 + 1, shorts + length * (1 + 1 + 3)
+        if can.served is None:
+            requests, tokens = requests + 1, tokens + length
         tokens += 0 if can.served is None or can.served > 1 << 18 else can.served + 1
     if against is not None and can.losses:
         tried, race = candidates_of(against)

@@ -29,8 +29,42 @@ from milepost.served.verification.candidates import Rotation
 
 PART = 8
 """The canary is the first eighth of a text."""
+SAID = 16
+"""Words that are compared where nothing else is told."""
 MOVED = 1e-5
 """Nats below which nothing moved: less than any float32 logit is rounded by."""
+
+
+def served_part(subject: Served, windows: Numbers) -> tuple[Numbers, str | None]:
+    """The windows (n L) as far as they are served, and a sentence where that is less than all of them.
+
+    A server that does not say how much it serves is asked: with the whole text, and then by halving.
+    """
+    sent, served = windows.shape[1], subject.server.can.served
+    if served is not None and sent > served:
+        status = _refusal(subject, windows[0])
+        how = "does not refuse them" if status is None else f"refuses them ({status})"
+        # one token is left to generate
+        return windows[:, : served - 1], f"it serves {served} tokens, texts of {sent} were asked for, and it {how}"
+    status = None if served is not None else _refusal(subject, windows[0])
+    if status is None:
+        return windows, None
+    low, high = 0, sent  # ``low`` tokens are taken, ``high`` are refused
+    while high - low > max(1, sent // 64):
+        middle = (low + high) // 2
+        low, high = (middle, high) if _refusal(subject, windows[0, :middle]) is None else (low, middle)
+    return windows[:, :low], f"it refuses texts of {high} tokens ({status}), and takes {low}; {sent} were asked for"
+
+
+def _refusal(subject: Served, ids: Numbers) -> int | None:
+    """The status with which a text is refused, None where it is read."""
+    try:
+        subject.server.ask(ids.tolist(), likeliest=1)
+    except ServerError as error:
+        if error.status not in (400, 413, 422):
+            raise
+        return error.status
+    return None
 
 
 def truncation(subject: Served, window: Numbers) -> tuple[list[Check], int]:
@@ -93,7 +127,7 @@ def _changed(window: Numbers, count: int) -> Numbers:
 def _canary(subject: Served, window: Numbers) -> tuple[Check, int]:
     name, sent = "start of the text", len(window)
     if not subject.server.can.losses:
-        return Check(name, "BLIND", f"nothing is proved: {subject.family} tells no log-likelihoods"), sent
+        return _words_change(subject, window, name), sent
     here, again = after(subject, window, fresh=True), after(subject, window, fresh=True)
     noise = max(MOVED, moved(here, again))
 
@@ -114,6 +148,20 @@ def _canary(subject: Served, window: Numbers) -> tuple[Check, int]:
         f"the next token by {by:.2g} nats"
     )
     return Check(name, "FAIL", sentence, float(low), 0.0, None, "tokens"), sent - low
+
+
+def _words_change(subject: Served, window: Numbers, name: str) -> Check:
+    """The canary where no log-likelihoods are told: other words may follow another start. The same words prove
+    nothing."""
+    goes_on, changed = (
+        [step.token for step in subject.server.greedy(ids.tolist(), SAID)]
+        for ids in (window, _changed(window, max(4, len(window) // PART)))
+    )
+    if not goes_on or goes_on == changed:
+        why = "it goes on with the same words when they are changed, and it tells no log-likelihoods"
+        return Check(name, "BLIND", f"nothing is proved of the first of {len(window)} tokens: {why}")
+    words = "changed, they change the words that follow"
+    return Check(name, "PASS", f"the first of {len(window)} tokens reach the model: {words}")
 
 
 def _refused(subject: Served, window: Numbers) -> Check:

@@ -29,7 +29,7 @@ from milepost.served.verification.match import Match, rotation_sentence
 from milepost.served.verification.plan import make_plan
 from milepost.served.verification.race import run_race
 from milepost.served.verification.repeats import TOLERATED, read_history, repeats
-from milepost.served.verification.truncation import cut_here, truncation
+from milepost.served.verification.truncation import cut_here, served_part, truncation
 
 WINDOWS = 2
 """Texts that are read."""
@@ -63,11 +63,10 @@ def verify_served(
     tell: Tell = lambda what, share: None,
 ) -> ServedVerification:  # fmt: skip
     """Verify a served model on texts of ``length`` tokens. ``against`` are the weights that it should run."""
-    served = subject.server.can.served
+    if against is not None:
+        subject.server.need_losses()
     if length < 4 * SHORTEST:
         raise ConfigError(f"texts to verify on have at least {4 * SHORTEST} tokens, got {length}")
-    if served is not None and length + 1 > served:
-        raise ConfigError(f"{subject.name} serves {served} tokens, and texts of {length} were asked for: ask for fewer")
     if against is not None and subject.server.can.vocabulary not in (None, against.vocabulary):
         raise ConfigError(
             f"{subject.name} has a vocabulary of {subject.server.can.vocabulary} tokens, and {against.name} one of "
@@ -76,7 +75,9 @@ def verify_served(
     tell("reading the text", 0.0)
     words = subject.read_text(text)
     tokens, _ = words.windows(length, windows, least=1)
-    read = subject.refit(tokens)
+    read, refused = served_part(subject, subject.refit(tokens))
+    if read.shape[1] <= 4 * SHORTEST:
+        raise ConfigError(f"{refused}: too few to verify on, which takes {4 * SHORTEST + 1}")
     plan = make_plan(subject, read, against)
     tell(plan.sentence(subject.family), 0.0)
     can, checks = subject.server.can, list[Check]()
@@ -85,11 +86,12 @@ def verify_served(
     if can.repeats:
         tell("how much of a text reaches the model", 0.01)
         checks, reached = truncation(subject, read[0])
+    checks += [] if refused is None else [Check("served length", "FAIL", refused, float(read.shape[1]), unit="tokens")]
     whole, read = read[0], read[:, :reached]
     found: Match | None = None
-    if against is not None and can.losses and reached < 4 * SHORTEST:
+    if against is not None and reached < 4 * SHORTEST:
         checks.insert(0, Check("rotation", "BLIND", f"nothing is proved: {reached} tokens of a text reach the model"))
-    elif against is not None and can.losses:
+    elif against is not None:
         found, best = run_race(subject, against, read, tell)
         checks.insert(0, _rotation(found))
         if reached < len(whole):
@@ -98,8 +100,6 @@ def verify_served(
                 if check.name == "start of the text" else check
                 for check in checks
             ]  # fmt: skip
-    elif against is not None:
-        checks.insert(0, Check("rotation", "BLIND", f"nothing is proved: {subject.family} tells no log-likelihoods"))
     tell("the same text in other company", 0.9)
     allowed = TOLERATED if found is None else found.allowed
     if can.repeats:

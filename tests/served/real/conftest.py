@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -17,9 +16,8 @@ from started import ROOT, environment, process
 def llama_cpp():
     """llama.cpp's server with parameters of its own."""
 
-    def start(path, *, how=None, **params):
-        given = {"path": str(path), "n_parallel": 1, **params}
-        text = json.dumps(given)[:-1] + ', "port": {port}}'
-        return process([environment("llama") / "python", ROOT / "tools/served/llama_cpp.py", text], **(how or {}))
+    def start(path, *flags, how=None):
+        program = [environment("llama") / "python", ROOT / "tools/served/llama_cpp.py"]
+        return process([*program, "--model", path, "--port", "{port}", *flags], **(how or {}))
 
     return start

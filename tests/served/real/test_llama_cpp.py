@@ -36,7 +36,7 @@ def plain(tmp_path_factory):
 def test_losses_equal_those_of_the_same_weights_here(plain, llama_cpp):
     windows = np.load(plain / "text.npy")
     here = load(plain / "model").losses(torch.from_numpy(windows)).numpy()[:, [p - 1 for p in AT]]
-    with llama_cpp(plain / "model.gguf", n_ctx=1024, exact=True) as subject:
+    with llama_cpp(plain / "model.gguf", "-c", 1024, "--exact") as subject:
         losses, outside = subject.losses_at(windows, AT)
         told = subject.to_json()
     assert subject.family == "llama.cpp" and subject.vocabulary == VOCABULARY and not outside.any()
@@ -45,32 +45,34 @@ def test_losses_equal_those_of_the_same_weights_here(plain, llama_cpp):
 
 
 FLAGS = {
-    CONFIG: {},
-    "YaRN, factor 4": {"rope_scaling_type": 2, "rope_freq_scale": 0.25, "yarn_orig_ctx": SERVED},
-    "linear, factor 2": {"rope_scaling_type": 1, "rope_freq_scale": 0.5},
-    "base 10000": {"rope_freq_base": 10000.0},
+    CONFIG: (),
+    "YaRN, factor 4": ("--rope-scaling", "yarn", "--rope-scale", 4, "--yarn-orig-ctx", SERVED),
+    "linear, factor 2": ("--rope-scaling", "linear", "--rope-scale", 2),
+    "base 10000": ("--rope-freq-base", 10000),
 }
 
 
 @pytest.mark.parametrize("name", FLAGS)
 def test_flags_are_told_apart(name, plain, llama_cpp):
-    with llama_cpp(plain / "model.gguf", n_ctx=1024, **FLAGS[name]) as subject:
+    with llama_cpp(plain / "model.gguf", "-c", 1024, *FLAGS[name]) as subject:
         done = verify_served(subject, plain / "text.npy", LENGTH, against=load(plain / "model"))
     assert done.same == (name,), [check.sentence for check in done.checks]
     assert done.failed == (() if name == CONFIG else ("rotation",)), [check.sentence for check in done.checks]
 
 
 def test_a_text_longer_than_the_context_is_refused(plain, llama_cpp):
-    with llama_cpp(plain / "model.gguf", n_ctx=256) as subject:
+    with llama_cpp(plain / "model.gguf", "-c", 256) as subject:
         done = verify_served(subject, plain / "text.npy", 200)
-        with pytest.raises(ValueError, match="serves 256 tokens"):
-            verify_served(subject, plain / "text.npy", LENGTH)
+        longer = verify_served(subject, plain / "text.npy", LENGTH)
     checks = {check.name: check for check in done.checks}
     assert (
         checks["too long a text"].verdict == "PASS"
         and "refused (400), as 256 are served" in checks["too long a text"].sentence
     )
     assert done.ok, [check.sentence for check in done.checks]
+    assert longer.failed == ("served length",)
+    sentence = next(check.sentence for check in longer.checks if check.name == "served length")
+    assert "it serves 256 tokens, texts of 449 were asked for, and it refuses them (400)" in sentence
 
 
 def test_sixteen_thousand_tokens_cost_at_most_three_passes(llama_cpp, tmp_path):
@@ -80,7 +82,7 @@ def test_sixteen_thousand_tokens_cost_at_most_three_passes(llama_cpp, tmp_path):
     write_llama(model, tmp_path / "model.gguf")
     np.save(tmp_path / "text.npy", np.random.default_rng(0).integers(3, VOCABULARY, (6, longest + 1)))
     lengths = [1024, 4096, longest]
-    with llama_cpp(tmp_path / "model.gguf", n_ctx=longest + 256, how={"trained_length": 2048}) as subject:
+    with llama_cpp(tmp_path / "model.gguf", "-c", longest + 256, how={"trained_length": 2048}) as subject:
         plan = make_plan(subject, lengths, 6)
         before = _count(subject)
         found = diagnose(subject, tmp_path / "text.npy", lengths, windows=6)
