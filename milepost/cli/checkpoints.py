@@ -216,6 +216,7 @@ def recommend_command(
     key_from: KeyFrom = None,
     certificate: Certificate = None,
     out: ReportFolder = None,
+    resume: Resume = False,
     offline: Offline = False,
     as_json: Json = False,
 ) -> None:
@@ -240,8 +241,10 @@ def recommend_command(
         raise ValueError(f"--windows is at least 2, so that there is an interval; got {windows}")
     if command is not None or all(map(is_url, models)):
         how = served_how(tokenizer, served_model, key_from, certificate)
-        recommend_addresses(models, command, engine, text, target, trained, windows or 6, how, out, as_json)
+        recommend_addresses(models, command, engine, text, target, trained, windows or 6, how, out, resume, as_json)
         return
+    if resume:
+        raise ValueError("--resume is for the addresses of servers, and for --command")
     if len(models) != 1:
         raise ValueError(f"recommend takes one model, or the addresses of servers; got {', '.join(models)}")
 

@@ -58,11 +58,17 @@ def journal(out: Path | None, resume: bool) -> Iterator[Path | None]:
             raise ValueError("--resume goes on with what was measured for --out: name that folder")
         yield None
         return
+    from milepost.served.servers.client import ServerError
+
     path = out.expanduser().with_name(out.name + ".readings.jsonl")
     if path.exists() and not resume:
         raise ValueError(f"{path} holds what an ended run measured: give --resume to go on with it, or remove it")
     path.parent.mkdir(parents=True, exist_ok=True)
-    yield path
+    try:
+        yield path
+    except ServerError as error:
+        kept = f"{error}; what was measured is kept in {path}: --resume goes on with it" if path.exists() else None
+        raise error if kept is None else ServerError(kept, error.status) from None
     path.unlink(missing_ok=True)
 
 
@@ -128,7 +134,11 @@ def compare_command(
 
     def measure(kept: Path | None, tell: Any) -> Any:
         first = connect(models[0], journal=kept, **how)
-        second: Any = connect(models[1], **how) if is_url(models[1]) else load(models[1], tokenizer=tokenizer)
+        second: Any = (
+            connect(models[1], journal=kept, setting="the second", **how)
+            if is_url(models[1])
+            else load(models[1], tokenizer=tokenizer)
+        )
         return compare(first, second, words, tokens, windows=windows, threshold=threshold, tell=tell)
 
     data = report_served("comparison", out, models[0], resume, as_json, measure, report.comparison)
@@ -174,26 +184,28 @@ def diagnose_address(
 
 def recommend_addresses(
     models: list[str], command: str | None, engine: str, text: Path, target: int, trained: int | None, windows: int,
-    how: dict[str, Any], out: ReportFolder, as_json: bool,
+    how: dict[str, Any], out: ReportFolder, resume: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """`recommend` for addresses, or for a command that starts a server for each setting."""
     from milepost.rope import read
     from milepost.served import report
     from milepost.served.recommendation import recommend_served, running, started
 
-    notes: list[str] = []
-    if command is None:
-        settings = running(models, **how)
-    else:
+    spec, notes = None, list[str]()
+    if command is not None:
         if len(models) != 1:
             raise ValueError("with --command, MODEL is the one folder or GGUF file whose settings are tried")
         spec = read(models[0])
         trained = trained or spec.trained
-        settings, notes = started(command, spec, target, engine, **how)
     short = needed(trained, "--trained-length", "the length at which short texts are measured")
 
     def measure(kept: Path | None, tell: Any) -> Any:
+        if command is None or spec is None:
+            settings = running(models, journal=kept, **how)
+        else:
+            settings, refused = started(command, spec, target, engine, journal=kept, **how)
+            notes.extend(refused)
         return recommend_served(settings, text, target, short, windows=windows, notes=notes, tell=tell)
 
-    data = report_served("recommendation", out, models[0], False, as_json, measure, report.recommendation)
+    data = report_served("recommendation", out, models[0], resume, as_json, measure, report.recommendation)
     exit_unless(data["works"])

@@ -33,15 +33,16 @@ class Connected(Served):
 def connect(
     url: str, *, tokenizer: str | Path | None = None, model: str | None = None, key: str | None = None,
     certificate: str | None = None, trained_length: int | None = None, timeout: float = 600.0,
-    journal: Path | None = None,
+    journal: Path | None = None, setting: str = "",
 ) -> Connected:  # fmt: skip
     """The model at an address, with what its server can tell.
 
     ``tokenizer`` is the model's own: a tokenizer.json, a folder, a name on the Hub, or ``bytes``. ``model`` is the name
     that it is served under, where there are several. ``key`` names the environment variable that holds a key.
-    ``certificate`` is a file of certificates to trust. Raises ServerError, a ValueError, in one sentence.
+    ``certificate`` is a file of certificates to trust. What is read is kept in the file ``journal``, under the name
+    ``setting``. Raises ServerError, a ValueError, in one sentence.
     """
     made = None if tokenizer is None else find_tokenizer(tokenizer)
     client = Client(url, key=key, certificate=certificate, timeout=timeout)
     server = find_server(client, model, None if made is None else Words(made))
-    return Connected(server, made, trained_length, journal)
+    return Connected(server, made, trained_length, journal, setting)

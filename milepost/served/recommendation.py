@@ -37,7 +37,7 @@ from milepost.rope.engines.written import Refused
 from milepost.rope.spec import METHODS, RopeSpec
 from milepost.served import report
 from milepost.served.connection import connect
-from milepost.served.servers.client import ServerError
+from milepost.served.servers.client import ServerError, UnreachedError
 from milepost.served.subject import Served
 
 Setting = tuple[str, Callable[[], AbstractContextManager[Served]]]
@@ -66,7 +66,7 @@ class ServedRecommendation(CommandResult):
 
 def running(urls: Sequence[str], **how: Any) -> list[Setting]:
     """Servers that run already, one for each setting."""
-    return [(url, lambda url=url: contextlib.nullcontext(connect(url, **how))) for url in urls]  # type: ignore[misc]
+    return [(url, lambda url=url: contextlib.nullcontext(connect(url, setting=url, **how))) for url in urls]  # type: ignore[misc]
 
 
 def started(command: str, spec: RopeSpec, target: int, engine: str, **how: Any) -> tuple[list[Setting], list[str]]:
@@ -83,7 +83,7 @@ def started(command: str, spec: RopeSpec, target: int, engine: str, **how: Any) 
             continue
         if text not in flags.values():
             flags[method] = text
-    return [(name, partial(_serving, command, words, how)) for name, words in flags.items()], notes
+    return [(name, partial(_serving, command, words, how | {"setting": words})) for name, words in flags.items()], notes
 
 
 @contextlib.contextmanager
@@ -149,7 +149,7 @@ def recommend_served(
                 servers.append({"setting": name, **subject.to_json()})
                 notes += [f"{name}: {note}" for note in subject.notes()]
         except ConfigError as error:
-            if number == 0:
+            if number == 0 or isinstance(error, UnreachedError):
                 raise
             notes.append(f"{name} could not be measured: {error}")
     if len(losses) < 2 or groups is None:

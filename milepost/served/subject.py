@@ -50,11 +50,12 @@ class Served(Tokenized):
     """A model behind a server. ``begin`` is the token that every text begins with, ``trained`` its trained length.
 
     ``outside`` counts targets of which only a bound is known, ``asked`` all of them. ``borne`` is the longest text
-    whose log-likelihoods the server has told.
+    whose log-likelihoods the server has told. ``setting`` tells servers apart that share a journal.
     """
 
     def __init__(
-        self, server: Server, tokenizer: Tokenizer | None, trained: int | None = None, journal: Path | None = None
+        self, server: Server, tokenizer: Tokenizer | None, trained: int | None = None, journal: Path | None = None,
+        setting: str = "",
     ):  # fmt: skip
         self.server, self.tokenizer = server, tokenizer
         self.name, self.family = server.client.url, server.name
@@ -63,7 +64,7 @@ class Served(Tokenized):
         self.begin: int | None = None
         self.adds_begin = False
         self.outside, self.asked, self.borne = 0, 0, 0
-        self._journal, self._known, self._lock = journal, _load_journal(journal), Lock()
+        self._journal, self._known, self._lock, self._setting = journal, _load_journal(journal), Lock(), setting
         if tokenizer is not None:
             self._compare_tokenizers(tokenizer)
 
@@ -202,7 +203,7 @@ class Served(Tokenized):
 
     def _read(self, row: Numbers, positions: list[int], fresh: bool) -> tuple[list[float], list[bool]]:
         ids = np.ascontiguousarray(row[: positions[-1] + 1], dtype=np.int64)
-        about = json.dumps([self.server.name, self.server.model, positions, fresh]).encode()
+        about = json.dumps([self._setting, self.server.name, self.server.model, positions, fresh]).encode()
         name = hashlib.sha256(about + ids.tobytes()).hexdigest()[:32]
         if name not in self._known:
             reading = self.server.read(ids.tolist(), positions, fresh=fresh)

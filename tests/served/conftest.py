@@ -21,6 +21,14 @@ from milepost.lab.model import Decoder, Shape
 from milepost.lab.train import Recipe, from_text, train
 
 
+@pytest.fixture(scope="session", autouse=True)
+def references_of_their_own(tmp_path_factory):
+    """What is kept of candidates is kept in a folder of this run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def small_model():
     torch.set_num_threads(1)

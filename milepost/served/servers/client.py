@@ -1,8 +1,9 @@
 """Requests to a server: bounded, retried with patience, and never sent elsewhere than where they were meant for.
 
-An answer of more than ``LARGEST`` bytes is not read on. A redirect is not followed, since prompts and keys would go
-with it. A key is read from an environment variable, and appears in no sentence and in no result. What a server says
-in an error is quoted in a few words, without the prompt.
+An answer of more than ``LARGEST`` bytes, or one that comes too slowly, is not read on. A server that has answered
+before, and does not now, is asked again, since it may be starting anew. A redirect is not followed, since prompts and
+keys would go with it. A key is read from an environment variable, and appears in no sentence and in no result. What a
+server says in an error is quoted in a few words, without the prompt.
 """
 
 from __future__ import annotations
@@ -40,6 +41,10 @@ class ServerError(ConfigError):
         self.status = status
 
 
+class UnreachedError(ServerError):
+    """There is no connection to a server."""
+
+
 class _Unfollowed(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:
         return None
@@ -53,7 +58,7 @@ def is_url(name: object) -> bool:
 class Client:
     """The address of one server. ``certificate`` is a file of certificates to trust, for one that signs its own.
 
-    ``requests`` counts what was sent.
+    ``requests`` counts what was sent; ``answered`` is whether anything ever came back.
     """
 
     def __init__(
@@ -69,7 +74,7 @@ class Client:
         named, self._key = key or KEY, os.environ.get(key or KEY)
         if key is not None and self._key is None:
             raise ConfigError(f"there is no environment variable {named}, which should hold the key")
-        self.timeout, self.requests = timeout, 0
+        self.timeout, self.requests, self.answered = timeout, 0, False
         try:
             context = ssl.create_default_context(cafile=certificate)
         except (OSError, ssl.SSLError) as error:
@@ -108,7 +113,8 @@ class Client:
             try:
                 return self._once(path, body)
             except ServerError as error:
-                if wait is None or error.status not in BUSY:
+                gone = self.answered and isinstance(error, UnreachedError)
+                if wait is None or not (gone or error.status in BUSY):
                     raise
                 asked = getattr(error, "retry_after", None)
                 time.sleep(min(LONGEST_WAIT, wait if asked is None else max(wait, asked)))
@@ -122,22 +128,33 @@ class Client:
         self.requests += 1
         try:
             with self._open(request, timeout=self.timeout) as answer:
-                return self._bounded(answer, path)
+                content = self._bounded(answer, path)
+            self.answered = True
+            return content
         except urllib.error.HTTPError as error:
+            self.answered = True
             raise self._refused(error, path) from None
         except urllib.error.URLError as error:
-            raise ServerError(self._unreached(error.reason)) from None
+            raise self._unreached(error.reason) from None
         except (http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError, OSError) as error:
-            raise ServerError(self._unreached(error)) from None
+            raise self._unreached(error) from None
 
     def _bounded(self, answer: Any, path: str) -> bytes:
-        content: bytes = answer.read(LARGEST + 1)
-        if len(content) > LARGEST:
-            raise ServerError(
-                f"{self.url}{path} answers more than {LARGEST >> 20} MB, which is not read on: is it the address of an "
-                "inference server?"
-            )
-        return content
+        parts, size, end = [], 0, time.monotonic() + self.timeout
+        while part := answer.read1(1 << 20):
+            parts.append(part)
+            size += len(part)
+            if size > LARGEST:
+                raise ServerError(
+                    f"{self.url}{path} answers more than {LARGEST >> 20} MB, which is not read on: is it the address "
+                    "of an inference server?"
+                )
+            if time.monotonic() > end:
+                raise ServerError(f"{self.url}{path} did not answer whole within {self.timeout:g} seconds")
+        promised = answer.headers.get("Content-Length", "")
+        if promised.isdigit() and size < int(promised):
+            raise ConnectionError(f"it broke off after {size} of {promised} bytes")
+        return b"".join(parts)
 
     def _refused(self, error: urllib.error.HTTPError, path: str) -> ServerError:
         status, where = error.code, f"{self.url}{path}"
@@ -158,16 +175,17 @@ class Client:
         made.retry_after = float(after) if after.isdigit() else None  # type: ignore[attr-defined]
         return made
 
-    def _unreached(self, reason: Any) -> str:
+    def _unreached(self, reason: Any) -> ServerError:
         if isinstance(reason, ssl.SSLCertVerificationError):
-            return (
+            return ServerError(
                 f"the certificate of {self.url} can't be trusted ({reason.verify_message}): for one that the server "
                 "signed itself, name its file (--certificate)"
             )
         if isinstance(reason, TimeoutError | socket.timeout):
-            return f"{self.url} did not answer within {self.timeout:g} seconds"
+            return ServerError(f"{self.url} did not answer within {self.timeout:g} seconds")
         words = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
-        return f"no server answers at {self.url}: {words}"
+        ended = ", which has answered before" if self.answered else ""
+        return UnreachedError(f"no server answers at {self.url}{ended}: {words}")
 
 
 def _quoted(content: str) -> str:

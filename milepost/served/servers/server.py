@@ -139,10 +139,13 @@ class Server(ABC):
         return answer
 
     def _check(self, answer: Answer, sent: int, steps: int) -> None:
-        told = [step.loglikelihood for step in answer.steps] if self.can.losses else []
+        steps_told = answer.steps if self.can.losses else ()
+        told = [number for step in steps_told for number in (step.loglikelihood, *step.likeliest.values())]
         told += [number for number in answer.prompt or () if number is not None]
         if any(math.isnan(number) for number in told):
             raise ServerError(f"{self.client.url} gave a log-likelihood that is not a number, in a text of {sent}")
+        if -math.inf in told[: len(told) if answer.prompt else 0]:
+            raise ServerError(f"{self.client.url} gave a log-likelihood of minus infinity, in a text of {sent}")
         if any(number > 1e-3 for number in told):
             raise ServerError(f"{self.client.url} gave a log-likelihood of {max(told):.3g}, and none is above 0")
         if len(answer.steps) > steps:

@@ -24,7 +24,7 @@ from milepost.encoding import Encoding
 from milepost.rope import LayerRope, RopeSpec
 from milepost.scaling import NTK, Linear, Scaling, YaRN
 
-CONFIG = "as the config says"
+CONFIG, OFF_BY_ONE = "as the config says", "queries off by one"
 FACTORS = (2.0, 4.0)
 """Factors that are tried where a config has no scaling."""
 DEFAULT_BASE = 10000.0
@@ -89,5 +89,5 @@ def rotations(spec: RopeSpec, layers: int, trained: int | None) -> list[Rotation
     if main.base != DEFAULT_BASE:
         made.append(changed(f"base {DEFAULT_BASE:g}", lambda rope: replace(rope, base=DEFAULT_BASE)))
     made.append(changed("the other pairing", _other_pairing))
-    made.append(Rotation("queries off by one", {n: OffByOne(enc) for n, enc in own.items()}, f"off by one: {spec!r}"))
+    made.append(Rotation(OFF_BY_ONE, {n: OffByOne(enc) for n, enc in own.items()}, f"off by one: {spec!r}"))
     return made

@@ -56,9 +56,9 @@ class Match:
     def fits(self) -> bool:
         return bool(self.rows[0]["distance"] <= self.allowed)
 
-    def distance(self, name: str) -> float:
-        """How far the server is from a candidate."""
-        return float(next(row["distance"] for row in self.rows if row["candidate"] == name))
+    def distance(self, name: str) -> float | None:
+        """How far the server is from a candidate; None where it gave no numbers, or those of another one."""
+        return next((float(row["distance"]) for row in self.rows if row["candidate"] == name), None)
 
     @property
     def nearest_other(self) -> float | None:
@@ -126,7 +126,7 @@ def rotation_sentence(found: Match) -> str:
     if CONFIG in found.same:
         return f"it can't be told which of these it runs: {names}; a longer text may tell them apart"
     asked = found.distance(CONFIG)
+    far = "which gives no numbers" if asked is None else f"{asked:.3g} away"
     return (
-        f"it runs {names} ({found.rows[0]['distance']:.3g} nats a token away), and not what the config asks for "
-        f"({asked:.3g} away)"
+        f"it runs {names} ({found.rows[0]['distance']:.3g} nats a token away), and not what the config asks for ({far})"
     )

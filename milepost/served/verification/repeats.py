@@ -28,15 +28,18 @@ STEPS, CROWD = 8, 4
 
 
 def repeats(
-    subject: Served, windows: Numbers, history: list[float], allowed: float, control: float | None
+    subject: Served, windows: Numbers, history: list[float], allowed: float, control: float | None,
+    shifted: float | None = None,
 ) -> list[Check]:  # fmt: skip
-    """Every check of this page; ``control`` is what another rotation does to the same numbers, where that is known.
+    """Every check of this page; ``control`` is what another rotation does to the same numbers, where that is known,
+    and ``shifted`` what positions that are off by one do.
 
     ``history`` is what `read_history` gave, which has to be asked first: later a server has read long texts already.
     """
     if not subject.server.can.losses:
         return [Check(name, "BLIND", f"nothing is proved: {subject.family} tells no log-likelihoods") for name in NAMES]
-    checks = [check(subject, windows, allowed, control) for check in (_decode, _prefix, _crowd)]
+    tried = ((_decode, control), (_prefix, shifted or control), (_crowd, control))
+    checks = [check(subject, windows, allowed, known) for check, known in tried]
     return [*checks, _history(history, allowed, control)]
 
 

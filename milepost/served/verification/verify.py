@@ -24,7 +24,7 @@ from milepost.measure.results import plain_fields, provenance
 from milepost.rope import ConfigError
 from milepost.served import report
 from milepost.served.subject import Served
-from milepost.served.verification.candidates import CONFIG
+from milepost.served.verification.candidates import CONFIG, OFF_BY_ONE
 from milepost.served.verification.match import Match, rotation_sentence
 from milepost.served.verification.plan import make_plan
 from milepost.served.verification.race import run_race
@@ -103,7 +103,8 @@ def verify_served(
     tell("the same text in other company", 0.9)
     allowed = TOLERATED if found is None else found.allowed
     if can.repeats:
-        checks += repeats(subject, read, history, allowed, None if found is None else found.nearest_other)
+        other = None if found is None else found.nearest_other
+        checks += repeats(subject, read, history, allowed, other, None if found is None else found.distance(OFF_BY_ONE))
     else:
         sentence = f"nothing is proved: {subject.family} ends when a prompt is repeated, so that none is"
         checks.append(Check("the same text again", "BLIND", sentence))
