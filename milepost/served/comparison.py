@@ -74,6 +74,7 @@ def compare(
     words = a.read_text(text)
     tokens, groups = words.windows(length, windows)
     read = a.refit(tokens)
+    a.need_same_tokens(read, b)
     places = _places(a, b, read)
     tell(f"asking {a.name}", 0.1)
     first, outside = a.losses_of(read, places)

@@ -108,6 +108,15 @@ class Served(Tokenized):
         self.begin = token if lost["with"] < lost["without"] else None
         return replace(text, begin=self.begin, began=lost)
 
+    def need_same_tokens(self, windows: Numbers, other: Any) -> None:
+        """ServerError where a text has tokens that another model does not know."""
+        largest = int(windows.max())
+        if largest >= other.vocabulary:
+            raise ServerError(
+                f"the text has token {largest}, and {other.name} knows {other.vocabulary}: it has another vocabulary "
+                f"than the model at {self.name}"
+            )
+
     def refit(self, windows: Numbers) -> Numbers:
         """Windows that are read back as the same tokens, for a server that takes text: cut to their shortest."""
         if self.server.can.ids:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from milepost.served.servers.client import BUSY, Client, ServerError
+from milepost.served.servers.client import BUSY, Client, NotJsonError, ServerError
 from milepost.served.servers.llama_cpp import LlamaCpp
 from milepost.served.servers.mlx_lm import MlxLm
 from milepost.served.servers.ollama import Ollama
@@ -19,24 +19,24 @@ SERVERS: tuple[type[Server], ...] = (LlamaCpp, SGLang, VLLM, Ollama, Transformer
 
 def find_server(client: Client, model: str | None = None, words: Words | None = None) -> Server:
     """The server at an address, found by asking for what only it has."""
-    refused: list[ServerError] = []
+    strange: list[ServerError] = []
     for kind in SERVERS:
         try:
             recognised = kind.recognise(client)
+        except NotJsonError as error:
+            strange.append(error)
+            continue
         except ServerError as error:
-            if error.status is None and not refused:
-                refused.append(error)
-                if "no server answers" in str(error) or "certificate" in str(error) or "did not answer" in str(error):
-                    raise
-            elif error.status in (401, 403, *BUSY) or (error.status is not None and 300 <= error.status < 400):
+            status = error.status
+            if status is None or status in (401, 403, *BUSY) or 300 <= status < 400:
                 raise  # a server that is still loading its model would be taken for another one
             continue
         except (AttributeError, KeyError, TypeError):  # an answer in another form
             continue
         if recognised:
             return kind(client, model, words)
-    if refused:
-        raise refused[0]
+    if strange:
+        raise strange[0]
     raise ServerError(
         f"{client.url} is none of {', '.join(kind.name for kind in SERVERS)}: nothing that these servers answer was "
         "found there"

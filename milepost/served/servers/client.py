@@ -29,6 +29,8 @@ LONGEST_WAIT = 60.0
 BUSY = (429, 502, 503, 504)
 QUOTED = 200
 """Letters of a server's own words."""
+REPEATED = 20
+"""Letters by which a prompt is known again in a server's words."""
 KEY = "MILEPOST_KEY"
 """The environment variable of the key, unless another is named."""
 
@@ -43,6 +45,10 @@ class ServerError(ConfigError):
 
 class UnreachedError(ServerError):
     """There is no connection to a server."""
+
+
+class NotJsonError(ServerError):
+    """A server answered something else than JSON."""
 
 
 class _Unfollowed(urllib.request.HTTPRedirectHandler):
@@ -102,7 +108,7 @@ class Client:
             return json.loads(content)
         except (ValueError, RecursionError):
             words = content[:60].decode("utf-8", "replace").split("\n")[0]
-            raise ServerError(
+            raise NotJsonError(
                 f"{self.url}{path} answered {len(content)} bytes that are not JSON, beginning {words!r}: is it the "
                 "address of an inference server?"
             ) from None
@@ -133,7 +139,7 @@ class Client:
             return content
         except urllib.error.HTTPError as error:
             self.answered = True
-            raise self._refused(error, path) from None
+            raise self._refused(error, path, body) from None
         except urllib.error.URLError as error:
             raise self._unreached(error.reason) from None
         except (http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError, OSError) as error:
@@ -156,7 +162,7 @@ class Client:
             raise ConnectionError(f"it broke off after {size} of {promised} bytes")
         return b"".join(parts)
 
-    def _refused(self, error: urllib.error.HTTPError, path: str) -> ServerError:
+    def _refused(self, error: urllib.error.HTTPError, path: str, body: bytes | None) -> ServerError:
         status, where = error.code, f"{self.url}{path}"
         with error:
             content = error.read(4096).decode("utf-8", "replace")
@@ -170,7 +176,7 @@ class Client:
         if status in (401, 403):
             how = "the key was refused" if self._key is not None else f"it wants a key: put it into {KEY}"
             return ServerError(f"{where} answered {status}: {how}", status)
-        made = ServerError(f"{where} answered {status}: {_quoted(content)}", status)
+        made = ServerError(f"{where} answered {status}: {_without_prompt(_quoted(content), body)}", status)
         after = error.headers.get("Retry-After", "")
         made.retry_after = float(after) if after.isdigit() else None  # type: ignore[attr-defined]
         return made
@@ -199,7 +205,20 @@ def _quoted(content: str) -> str:
             data = data[name]
     if isinstance(data, dict):
         data = data.get("message", data)
+    if isinstance(data, list):  # FastAPI: each says what is wrong, and repeats what was sent
+        data = "; ".join(str(row.get("msg", "")) for row in data if isinstance(row, dict))
     return " ".join(str(data).split())[:QUOTED]
+
+
+def _without_prompt(words: str, body: bytes | None) -> str:
+    """A server's words up to where they repeat the prompt that they are about."""
+    sent = json.loads(body) if body is not None else {}
+    for prompt in (sent.get("prompt"), sent.get("input_ids")):
+        start = prompt[:REPEATED] if isinstance(prompt, str) else str((prompt or [])[:4])[1:-1]
+        start = " ".join(start.split())
+        if len(start) >= 4 and start in words:
+            words = words.partition(start)[0] + "(the prompt)"
+    return words
 
 
 def _bare(url: str) -> str:

@@ -78,6 +78,8 @@ def verify_served(
     read, refused = served_part(subject, subject.refit(tokens))
     if read.shape[1] <= 4 * SHORTEST:
         raise ConfigError(f"{refused}: too few to verify on, which takes {4 * SHORTEST + 1}")
+    if against is not None:
+        subject.need_same_tokens(read, against)
     plan = make_plan(subject, read, against)
     tell(plan.sentence(subject.family), 0.0)
     can, checks = subject.server.can, list[Check]()
