@@ -16,6 +16,8 @@ from milepost.encodings.deberta import DeBERTa as DeBERTa
 from milepost.encodings.fire import FIRE as FIRE
 from milepost.encodings.fope import FoPE as FoPE
 from milepost.encodings.fox import FoX as FoX
+from milepost.encodings.grape import GRAPE as GRAPE
+from milepost.encodings.grape_additive import GRAPEAdditive as GRAPEAdditive
 from milepost.encodings.grid import Grid as Grid
 from milepost.encodings.integer import Integer as Integer
 from milepost.encodings.kerple import KERPLE as KERPLE
@@ -29,6 +31,7 @@ from milepost.encodings.pope import PoPE as PoPE
 from milepost.encodings.relative_logits import RelativeLogits as RelativeLogits
 from milepost.encodings.resize_table import resize_table as resize_table
 from milepost.encodings.rope import RoPE as RoPE
+from milepost.encodings.rope_id import RoPEID as RoPEID
 from milepost.encodings.sandwich import Sandwich as Sandwich
 from milepost.encodings.selective_rope import SelectiveRoPE as SelectiveRoPE
 from milepost.encodings.shaw import Shaw as Shaw

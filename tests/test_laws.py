@@ -57,6 +57,10 @@ VARIANTS = (
     "ssmax(affine=True)",
     "fope(clipped='doubled', pairing='interleaved')",
     "learned_spectrum(rotary=4, pairing='half')",
+    "grape(planes=1)",
+    "grape_additive(gates='query')",
+    "grape_additive(gates='key')",
+    "rope_id(rotary=8, turns=4.0, pairing='interleaved')",
     "learned_spectrum(scaling=yarn(factor=4.0, trained=16))",
     "rope + temperature(length=16)",
     "learned + alibi",
@@ -84,6 +88,10 @@ LAW = {law.__name__: law for law in LAWS}
 SLOW = {"compiles", "backends_agree"}
 """Laws that take a second or more each."""
 SAME_CODE = {
+    "grape(planes=1)",
+    "grape_additive(gates='query')",
+    "grape_additive(gates='key')",
+    "rope_id(rotary=8, turns=4.0, pairing='interleaved')",
     "rope(base=5e5)",
     "rope(rotary=4, pairing='interleaved')",
     "xpos(pairing='interleaved', scale_base=2048.0)",

@@ -42,6 +42,7 @@ KEPT = (
 
 DEFAULT = {"rope_type": "default", "rope_theta": 10000.0}
 OWN: dict[str, dict[str, Any]] = {
+    "bamba": {"attn_layer_indices": [3, 7, 11]},
     "chameleon": {"vocabulary_map": {"<image>": 4}},
     "cohere_compass_text": {"rope_parameters": {"full_attention": DEFAULT}},
     "dbrx": {"attn_config": {"rope_theta": 10000.0, "kv_n_heads": 2, "clip_qkv": 8.0}},
@@ -53,9 +54,17 @@ OWN: dict[str, dict[str, Any]] = {
     "glm4v_moe_text": {"head_dim": 128},
     "glm4v_text": {"rope_parameters": {**DEFAULT, "mrope_section": [16, 24, 24]}},
     "glm_image_text": {"rope_parameters": {**DEFAULT, "mrope_section": [16, 24, 24]}},
+    "granitemoehybrid": {
+        "layer_types": ["mamba", "mamba", "attention", "mamba"] * 3, "num_hidden_layers": LAYERS,
+        "position_embedding_type": "rope",
+    },
     "hunyuan_vl_text": {"rope_parameters": {**DEFAULT, "mrope_section": [16, 16, 16, 16]}, "head_dim": 128},
     "lfm2_moe": {"layer_types": ["conv", "conv", "full_attention", "conv"] * 3, "num_hidden_layers": LAYERS},
     "moonshine_streaming": {"num_key_value_heads": 2},
+    "musicflamingo": {
+        "audio_config": {"model_type": "audioflamingo3_encoder", "hidden_size": 128, "num_attention_heads": 2},
+        "head_dim": 128,
+    },
     "nemotron": {"num_key_value_heads": 8},
     "qwen3_omni_moe_talker_text": {"shared_expert_intermediate_size": 32},
     "qwen3_omni_moe_text": {"head_dim": 128},

@@ -23,9 +23,9 @@ Run = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 TOEPLITZ = ("alibi", "t5", "kerple", "sandwich")
 CONTENT = ("fire", "shaw", "transformer_xl", "deberta", "cope")
-STATES = ("fox", "relative_logits", "selective_rope")
+STATES = ("fox", "relative_logits", "selective_rope", "grape_additive")
 OTHERS = ("vo_rope", "dape", "stick_breaking", "pope")
-TURNED = ("temperature", "ssmax", "learned_spectrum", "fope")
+TURNED = ("temperature", "ssmax", "learned_spectrum", "fope", "grape", "rope_id")
 EMBEDDED = ("sinusoidal", "learned", "integer", "binary")
 GRID = ("axial", "mixed", "alibi_2d")
 USUAL = ("rope", *TOEPLITZ, *CONTENT, *TURNED, *STATES, *OTHERS, *EMBEDDED, *GRID)

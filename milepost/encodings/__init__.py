@@ -18,6 +18,8 @@ NAMES: dict[str, str] = {
     "rope": "RoPE",
     "learned_spectrum": "LearnedSpectrum",
     "fope": "FoPE",
+    "grape": "GRAPE",
+    "rope_id": "RoPEID",
     "xpos": "XPos",
     "temperature": "Temperature",
     "ssmax": "SSMax",
@@ -39,6 +41,7 @@ NAMES: dict[str, str] = {
     "relative_logits": "RelativeLogits",
     "selective_rope": "SelectiveRoPE",
     "path": "PaTH",
+    "grape_additive": "GRAPEAdditive",
     # a turn of values and output
     "vo_rope": "VORoPE",
     "pope": "PoPE",

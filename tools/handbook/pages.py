@@ -23,10 +23,10 @@ HOME = Path(milepost.__file__).parent
 GROUPS = {
     "No position": ("nope",),
     "Added to the embedding": ("integer", "binary", "sinusoidal", "learned"),
-    "Q and k": ("rope", "xpos", "temperature", "ssmax", "learned_spectrum", "fope"),
+    "Q and k": ("rope", "xpos", "temperature", "ssmax", "learned_spectrum", "fope", "grape", "rope_id"),
     "Logits, by position": ("alibi", "t5", "kerple", "sandwich", "fire"),
     "Logits, by content": ("shaw", "transformer_xl", "deberta", "cope", "pope", "dape", "stick_breaking"),
-    "Hidden states": ("fox", "relative_logits", "selective_rope", "path"),
+    "Hidden states": ("fox", "relative_logits", "selective_rope", "path", "grape_additive"),
     "Values": ("vo_rope",),
     "In space": tuple(SPACE),
 }
