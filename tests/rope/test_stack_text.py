@@ -78,3 +78,39 @@ def test_a_kind_that_is_not_there_is_refused():
         ValueError, match="windows are given for local; the kinds of layers are sliding_attention, full"
     ):
         stack_text(RopeSpec.from_config(GEMMA3), windows={"local": 4})
+
+
+def test_windows_may_be_given_for_each_layer():
+    spec = RopeSpec.from_config(QWEN3)
+    text = stack_text(spec, windows=[None] * 27 + [64])
+    assert text.startswith("layers(27 * rope(") and text.endswith("in window(64))") and build(text).period == 28
+    with pytest.raises(ValueError, match="2 windows are given for 28 layers"):
+        stack_text(spec, windows=[None, 4])
+
+
+def test_temperatures_of_a_spec_are_in_its_text():
+    config = LLAMA4 | {"attn_temperature_tuning": True, "attn_scale": 0.2, "floor_scale": 4096}
+    text = stack_text(RopeSpec.from_config(config))
+    assert text.endswith("temperature(length=4096, rate=0.2))") and repr(build(text)) == text
+
+
+def test_some_layers_of_molmo_2_turn_without_the_scaling():
+    yarn = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 4096}
+    config = {
+        "model_type": "molmo2_text", "hidden_size": 4096, "num_attention_heads": 32, "head_dim": 128,
+        "num_hidden_layers": 6, "rope_parameters": yarn, "max_position_embeddings": 16384,
+    }  # fmt: skip
+    scaled = "rope(head_dim=128, base=1000000.0, scaling=yarn(factor=4.0, trained=4096))"
+    assert stack_text(RopeSpec.from_config(config)) == scaled
+    assert stack_text(RopeSpec.from_config(config | {"rope_scaling_layers": [0, 1, 2, 3, 4, 5]})) == scaled
+    text = stack_text(RopeSpec.from_config(config | {"rope_scaling_layers": [1, 3, 5]}))
+    assert text == f"layers(rope(head_dim=128, base=1000000.0), {scaled})"
+    with pytest.raises(ValueError, match="layers are numbered 0 to 5"):
+        RopeSpec.from_config(config | {"rope_scaling_layers": [6]})
+
+
+def test_values_that_turn_and_outputs_that_do_not_are_refused():
+    config = {"model_type": "roformer", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}
+    assert RopeSpec.from_config(config | {"rotary_value": False}).main.rotary == 16
+    with pytest.raises(ValueError, match="rotary_value is true: values turn, and outputs not back"):
+        RopeSpec.from_config(config | {"rotary_value": True})

@@ -23,6 +23,7 @@ from milepost.checkpoints.inspection.families import LAYERS, MOST_LAYERS, READER
 from milepost.checkpoints.inspection.gguf import as_config
 from milepost.checkpoints.inspection.parts import InspectedLayer, Length, Positions, Table
 from milepost.checkpoints.inspection.shifting import shifting
+from milepost.checkpoints.inspection.stack import stack_of
 from milepost.checkpoints.inspection.weights import WeightFindings, read_weights
 from milepost.checkpoints.result import CommandResult
 from milepost.rope import RopeSpec
@@ -48,7 +49,8 @@ class Inspection(CommandResult):
     ``known`` is whether milepost knows the family; if not, ``found`` is what could be read. ``where`` are the points at
     which position enters, ``tables`` what is added to the embedding, ``analysis`` what each kind of rotary layer does
     at ``target`` tokens (or at the length that is served), ``at_target`` the same in words for every scheme,
-    ``weights`` what the tensors say (None: they were not read), ``cache`` whether one may be shifted or cut.
+    ``weights`` what the tensors say (None: they were not read), ``cache`` whether one may be shifted or cut,
+    ``text`` the stack as `milepost.build` reads it ("": no text says it), ``not_in_text`` what that leaves out.
     ``spec`` and ``config`` are for those who load it.
     """
 
@@ -67,6 +69,8 @@ class Inspection(CommandResult):
     at_target: tuple[str, ...] = ()
     weights: WeightFindings | None = None
     cache: str = ""
+    text: str = ""
+    not_in_text: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
     found: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
@@ -84,6 +88,8 @@ class Inspection(CommandResult):
             "analysis": [kind.to_json() | {"sentence": kind.sentence} for kind in self.analysis],
             "at_target": list(self.at_target),
             "cache": self.cache,
+            "text": self.text,
+            "not_in_text": list(self.not_in_text),
             "weights": None if self.weights is None else self.weights.to_json(),
             "sources": dict(self.sources),
             "found": dict(self.found),
@@ -111,6 +117,7 @@ def inspect(
     if weights:
         findings, positions = read_weights(positions, opened.tensors, read.spec)
     analysis, sentences, beyond = _at(positions, read.spec, target_length)
+    text, not_in_text = stack_of(positions, read.spec)
     warnings = [*opened.warnings(), *positions.notes, *(() if findings is None else findings.notes), *beyond]
     return Inspection(
         model=str(model),
@@ -128,6 +135,8 @@ def inspect(
         at_target=tuple(sentences),
         weights=findings,
         cache=shifting(positions, read.spec),
+        text=text,
+        not_in_text=not_in_text,
         sources=positions.sources,
         found=read.found,
         warnings=tuple(dict.fromkeys(filter(None, warnings))),

@@ -21,6 +21,7 @@ def document(data: dict[str, Any]) -> Document:
         _model(data),
         _lengths(data),
         _layers(data),
+        _text(data),
         _tables(data),
         Table(["", ""], sources, "where values come from"),
         _at_target(data),
@@ -67,6 +68,14 @@ def _layers(data: dict[str, Any]) -> Table:
     head = ["layers", "stack", *names]
     filled = [n for n in range(len(head)) if any(row[n] for row in rows)]
     return Table([head[n] for n in filled], [[row[n] for n in filled] for row in rows], "layers")
+
+
+def _text(data: dict[str, Any]) -> Table:
+    """The stack as `milepost.build` reads it, and what that leaves out."""
+    if not data["text"]:
+        return Table([], [])
+    rows = [[data["text"]], *([f"left out: {sentence}"] for sentence in data["not_in_text"])]
+    return Table([""], rows, "as text for milepost.build")
 
 
 def _cells(layer: dict[str, Any]) -> dict[str, str]:

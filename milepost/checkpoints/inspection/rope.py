@@ -23,7 +23,7 @@ ALL_SLIDE = {
 """Every layer has the window, where the config has one; the number is the default of the model type."""
 LATE_SLIDE = ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text")
 """Layers from max_window_layers on slide, if use_sliding_window is true."""
-SLIDING, FULL = "sliding_attention", "full_attention"
+SLIDING, FULL, CHUNKED = "sliding_attention", "full_attention", "chunked_attention"
 
 
 def positions(spec: RopeSpec, keys: ConfigKeys, length: int | None) -> Positions:
@@ -31,11 +31,13 @@ def positions(spec: RopeSpec, keys: ConfigKeys, length: int | None) -> Positions
     count = _count(spec, keys)
     kinds = list(spec.layers or ("all",) * count)
     notes = list(spec.notes)
-    seen = _windows(spec, keys, kinds, notes)
+    named = _named(keys, kinds)
+    seen = _windows(spec, keys, kinds, named, notes)
     made = []
     for n, (kind, window) in enumerate(zip(kinds, seen, strict=True)):
         rope = spec.layer(n) if spec.layers else spec.main
         shown = (SLIDING if window else FULL) if kind == "all" else kind
+        shown = CHUNKED if window and named[n] == CHUNKED else shown
         made.append(layer(n, shown, rope, window, length))
     served = Length(spec.served, _source(spec, "served"))
     trained = Length(spec.trained, _source(spec, "trained") or (served.source if spec.trained == spec.served else ""))
@@ -78,23 +80,27 @@ def layer(number: int, kind: str, rope: LayerRope | None, window: int | None, le
     return replace(made, temperature=rope.temperature(length) if known else None)
 
 
-def _windows(spec: RopeSpec, keys: ConfigKeys, kinds: list[str], notes: list[str]) -> list[int | None]:
+def _named(keys: ConfigKeys, kinds: list[str]) -> list[str]:
+    """The kind of each layer as the config lists it, else the spec's."""
+    listed = keys.items("layer_types")
+    return [str(kind) for kind in listed.value] if listed is not None and len(listed.value) == len(kinds) else kinds
+
+
+def _windows(
+    spec: RopeSpec, keys: ConfigKeys, kinds: list[str], named: list[str], notes: list[str]
+) -> list[int | None]:
     """How many tokens each layer may see; None: all."""
     size = _size(keys, spec.model, notes)
     listed = keys.items("layer_types")
-    named = [str(kind) for kind in listed.value] if listed is not None and len(listed.value) == len(kinds) else kinds
     if spec.model in LATE_SLIDE and listed is None:
         on, start = keys.flag("use_sliding_window"), keys.whole("max_window_layers", least=0)
         first = 28 if start is None else start.value
         return [size if on is not None and on.value and n >= first else None for n in range(len(kinds))]
     if spec.model == "gemma2" and listed is None:
         return [None if n % 2 else size for n in range(len(kinds))]
-    if SLIDING in named or "chunked_attention" in named:
+    if SLIDING in named or CHUNKED in named:
         chunk = keys.whole("attention_chunk_size")
-        return [
-            size if kind == SLIDING else chunk.value if kind == "chunked_attention" and chunk else None
-            for kind in named
-        ]
+        return [size if kind == SLIDING else chunk.value if kind == CHUNKED and chunk else None for kind in named]
     if spec.model in ALL_SLIDE:
         return [size] * len(kinds)
     if size is not None and listed is None and len(spec.kinds) == 1:

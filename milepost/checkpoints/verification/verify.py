@@ -3,10 +3,11 @@
     done = verify("path/to/model")    # or a GGUF file, a lab model, a name on the Hub, a loaded model of transformers
     done.ok, done.failed, done["frequencies"].sentence
 
-A page for each idea: live frequencies (`frequencies`), one text in every layout (`layouts`), ALiBi and T5 (`bias`),
-what depends on the length (`length`), and saved, loaded and verified again (`reload`); lab models have checks of their
-own (`lab`). What transformers makes of a GGUF file must mean what the file says. Every check has a tolerance that is
-derived from rounding, and a control: where a fault could not have been seen, it says that nothing is proved.
+A page for each idea: live frequencies (`frequencies`), the part of a head that turns in latent attention
+(`decoupled`), one text in every layout (`layouts`), ALiBi and T5 (`bias`), what depends on the length (`length`), and
+saved, loaded and verified again (`reload`); lab models have checks of their own (`lab`). What transformers makes of a
+GGUF file must mean what the file says. Every check has a tolerance that is derived from rounding, and a control: where
+a fault could not have been seen, it says that nothing is proved.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from milepost.checkpoints.model.quiet import quiet
 from milepost.checkpoints.result import CheckedResult
 from milepost.checkpoints.verification import report
 from milepost.checkpoints.verification.bias import biases
+from milepost.checkpoints.verification.decoupled import decoupled
 from milepost.checkpoints.verification.frequencies import frequencies
 from milepost.checkpoints.verification.layouts import layouts
 from milepost.checkpoints.verification.length import lengths
@@ -36,6 +38,7 @@ from milepost.rope.config.files import load as load_config
 
 CHECKS: dict[str, Callable[[Case], list[Check]]] = {
     "frequencies": frequencies,
+    "decoupled rope": decoupled,
     "layouts": layouts,
     "length": lengths,
     "bias": biases,

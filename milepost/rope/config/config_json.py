@@ -8,7 +8,7 @@ from typing import Any
 
 from milepost.rope.config.families import FAMILIES, NOT_HELD, NOT_ROTARY, Family
 from milepost.rope.config.keys import ConfigError, ConfigKeys, as_config_error, pass_over, short
-from milepost.rope.config.layer_kinds import DO_NOT, layer_kinds
+from milepost.rope.config.layer_kinds import DO_NOT, UNSCALED, layer_kinds
 from milepost.rope.config.read_rope import Model, read_rope
 from milepost.rope.spec import LayerRope, RopeSpec
 from milepost.rope.temperature import QueryTemperature
@@ -20,7 +20,7 @@ KNOWN = {
     *ROPE, "rotary_dim", "rotary_pct", "rotary_emb_base", "rotary_emb_fraction", "rope_pct", "rope_local_base_freq",
     "rotary", "global_rope_theta", "local_rope_theta", "partial_rotary_factor", "rope_interleave", "rope_interleaved",
     "rotary_emb_interleaved", "no_rope_layers", "no_rope_layer_interval", "qk_rope_head_dim", "rotary_scaling_factor",
-    "rope_condense_ratio", "use_mem_rope",
+    "rope_condense_ratio", "use_mem_rope", "rope_scaling_layers", "rotary_value",
 }  # fmt: skip
 WORDS = ("rope", "rotary", "yarn", "ntk")
 """A key of the config with one of these in its name has to do with rotary positions."""
@@ -154,6 +154,9 @@ def _refuse_others(keys: ConfigKeys, name: str, family: Family | None) -> None:
                 f"this model has no rotary positions: a {name} turns only where {key} is {wanted!r}, "
                 f"got {short(keys.config.get(key))}"
             )
+    values = keys.flag("rotary_value")
+    if values is not None and values.value:
+        raise ConfigError(f"{values.key} is true: values turn, and outputs not back: a RopeSpec can't hold that")
     kind = keys.text("position_embedding_type")
     if kind is not None and not any(word in kind.value.lower() for word in ("rope", "rotary")):
         raise ConfigError(f"this model has no rotary positions: {kind.key} = {kind.value!r}")
@@ -206,7 +209,8 @@ def _dictionaries(model: Model, layers: tuple[str, ...]) -> dict[str, ConfigKeys
     key = family.turns_without
     turns = key is not None and key in keys.config and keys.config[key] is None
     still = {*DO_NOT, *(() if turns else family.still)}
-    return {kind: None if kind in still else flat for kind in kinds}
+    plain = ConfigKeys({key: flat.config[key] for key in ("rope_theta",) if key in flat.config}, flat.where)
+    return {kind: None if kind in still else plain if kind == UNSCALED else flat for kind in kinds}
 
 
 def _nested(given: ConfigKeys, layers: tuple[str, ...]) -> dict[str, ConfigKeys | None]:

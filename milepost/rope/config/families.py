@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from milepost.rope.config.layer_kinds import Rule, every, listed_at, repeated, still_at
+from milepost.rope.config.layer_kinds import Rule, every, listed_at, repeated, still_at, unscaled_but
 
 if TYPE_CHECKING:
     from milepost.rotation import Pairing
@@ -182,7 +182,7 @@ _RUN_BASES = {
     1e4: """
         chameleon cohere_compass_text dbrx deepseek_ocr2_encoder deepseek_ocr2_text dia_decoder dia_encoder esmc
         glm_image_text glmasr_encoder gradium_phonon_tts granite4_vision_text hunyuan_vl_text idefics
-        kyutai_speech_to_text lasr_encoder mimi mimi_decoder mimi_encoder molmo2_text moshi
+        kyutai_speech_to_text lasr_encoder mimi mimi_decoder mimi_encoder moshi
         nemotron3_5_transcribe_asr_audio nemotron3_5_transcribe_word_timestamp nemotron3_diarization_audio neomme
         pocket_tts pocket_tts_audio_tokenizer pocket_tts_audio_tokenizer_decoder pocket_tts_audio_tokenizer_encoder
         qwen3_omni_moe_talker_code_predictor qwen3_omni_moe_talker_text step3p5 t5_gemma_module
@@ -202,7 +202,7 @@ RUN: dict[str, Family] = {
     "axk2": _mla(indexer="half", note=_INDEXER),
     "bailing_hybrid": _mla(6e6, needs="layer_types"),
     "beam": Family(by_kind=True, needs="layer_types", temperature=("beam", 0.1, 2048)),
-    **{name: Family(5e5, "interleaved", partial=True) for name in ("blt_global_transformer", "blt")},
+    "blt_global_transformer": Family(5e5, "interleaved", partial=True),
     "blt_patcher": Family(1e4, "interleaved", partial=True),
     **dict.fromkeys(("blt_local_encoder", "blt_local_decoder"), Family(5e5, "interleaved", partial=True)),
     **dict.fromkeys(
@@ -211,6 +211,7 @@ RUN: dict[str, Family] = {
     ),
     **dict.fromkeys(("flint", "kolibri1"), Family(still=_FULL, needs="layer_types")),
     **dict.fromkeys(("glm_ocr_text", "moonshine", "moonshine_streaming"), Family(1e4, "interleaved", partial=True)),
+    "molmo2_text": Family(1e4, partial=True, layers=unscaled_but("rope_scaling_layers")),
     "roformer": Family(1e4, "interleaved"),
     "pe_audio_encoder": Family(2e4, "interleaved"),
     "openai_privacy_filter": Family(1.5e5, "interleaved", rope=_yarn(32.0, 4096, truncate=False)),
@@ -308,6 +309,7 @@ NOT_HELD: dict[str, str] = {
         ],
         _GRID,
     ),
+    "blt": "is four models in one, each with a config of its own (patcher, encoder, global, decoder)",
     "clvp_encoder": "turns queries, keys and values, outputs not back",
     "muse_glimmer_assistant": "reads the hidden states of another model",
     "pe_audio_video_encoder": "turns frames of sound and of video",

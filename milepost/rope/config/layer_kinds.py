@@ -25,6 +25,8 @@ ATTEND = (
 """Kinds that attend, in transformers' words."""
 DO_NOT = ("linear_attention", "conv", "moe", "recurrent", "no_rope")
 """Kinds without attention, and our word for those that attend without turning."""
+UNSCALED = "unscaled_attention"
+"""Our word for layers that turn without the config's scaling, where others have it."""
 OLDER = {
     "attention": "full_attention",
     "mamba": "linear_attention",
@@ -97,6 +99,12 @@ def listed_at(name: str, *, other: str, absent: bool) -> Rule:
         return tuple("full_attention" if i in entry.value else other for i in range(layers))
 
     return rule
+
+
+def unscaled_but(name: str) -> Rule:
+    """The key ``name`` lists the numbers of layers that have the config's scaling; without a list, all have it."""
+    at = listed_at(name, other=UNSCALED, absent=True)
+    return lambda keys, layers: at(keys, layers) if layers else ()
 
 
 def still_at(name: str, *default: int) -> Rule:

@@ -7,7 +7,9 @@ transformers' rotary function.
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -339,3 +341,108 @@ def test_a_model_is_left_as_it_was():
     for now, then in ((dict(model.named_buffers()), before[0]), (model.state_dict(), before[1])):
         assert now.keys() == then.keys()
         assert all(torch.equal(now[k], then[k]) and now[k].dtype == then[k].dtype for k in then)
+
+
+# -- DeepSeek's decoupled rope: a part of each head, and one key for all -------------------------------------------
+
+
+def latent(version: int) -> Any:
+    """A small DeepSeek-V2 or V3 with random weights: 8 of 24 channels of a head turn."""
+    import transformers
+
+    named = {"head_dim": 8} if version == 2 else {}
+    config = getattr(transformers, f"DeepseekV{version}Config")(
+        vocab_size=64, hidden_size=64, intermediate_size=64, moe_intermediate_size=32, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=4, n_shared_experts=1, n_routed_experts=4, num_experts_per_tok=2,
+        kv_lora_rank=16, q_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16,
+        max_position_embeddings=256, first_k_dense_replace=1, n_group=1, topk_group=1, bos_token_id=1, eos_token_id=2,
+        **named,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    return getattr(transformers, f"DeepseekV{version}ForCausalLM")(config).eval()
+
+
+def rewritten(model: Any, monkeypatch: pytest.MonkeyPatch, *changes: tuple[str, str]) -> None:
+    """The model's attention with lines of its source replaced."""
+    made = type(model.model.layers[0].self_attn)
+    source = textwrap.dedent(inspect.getsource(made.forward))
+    for old, new in changes:
+        assert source.count(old) == 1, old
+        source = source.replace(old, new)
+    there: dict[str, Any] = {}
+    exec(source, vars(code(model)), there)
+    monkeypatch.setattr(made, "forward", there["forward"])
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_decoupled_rope_passes_as_it_is(version):
+    done = verify(latent(version))
+    assert done.ok, [(c.name, c.sentence) for c in done.checks]
+    assert done["decoupled rope"].verdict == done["frequencies"].verdict == "PASS"
+    assert "8 (16 to 23) of 24 channels" in done["decoupled rope"].sentence
+
+
+def test_a_decoupled_rope_paired_otherwise(monkeypatch):
+    model = latent(3)
+    monkeypatch.setattr(code(model), "apply_rotary_pos_emb_interleave", code(model).apply_rotary_pos_emb)
+    found(model, "pairing", "forms half pairs; the model type has interleaved ones")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_decoupled_rope_of_another_base(version):
+    model = latent(version)
+    model.config.rope_parameters = {"rope_type": "default", "rope_theta": 5e5}
+    found(model, "frequencies", "those of base 10000, and the config has 500000")
+
+
+def test_queries_turned_in_another_part_than_keys(monkeypatch):
+    model = latent(3)
+    rewritten(model, monkeypatch, ("torch.cat((q_pass, q_rot), dim=-1)", "torch.cat((q_rot, q_pass), dim=-1)"))
+    found(model, "decoupled rope", "turns 8 (0 to 7) of a query's 24 channels and 8 (16 to 23) of a key's")
+
+
+def test_rope_on_the_part_of_each_head_and_not_on_the_shared_key(monkeypatch):
+    model = latent(3)
+    turned = (
+        "q_turned, k_turned = apply_rotary_pos_emb_interleave(query_states[..., :8], key_states[..., :8], cos, sin)"
+    )
+    rewritten(
+        model,
+        monkeypatch,
+        ("q_rot, k_rot = apply_rotary_pos_emb_interleave(q_rot, k_rot, cos, sin)", "pass"),
+        (
+            "key_states, value_states = self.expand_kv(kv_nope, k_rot)\n",
+            "key_states, value_states = self.expand_kv(kv_nope, k_rot)\n"
+            f"    {turned}\n"
+            "    query_states = torch.cat((q_turned, query_states[..., 8:]), dim=-1)\n"
+            "    key_states = torch.cat((k_turned, key_states[..., 8:]), dim=-1)\n",
+        ),
+    )
+    found(model, "decoupled rope", "differ from head to head; what turns must be the one key that all heads share")
+
+
+def test_rope_on_the_whole_head(monkeypatch):
+    model = latent(3)
+    wide = "torch.cat([cos] * 3, dim=-1), torch.cat([sin] * 3, dim=-1)"
+    rewritten(
+        model,
+        monkeypatch,
+        ("q_rot, k_rot = apply_rotary_pos_emb_interleave(q_rot, k_rot, cos, sin)", "pass"),
+        (
+            "key_states, value_states = self.expand_kv(kv_nope, k_rot)\n",
+            "key_states, value_states = self.expand_kv(kv_nope, k_rot)\n"
+            f"    query_states, key_states = apply_rotary_pos_emb(query_states, key_states, {wide})\n",
+        ),
+    )
+    found(model, "decoupled rope", "turns 24 (0 to 23) of 24 channels, and the config asks for 8")
+
+
+def test_a_decoupled_rope_that_reaches_queries_alone(monkeypatch):
+    model = latent(3)
+    rewritten(
+        model,
+        monkeypatch,
+        ("q_rot, k_rot = apply_rotary_pos_emb_interleave(q_rot, k_rot, cos, sin)",
+         "q_rot, _ = apply_rotary_pos_emb_interleave(q_rot, k_rot, cos, sin)"),
+    )  # fmt: skip
+    found(model, "decoupled rope", "the attention gets keys that no position has turned")
