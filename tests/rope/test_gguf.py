@@ -13,6 +13,7 @@ from milepost.rope.config import gguf
 from milepost.rope.config.gguf_header import DEEP, STEPS, Tensor
 from milepost.rope.config.keys import ConfigError
 from milepost.rope.engines.parity import differences
+from milepost.rope.temperature import QueryTemperature
 from milepost.scaling import Linear, Llama3, LongRoPE, YaRN
 
 U8, I8, U16, I16, U32, I32, F32, BOOL, TEXT, ARRAY, U64, I64, F64 = range(13)
@@ -741,3 +742,46 @@ def test_a_file_without_architecture_or_length_is_refused():
         gguf.read({})
     with pytest.raises(ConfigError, match=r"llama\.context_length"):
         gguf.read({"general.architecture": "llama"})
+
+
+# -- temperatures by position -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def model_of(model):
+    """A file with the sizes of a small model, and these keys."""
+    sizes = {"context_length": 32768, "embedding_length": 512, "attention.head_count": 8, "block_count": 2}
+    return lambda arch, keys: model(arch, {**sizes, "rope.dimension_count": 64, **keys})
+
+
+def test_mistral_3_sharpens_queries_by_the_length_before_yarn(model_of):
+    given = {
+        "attention.temperature_scale": 0.125,
+        gguf.ORIGINAL: 8192,
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": 4.0,
+    }
+    spec = model_of("mistral3", given)
+    assert dict(spec.temperatures) == {"all": QueryTemperature("mistral", 0.125, 8192)}
+    assert "mistral3.attention.temperature_scale" in spec.sources["temperature"]
+    assert dict(model_of("mistral3", {"attention.temperature_scale": 0.125}).temperatures)["all"].n == spec.served
+    assert model_of("mistral3", {"attention.temperature_scale": 0.0}).temperatures == ()
+
+
+@pytest.mark.parametrize("arch", ["deepseek2", "mistral4"])
+def test_deepseek_and_mistral_4_have_a_length_of_their_own(model_of, arch):
+    spec = model_of(arch, {"attention.temperature_scale": 0.25, "attention.temperature_length": 4096})
+    assert dict(spec.temperatures) == {"all": QueryTemperature("mistral", 0.25, 4096)}
+    with pytest.raises(ConfigError, match="needs .*attention.temperature_length, which the file does not have"):
+        model_of(arch, {"attention.temperature_scale": 0.25})
+
+
+def test_llama_4_sharpens_the_layers_that_do_not_turn(model_of):
+    spec = model_of("llama4", {"block_count": 8, "attention.sliding_window": 8192})
+    still = [kind for kind, rope in spec.kinds if rope is None]
+    assert still and dict(spec.temperatures) == dict.fromkeys(still, QueryTemperature("llama4", 0.1, 8192))
+
+
+def test_a_temperature_that_no_code_reads_is_said_to_do_nothing(model_of):
+    spec = model_of("qwen2", {"attention.temperature_scale": 0.5, "attention.temperature_length": 64})
+    assert spec.temperatures == () and any("is not read by llama.cpp for qwen2" in note for note in spec.notes)

@@ -26,6 +26,7 @@ from milepost.rope.config.gguf_archs import (
     PERMUTED,
     READS_BETAS,
     READS_EXT,
+    SHARPENED,
     TENTH,
     Kinds,
 )
@@ -33,6 +34,7 @@ from milepost.rope.config.gguf_header import WANTED, Tensor, metadata
 from milepost.rope.config.keys import ConfigError, ConfigKeys, as_config_error, short
 from milepost.rope.config.read_rope import whole_sections
 from milepost.rope.spec import LayerRope, RopeSpec
+from milepost.rope.temperature import QueryTemperature
 from milepost.scaling import Linear, Llama3, LongRoPE, Scaling, YaRN, mscale
 from milepost.spectrum import geometric
 
@@ -71,7 +73,6 @@ def read(meta: Mapping[str, Any], *, allow_unknown: bool = False) -> RopeSpec:
     file = _open(meta)
     _refuse_others(file)
     check_names(file.keys, KNOWN, ("rope", "yarn"), allow_unknown, file.notes)
-    _note_temperatures(file)
     _note_others(file)
     layers, kinds = _kinds(file)
     main = _with_alpha(file, _rope(file))
@@ -92,8 +93,11 @@ def read(meta: Mapping[str, Any], *, allow_unknown: bool = False) -> RopeSpec:
         original = file.keys.whole(ORIGINAL)
         trained = file.served if original is None or main.scaling is None else original.value
     with as_config_error():
+        tau = _temperature(file)
+        sharp = [kind for kind, rope in ropes.items() if file.arch != "llama4" or rope is None] if tau else []
         notes = tuple(dict.fromkeys(file.notes))
-        return RopeSpec(tuple(ropes.items()), layers, trained, file.served, file.arch, file.sources, notes)
+        made = RopeSpec(tuple(ropes.items()), layers, trained, file.served, file.arch, file.sources, notes)
+        return replace(made, temperatures=tuple((kind, tau) for kind in sharp if tau is not None))
 
 
 def _open(meta: Mapping[str, Any]) -> _File:
@@ -124,13 +128,30 @@ def _refuse_others(file: _File) -> None:
         raise ConfigError(f"this model has no rotary positions: architecture {file.arch!r} has {other}")
 
 
-def _note_temperatures(file: _File) -> None:
-    """Temperatures by the query's position are no part of the table: a note says so."""
-    if file.keys.number("attention.temperature_scale") or file.keys.number("attention.temperature_length"):
-        file.notes.append(
-            "queries are multiplied by a temperature of their position besides (attention.temperature_*); "
-            "that is no part of the table"
+def _temperature(file: _File) -> QueryTemperature | None:
+    """What llama.cpp multiplies queries by according to their position: 1 + scale ln(1 + floor((p + offset) / n)).
+
+    Mistral 3 takes n from the length before YaRN, DeepSeek and Mistral 4 from a key, and Llama 4 has numbers of its
+    own, for the layers that do not turn. Other architectures do not read the keys.
+    """
+    scale, length = file.keys.number("attention.temperature_scale"), file.keys.whole("attention.temperature_length")
+    if file.arch == "llama4":
+        file.sources["temperature"] = "llama.cpp's own, in layers that do not turn"
+        return QueryTemperature("llama4", 0.1, 8192)
+    if scale is None or scale.value == 0:
+        return None
+    if file.arch not in SHARPENED:
+        file.notes.append(f"{scale.key} = {scale.value:g} is not read by llama.cpp for {file.arch}: it does nothing")
+        return None
+    if file.arch == "mistral3":
+        length = file.keys.whole(ORIGINAL) or file.keys.whole("context_length")
+    if length is None:
+        raise ConfigError(
+            f"{scale.key} = {scale.value:g} needs {file.keys.path('attention.temperature_length')}, which the file "
+            "does not have: llama.cpp stops at it"
         )
+    file.sources["temperature"] = f"{scale.key}, {length.key}"
+    return QueryTemperature("mistral", scale.value, length.value)
 
 
 def _note_others(file: _File) -> None:

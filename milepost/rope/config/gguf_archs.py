@@ -55,6 +55,8 @@ NOT_ROTARY: dict[str, str] = {
 
 READS_BETAS = {"grok", "mistral3", "laguna", "deepseek4"}
 """Architectures for which llama.cpp reads yarn_beta_fast and yarn_beta_slow."""
+SHARPENED = ("mistral3", "mistral4", "deepseek2")
+"""Architectures whose queries llama.cpp multiplies by attention.temperature_scale; Llama 4 has it without a key."""
 READS_EXT = {"grok", "laguna"}
 """Those for which it reads yarn_ext_factor."""
 TENTH = {"deepseek2", "deepseek2-ocr", "deepseek32", "mistral4"}
