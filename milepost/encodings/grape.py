@@ -66,7 +66,8 @@ class GRAPE(Encoding):
     def basis(self) -> Tensor:
         """The planes' vectors made orthonormal one after another, in float64: (key_heads, head_dim, 2 planes)."""
         q, r = torch.linalg.qr(self.vectors.double())
-        return q * r.diagonal(dim1=-2, dim2=-1).sign()[:, None]  # pointing as the learned ones do
+        basis: Tensor = q * r.diagonal(dim1=-2, dim2=-1).sign()[:, None]  # pointing as the learned ones do
+        return basis
 
     def turn(self, x: Tensor, pos: Tensor) -> Tensor:
         """Pure rotation of ``x`` (B H L D) of query or key heads by ``pos`` (L or B L)."""

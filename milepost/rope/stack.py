@@ -38,10 +38,10 @@ def stack_text(
         unknown = sorted(set(given) - set(kinds))
         if unknown:
             raise ValueError(f"{name} are given for {', '.join(unknown)}; the kinds of layers are {', '.join(kinds)}")
-    order: Sequence[str] = spec.layers or (spec.kinds[0][0],)
+    order = spec.layers or (spec.kinds[0][0],)
     seen = [by_kind.get(kind) for kind in order]
     if not isinstance(windows, Mapping):
-        order, seen = spec.layers or order * len(windows), list(windows)
+        order, seen = spec.layers or (order[0],) * len(windows), list(windows)
         if len(seen) != len(order):
             raise ValueError(f"{len(seen)} windows are given for {len(order)} layers: there is one for each")
     sharpened = {kind: _temperature(tau) for kind, tau in spec.temperatures} | dict(temperatures)

@@ -59,15 +59,15 @@ def permitted(value, dtype, terms, factor=1):
 
 
 def for_groups(name, groups):
-    """The spec for so many key heads: FoPE's tables are those of the key heads."""
-    return f"fope(key_heads={groups})" if name == "fope" else name
+    """The spec for so many key heads: FoPE's tables and GRAPE's planes are those of the key heads."""
+    return f"{name}(key_heads={groups})" if name in ("fope", "grape") else name
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("name", list(NAMES))
 def test_every_backend_and_layout_stays_within_the_budget_of_its_dtype(name, dtype):
     # the gradient of a learned frequency is a sum of gradients of angles, each times its position
-    factor = 24 if name == "learned_spectrum" else 1
+    factor = 24 if name in ("learned_spectrum", "grape") else 1
     for what, at, to, batch in layouts(24):
         for groups in (4, 2):
             enc = randomised_copy(build(for_groups(name, groups), **SIZES)).float()

@@ -53,7 +53,7 @@ def short_ways(monkeypatch):
 @pytest.mark.parametrize("name", list(NAMES))
 @torch.no_grad()
 def test_decode_equals_one_pass_for_every_encoding(name, groups):
-    spec = f"fope(key_heads={groups})" if name == "fope" else name  # its tables are those of the key heads
+    spec = f"{name}(key_heads={groups})" if name in ("fope", "grape") else name  # their tables are of key heads
     enc = randomised_copy(build(spec, **SIZES))
     n = 150 if name == "path" else 600  # path takes O(N^3)
     q, k, v = text(n, batch=2, groups=groups)

@@ -54,6 +54,8 @@ TYPED = [
     "fope(gain=-1.0)",
     "fope(key_heads=3)",
     "fope(length=6)",
+    "grape(planes=99)",
+    "rope_id(length=6)",
     "time_aware(base=3)",
     "grid(width=256, sides=(32, 32, 32, 32))",
     f"rope(base={'9' * 250})",

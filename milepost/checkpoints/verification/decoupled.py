@@ -93,9 +93,9 @@ def _check(look: Look, rope: LayerRope, eps: float) -> Check:
 
 def _turning(x: Tensor, eps: float) -> list[int]:
     """The channels of ``x`` (rows, heads, 1, D) that depend on the position of a row; a temperature is taken out."""
-    rows = torch.nn.functional.normalize(x[:, :, -1].double(), dim=-1).unflatten(0, (-1, TOKENS))
+    rows = torch.nn.functional.normalize(x[:, :, -1].double(), dim=-1).reshape(-1, TOKENS, *x[0, :, -1].shape)
     moved = (rows - rows[:1]).abs().amax((0, 1, 2))
-    return (moved > 8 * eps * rows.abs().max()).nonzero().flatten().tolist()
+    return [n for n, yes in enumerate((moved > 8 * eps * rows.abs().max()).tolist()) if yes]
 
 
 def _apart(k: Tensor) -> float:

@@ -415,7 +415,7 @@ def _by_factors(file: _File, base: float, rotary: int, factor: float, m: float, 
 
 def _llama3(factors: tuple[float, ...], base: float, rotary: int) -> Llama3 | None:
     """The Llama 3 scaling that has these factors, if one has. The slowest pair shows its factor."""
-    if not factors[-1] > 1:
+    if not factors or not factors[-1] > 1:
         return None
     known, plain = Llama3(factors[-1], 8192, 1.0, 4.0), geometric(rotary, base)
     own = [w / u for w, u in zip(plain.frequencies, known(plain).frequencies, strict=True)]
