@@ -772,7 +772,7 @@ def test_mistral_3_sharpens_queries_by_the_length_before_yarn(model_of):
 def test_deepseek_and_mistral_4_have_a_length_of_their_own(model_of, arch):
     spec = model_of(arch, {"attention.temperature_scale": 0.25, "attention.temperature_length": 4096})
     assert dict(spec.temperatures) == {"all": QueryTemperature("mistral", 0.25, 4096)}
-    with pytest.raises(ConfigError, match="needs .*attention.temperature_length, which the file does not have"):
+    with pytest.raises(ConfigError, match=r"needs .*attention.temperature_length, which the file does not have"):
         model_of(arch, {"attention.temperature_scale": 0.25})
 
 
