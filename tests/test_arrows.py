@@ -60,7 +60,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "served": LIBRARY | {"checkpoints", "measure", "results", "rope", "report", "draw", "public"},
     "measure": LIBRARY | {"attention", "results"},
-    "lab": LIBRARY | {"attention", "measure", "results", "maps", "resize_table", "portrait", "report"},
+    "lab": LIBRARY | {"attention", "measure", "results", "maps", "resize_table", "portrait", "report", "public"},
     "claims": LIBRARY
     | {
         "resize_table",

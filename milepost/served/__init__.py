@@ -7,17 +7,6 @@ servers/ has a file for each server. The commands are `diagnose`, `verify`, `com
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from milepost.public import public_names
 
-if TYPE_CHECKING:
-    from milepost.served.connection import connect
-
-__all__ = ["connect"]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "connect":
-        from milepost.served.connection import connect
-
-        return connect
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__all__, __getattr__ = public_names(__name__, __file__)

@@ -1,0 +1,1 @@
+from milepost.lab.checkpoint import load as load

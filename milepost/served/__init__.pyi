@@ -1,0 +1,1 @@
+from milepost.served.connection import connect as connect
