@@ -120,13 +120,14 @@ def read_config(folder: Path) -> Any:
 def _load(folder: Path, spec: RopeSpec, parameters: int) -> tuple[Any, int]:
     """The model in float32, cut to its first layers if it is too large; and how many layers the whole one has."""
     config = read_config(folder)
-    text = config.get_text_config()
+    text, parsed = config.get_text_config(), config.to_dict()
     count = text.num_hidden_layers
     if parameters > WHOLE:
         _cut(text, spec)
     config._experts_implementation = "eager"  # the others have no float64
     made = model_class({"model_type": config.model_type, "architectures": config.architectures})
-    return from_pretrained(made, folder, config=config, attn_implementation="eager", dtype=torch.float32).eval(), count
+    how = {"config": config, "attn_implementation": "eager", "dtype": torch.float32}
+    return from_pretrained(made, folder, parsed, **how).eval(), count
 
 
 def _cut(text: Any, spec: RopeSpec) -> None:

@@ -61,14 +61,18 @@ def load_checkpoint(
     made = model_class(config)
     if path.is_dir():
         check_tensors(path)
-    return from_pretrained(made, path if path.is_dir() else name, dtype=DTYPES[dtype]).to(device).eval(), dict(config)
+    model = from_pretrained(made, path if path.is_dir() else name, config, dtype=DTYPES[dtype])
+    return model.to(device).eval(), dict(config)
 
 
-def from_pretrained(made: Any, name: str | Path, **how: Any) -> Any:
-    """The model that a class of transformers loads from a folder or a name on the Hub, with all of its weights."""
+def from_pretrained(made: Any, name: str | Path, parsed: Mapping[str, Any], **how: Any) -> Any:
+    """The model that a class of transformers loads from a folder or a name on the Hub, with all of its weights.
+
+    ``parsed`` is its config.json.
+    """
     local = Path(name).is_dir() or is_offline(str(name))
     if Path(name).is_dir():
-        check_size(made, Path(name))
+        check_size(made, Path(name), parsed)
     fixed = {"use_safetensors": True, "trust_remote_code": False, "output_loading_info": True}
     try:
         with quiet():
@@ -84,7 +88,7 @@ def from_pretrained(made: Any, name: str | Path, **how: Any) -> Any:
     return model
 
 
-def check_size(made: Any, folder: Path) -> None:
+def check_size(made: Any, folder: Path, parsed: Mapping[str, Any]) -> None:
     """Refuse a config whose model is far larger than the weights beside it, before a number of it is allocated.
 
     The model is made on the "meta" device, whose tensors have shapes and no numbers. Weights that are not in the files
@@ -94,7 +98,7 @@ def check_size(made: Any, folder: Path) -> None:
 
     tensors = in_folder(folder)[0]
     stored = sum(tensor.count for tensor in tensors.values())
-    layers = max((size for size in _layers(load_config(folder / "config.json"))), default=0)
+    layers = max(_layers(parsed), default=0)
     if layers > max(MANY_LAYERS, len(tensors)):
         raise ConfigError(
             f"config.json has {layers} layers, and {folder} has {len(tensors)} tensors: is it the whole model?"
