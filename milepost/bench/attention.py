@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from milepost.bench.contestants import SCHEMES, USUAL, Run, baseline, contestants, encoding, is_causal, milepost
+from milepost.bench.contestants import SCHEMES, USUAL, baseline, contestants, encoding, is_causal
+from milepost.bench.peers import Run
 from milepost.bench.timing import best_seconds, check_sizes
 from milepost.checks import check_known
 from milepost.encoding import Encoding
@@ -31,6 +32,7 @@ def bench_attention(
     head_dim: int = 64,
     rounds: int = 5,
     ours_only: bool = False,
+    memory: bool = True,
     device: str = "cpu",
     tell: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
@@ -42,7 +44,7 @@ def bench_attention(
         line
         for length in lengths
         for kind in passes
-        for line in _group(length, kind, schemes, heads, head_dim, rounds, ours_only, device, tell)
+        for line in _group(length, kind, schemes, heads, head_dim, rounds, ours_only, memory, device, tell)
     ]
     protocol = {"heads": heads, "head_dim": head_dim, "rounds": rounds, "dtype": "float32", "causal": True}
     return {"rows": rows, "provenance": provenance(**protocol, device=device, threads=torch.get_num_threads())}
@@ -56,6 +58,7 @@ def _group(
     head_dim: int,
     rounds: int,
     ours_only: bool,
+    memory: bool,
     device: str,
     tell: Callable[[str], None],
 ) -> list[dict[str, Any]]:
@@ -66,8 +69,8 @@ def _group(
         for _ in range(3)
     )
     few = max(2, rounds * 4096 // length) if length > 4096 and rounds else rounds
-    plains = {causal: _step(partial(baseline, causal=causal), None, kind, q, k, v) for causal in (True, False)}
-    plain_mb = peak_mb(plains[True], device)
+    plains = {causal: step(partial(baseline, causal=causal), None, kind, q, k, v) for causal in (True, False)}
+    plain_mb = _peak(plains[True], memory, device)
     note = "what ratios and memory are measured against"
     rows = [row("nope", kind, length, 1.0, name="torch sdpa", peak=plain_mb, note=note)]
     for scheme in schemes:
@@ -81,12 +84,12 @@ def _group(
         for name, contestant in known.items():
             if isinstance(contestant, str):
                 continue
-            tell(f"{label}: memory of {name}")
-            run = _step(contestant, enc, kind, q, k, v)
+            tell(f"{label}: {'memory of' if memory else 'warming up'} {name}")
+            run = step(contestant, enc, kind, q, k, v)
             try:
                 if "compiled" in name:
                     run()  # compile first
-                peaks[name] = peak_mb(run, device)
+                peaks[name] = _peak(run, memory, device)
                 runs[name] = run
             except Exception as error:  # a peer that can't is a finding, not the end of the run
                 if name == "milepost":
@@ -107,11 +110,19 @@ def _group(
     return rows
 
 
+def _peak(run: Callable[[], Any], memory: bool, device: str) -> float | None:
+    """The peak of one run where it is asked for; the run warms up in either case."""
+    if memory:
+        return peak_mb(run, device)
+    run()
+    return None
+
+
 def _tell_round(tell: Callable[[str], None], label: str, text: str) -> None:
     tell(f"{label}: {text}")
 
 
-def _step(run: Run, enc: Encoding | None, kind: str, q: Tensor, k: Tensor, v: Tensor) -> Callable[[], Any]:
+def step(run: Run, enc: Encoding | None, kind: str, q: Tensor, k: Tensor, v: Tensor) -> Callable[[], Any]:
     """One pass of a contestant; training takes all gradients and drops them."""
     learn = [q, k, v, *(enc.parameters() if enc is not None else ())]
 
@@ -139,20 +150,3 @@ def row(
     """One line of a result; what was not measured is None."""
     about = {"scheme": scheme, "implementation": name, "pass": kind, "length": length}
     return {**about, "ratio": ratio, "seconds": seconds, "peak_mb": peak, "note": note}
-
-
-def bench_memory(
-    length: int = 65536,
-    head_dim: int = 64,
-    schemes: Sequence[str] = ("alibi", "t5"),
-    tell: Callable[[str], None] = lambda text: None,
-) -> list[dict[str, Any]]:
-    """The peak of one forward pass of one head over a very long text, beyond the process's size at its start."""
-    rows = []
-    for scheme in schemes:
-        tell(f"{scheme}, one head, {length}: memory")
-        q, k, v = (torch.randn(1, 1, length, head_dim) for _ in range(3))
-        enc = encoding(scheme, 1, head_dim)
-        peak = peak_mb(_step(milepost(enc, length, "cpu"), enc, "forward", q, k, v))
-        rows.append(row(scheme, "forward", length, peak=peak, note="one head, memory beyond the start"))
-    return rows

@@ -1,4 +1,5 @@
-"""bench all: rope, attention, decode and memory, part by part, in one document that is whole after every part.
+"""bench all: rope, attention, decode, memory and the lab's model, part by part, in one document that is whole after
+every part.
 
 Each part is one run, its contestants interleaved. A killed benchmark goes on with the parts that are missing; one
 part can be done again.
@@ -6,66 +7,118 @@ part can be done again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from milepost.bench.attention import bench_attention, bench_memory
-from milepost.bench.contestants import CONTENT, EMBEDDED, GRID, TOEPLITZ
+import torch
+
+from milepost.bench.attention import bench_attention
+from milepost.bench.contestants import CONTENT, EMBEDDED, GRID, MAPS, OTHERS, STATES, TOEPLITZ, TURNED
 from milepost.bench.decode import bench_decode
+from milepost.bench.lab_model import bench_train
+from milepost.bench.memory import bench_memory
 from milepost.bench.rope import bench_rope
 from milepost.checks import check_known
 from milepost.measure.results import provenance
 
 PLAIN = ("rope", *TOEPLITZ)
 Tell = Callable[[str], None]
+MINUTES = {
+    "rotation": 0.5, "forward-4096": 3.0, "content-4096": 3.5, "training-4096": 1.5, "training-ours-4096": 1.0,
+    "decode-16384": 2.5, "decode-4096": 0.5, "forward-16384": 3.0, "memory-16384": 2.0, "training-memory-16384": 1.0,
+    "memory-65536": 0.5, "others-4096": 3.0, "path-512": 0.1, "lab": 1.0,
+}  # fmt: skip
+"""About how long each part takes on two cores; the time left is told by how fast the parts before were."""
 
 
 def parts(tell: Tell) -> dict[str, Callable[[], list[dict[str, Any]]]]:
     """Every part by its name, in the order of the document."""
-    attention = partial(bench_attention, tell=tell)
+
+    def attention(
+        length: int, schemes: Sequence[str], kind: str, rounds: int, **how: bool
+    ) -> Callable[[], list[dict[str, Any]]]:
+        return lambda: list(
+            bench_attention((length,), schemes, passes=(kind,), rounds=rounds, tell=tell, **how)["rows"]  # type: ignore[arg-type]
+        )
+
+    ours, timed = {"ours_only": True}, {"ours_only": True, "memory": False}
+    memory = partial(bench_memory, tell=tell)
     return {
         "rotation": lambda: list(bench_rope(tell=tell)["rows"]),
-        "forward-4096": lambda: list(attention((4096,), PLAIN, passes=("forward",), rounds=4)["rows"]),
-        "decode-16384": lambda: list(bench_decode(tell=tell)["rows"]),
-        "training-4096": lambda: list(attention((4096,), PLAIN, passes=("training",), rounds=2)["rows"]),
-        "forward-16384": lambda: list(attention((16384,), PLAIN, passes=("forward",))["rows"]),
-        "training-memory-16384": lambda: list(
-            attention((16384,), TOEPLITZ, passes=("training",), rounds=0, ours_only=True)["rows"]
-        ),
-        "memory-65536": lambda: list(bench_memory(tell=tell)),
-        "content-4096": lambda: list(attention((4096,), CONTENT, passes=("forward",), rounds=2)["rows"]),
-        "content-training-4096": lambda: list(
-            attention((4096,), CONTENT, passes=("training",), rounds=2, ours_only=True)["rows"]
-        ),
-        "content-16384": lambda: list(attention((16384,), CONTENT, passes=("forward",), ours_only=True)["rows"]),
-        "others-4096": lambda: list(attention((4096,), (*EMBEDDED, *GRID), passes=("forward",), rounds=2)["rows"]),
+        "forward-4096": attention(4096, PLAIN, "forward", 5),
+        "content-4096": attention(4096, CONTENT, "forward", 4),
+        "training-4096": attention(4096, ("rope", "alibi", "t5"), "training", 3),
+        "training-ours-4096": attention(4096, ("kerple", "sandwich", *CONTENT), "training", 3, **ours),
+        "decode-16384": lambda: list(bench_decode(rounds=3, tell=tell)["rows"]),
+        "decode-4096": lambda: list(bench_decode(4096, MAPS, rounds=3, staged=False, tell=tell)["rows"]),
+        "forward-16384": attention(16384, (*PLAIN, *CONTENT), "forward", 5, **timed),
+        "memory-16384": lambda: memory(16384, (*PLAIN, *CONTENT, "fox")),
+        "training-memory-16384": attention(16384, TOEPLITZ, "training", 0, **ours),
+        "memory-65536": lambda: memory(65536, ("alibi", "t5"), heads=1),
+        "others-4096": attention(4096, (*TURNED, *STATES, *OTHERS, *EMBEDDED, *GRID), "forward", 3),
+        "path-512": attention(512, ("path",), "forward", 3, **ours),
+        "lab": lambda: list(bench_train(rounds=5, plain=False, tell=tell)["rows"]),
     }
 
 
 def bench_everything(
     known: dict[str, Any] | None = None, again: Sequence[str] = (), tell: Tell = lambda text: None
 ) -> Iterator[dict[str, Any]]:
-    """The document after each part: ``parts`` by name with ``rows`` and ``provenance``; ``rope`` and ``rows`` of all.
+    """The document after each part: ``parts`` by name with ``rows`` and ``provenance``; ``rope``, ``lab`` and ``rows``
+    of all others.
 
     Parts that ``known`` holds are kept, but for those named in ``again``.
     """
-    every = parts(tell)
+    pace = _Pace(tell)
+    every = parts(pace.tell)
     for name in again:
         check_known("part", name, every)
     held = dict((known or {}).get("parts", {}))
-    for name, run in every.items():
-        if name not in held or name in again:
-            about = provenance(heads=8, head_dim=64, dtype="float32", causal=True, device="cpu")
-            held[name] = {"rows": run(), "provenance": about}
-            yield assemble(held, list(every))
+    pace.missing = [name for name in every if name not in held or name in again]
+    for name in list(pace.missing):
+        pace.begin(name)
+        about = provenance(
+            heads=8, head_dim=64, dtype="float32", causal=True, device="cpu", threads=torch.get_num_threads()
+        )
+        held[name] = {"rows": every[name](), "provenance": about}
+        pace.done(name)
+        yield assemble(held, list(every))
     if held:
         yield assemble(held, list(every))
 
 
-def assemble(held: dict[str, Any], order: Sequence[str]) -> dict[str, Any]:
+class _Pace:
+    """Says with each message which part it is about, and how long the parts that are missing will take."""
+
+    def __init__(self, say: Tell):
+        self.say, self.missing, self.before = say, [""], ""
+        self.spent = self.expected = self.begun = 0.0
+
+    def begin(self, name: str) -> None:
+        """A part begins."""
+        self.begun = time.monotonic()
+        rate = self.spent / self.expected if self.expected else 60.0
+        left = sum(MINUTES.get(part, 1.0) for part in self.missing) * rate / 60
+        self.before = f"{name} ({len(self.missing)} to do, some {max(1, round(left))} min left)"
+        self.tell("begins")
+
+    def done(self, name: str) -> None:
+        """A part is done."""
+        self.spent += time.monotonic() - self.begun
+        self.expected += MINUTES.get(name, 1.0)
+        self.missing.remove(name)
+
+    def tell(self, text: str) -> None:
+        """Pass a message on."""
+        self.say(f"{self.before}: {text}")
+
+
+def assemble(held: Mapping[str, Any], order: Sequence[str]) -> dict[str, Any]:
     """The document of these parts."""
     parts = {name: held[name] for name in order if name in held}
-    rows = [row for name, part in parts.items() if name != "rotation" for row in part["rows"]]
-    rotation = parts["rotation"]["rows"] if "rotation" in parts else []
-    return {"rope": rotation, "rows": rows, "parts": parts, "provenance": next(iter(parts.values()))["provenance"]}
+    rows = [row for name, part in parts.items() if name not in ("rotation", "lab") for row in part["rows"]]
+    rotation, lab = (parts[name]["rows"] if name in parts else [] for name in ("rotation", "lab"))
+    about = next(iter(parts.values()))["provenance"]
+    return {"rope": rotation, "lab": lab, "rows": rows, "parts": parts, "provenance": about}

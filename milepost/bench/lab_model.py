@@ -34,23 +34,26 @@ def bench_train(
     schemes: Sequence[str] = SCHEMES,
     *,
     rounds: int = 7,
+    plain: bool = True,
     tell: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Rows of ``encoding``, ``tokens_per_s``, ``ratio`` to nope and ``over_plain``, the ratio to the plain loop."""
+    """Rows of ``encoding``, ``tokens_per_s``, ``ratio`` to nope and ``over_plain``, the ratio to the plain loop (None
+    unless that is timed, too).
+    """
     size = find_profile(profile)
     check_sizes("cpu", rounds=rounds)
     shape = size.shape()
     tokens = size.rows * size.length
     names = ("nope", *schemes)
     runs = {name: _lab_step(shape, name, size.rows) for name in names}
-    runs |= {f"{name}, plain": _plain_step(shape, name, size.rows) for name in names}
+    runs |= {f"{name}, plain": _plain_step(shape, name, size.rows) for name in names if plain}
     seconds = best_seconds(runs, rounds, tell=tell)
     rows = [
         {
             "encoding": name,
             "tokens_per_s": tokens / seconds[name],
             "ratio": seconds["nope"] / seconds[name],
-            "over_plain": seconds[f"{name}, plain"] / seconds[name],
+            "over_plain": seconds[f"{name}, plain"] / seconds[name] if plain else None,
         }
         for name in names
     ]

@@ -40,6 +40,10 @@ def document(result: Row) -> Document:
             ["scheme", "implementation", "length", "ratio", "extra MB", "note"], [[*row[:2], *row[3:]] for row in rows]
         )
         sections.append(Section(f"{title}, as ratios to attention with no position", tables=[table]))
+    if result.get("lab"):
+        rates = [[row["encoding"], f"{row['tokens_per_s']:,.0f}", f"{row['ratio']:.2f}"] for row in result["lab"]]
+        table = Table(["encoding", "tokens a second", "of nope's"], rates)
+        sections.append(Section("Training the lab's model in the standard shape", tables=[table]))
     return Document("Benchmark", machine, sentences=[words], sections=sections)
 
 
