@@ -89,7 +89,9 @@ def _shape(queries: int, keys: int, ahead: int, causal: bool, window: int, far: 
 
 def _height(shape: _Shape, apart: bool) -> int:
     """Rows of a strip in the forward pass: few where the band is narrow, since a strip is as wide as both together."""
-    return STRIP if not apart else NARROW if shape.farthest - shape.nearest < 2 * NARROW else 2 * NARROW
+    if apart:
+        return NARROW if shape.farthest - shape.nearest < 2 * NARROW else 3 * NARROW // 2
+    return STRIP if shape.keys <= 2**13 else STRIP // 2
 
 
 def groups(batch: int, heads: int, numbers: int) -> Iterator[tuple[slice, slice]]:
@@ -266,16 +268,15 @@ def _rows_of(side: Side, queries: int) -> slice:
 def bands(
     q: Tensor, p: Tensor, k: Tensor, v: Tensor, a: Tensor | None, b: Tensor | None, table: Tensor | None,
     scale: float, ahead: int, causal: bool, window: int, far: int, count: int, apart: bool, weigh: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Output (B H I D), log-sum-exp (B H I), the mass by distance (B H I n; empty unless ``weigh``), and the output and
-    log-sum-exp of the left side (B H I D+1; empty unless there are two) for q, p (B H I D), k, v (B H J D), a and b
-    (H|1 n D), and a table (H n, or H I n where each row has its own).
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Output (B H I D), log-sum-exp (B H I) and the mass by distance (B H I n; empty unless ``weigh``) for q, p (B H I
+    D), k, v (B H J D), a and b (H|1 n D), and a table (H n, or H I n where each row has its own).
     """
     work = torch.promote_types(q.dtype, torch.float32)
     k, v = rows(k), rows(v)
     (B, H, I, D), J = q.shape, k.shape[2]
     ends = b
-    a, b = (None if t is None else t.to(work) * scale for t in (a, b))
+    a, b = None if a is None else a.to(work), None if b is None else b.to(work) * scale
     shape = _shape(I, J, ahead, causal, window, far, count, apart)
     met = None if b is None else _Met(b, shape, apart)
     out = torch.zeros(B, H, I, D, dtype=q.dtype, device=q.device)
@@ -287,7 +288,7 @@ def bands(
             some_q, some_k, some_v = q[rows_, heads, these], k[rows_, heads, seen], v[rows_, heads, seen]
             x = torch.empty(*some_q.shape[:3], s.wide, dtype=work, device=q.device)
             one = None if a is None else of_heads(a, heads)
-            mask = _mask(x, s, p[rows_, heads, these].to(work), one, None if table is None else table[heads])
+            mask = _mask(x, s, p[rows_, heads, these].to(work) * scale, one, None if table is None else table[heads])
             if met is not None:
                 _add_keys(mask, s, k[rows_, heads].to(work), met, heads)
             if weigh:
@@ -301,54 +302,53 @@ def bands(
                 done, weight = flash(some_q, some_k, some_v, mask=mask, scale=scale)
             out[rows_, heads, these], lse[rows_, heads, these] = done, weight.to(work)
     sides = _sides(shape, causal, count, apart)
-    left = torch.empty(0, dtype=work, device=q.device)
     band_lse = lse.clone() if weigh and sides else lse
-    beside: list[tuple[Side, Tensor]] = []
+    beside = []
     for side in sides:
-        these = _rows_of(side, I)
-        shifted = q[:, :, these] if ends is None else q[:, :, these] + ends[:, side.vector, None].to(q.dtype)
-        more, weight = far_keys(side, shifted, k, v, scale)
-        if a is not None:
-            weight = weight + (p[:, :, these].to(work) @ a[:, side.vector, :, None])[..., 0]
-        out[:, :, these], lse[:, :, these] = merged(out[:, :, these], lse[:, :, these], more, weight.to(work))
-        beside.append((side, weight))
-        if len(sides) == 2 and not side.right:
-            left = torch.full((B, H, I, D + 1), HIDDEN, dtype=work, device=q.device)
-            left[..., :D] = 0
-            left[:, :, these] = torch.cat([more.to(work), weight[..., None].to(work)], dim=-1)
+        these, of_side = _rows_of(side, I), torch.empty(0)
+        if weigh:
+            of_side = torch.empty_like(lse[:, :, these])
+            beside.append((side, of_side))
+        for rows_, heads in groups(B, H, I * D):
+            own = (rows_, heads, these)
+            shifted = q[own] if ends is None else q[own] + of_heads(ends, heads)[:, side.vector, None].to(q.dtype)
+            more, weight = far_keys(side, shifted, k[rows_, heads], v[rows_, heads], scale)
+            weight = weight.to(work)
+            if a is not None:
+                weight = weight + (p[own].to(work) @ of_heads(a, heads)[:, side.vector, :, None])[..., 0] * scale
+            out[own], lse[own] = merged(out[own], lse[own], more, weight)
+            if weigh:
+                of_side[rows_, heads] = weight
     if weigh and sides:
         mass *= torch.where(lse.isneginf(), 0.0, (band_lse - lse).exp())[..., None]
         for side, weight in beside:
             these = _rows_of(side, I)
             mass[:, :, these, side.vector] += (weight - lse[:, :, these]).exp()
-    return out, lse, mass, left
+    return out, lse, mass
 
 
 @bands.register_fake
 def _(
     q: Tensor, p: Tensor, k: Tensor, v: Tensor, a: Tensor | None, b: Tensor | None, table: Tensor | None,
     scale: float, ahead: int, causal: bool, window: int, far: int, count: int, apart: bool, weigh: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     work = torch.promote_types(q.dtype, torch.float32)
-    sides = _sides(_shape(q.shape[2], k.shape[2], ahead, causal, window, far, count, apart), causal, count, apart)
-    left = (*q.shape[:3], q.shape[3] + 1) if len(sides) == 2 else (0,)
     return (
         torch.empty(q.shape, dtype=q.dtype, device=q.device),
         torch.empty(q.shape[:3], dtype=work, device=q.device),
         torch.empty((*q.shape[:3], count) if weigh else (0,), dtype=work, device=q.device),
-        torch.empty(left, dtype=work, device=q.device),
     )
 
 
 @torch.library.custom_op("milepost::bands_backward", mutates_args=())
 def bands_backward(
     grad: Tensor, grad_mass: Tensor | None, q: Tensor, p: Tensor, k: Tensor, v: Tensor,
-    a: Tensor | None, b: Tensor | None, table: Tensor | None, out: Tensor, lse: Tensor, mass: Tensor, left: Tensor,
+    a: Tensor | None, b: Tensor | None, table: Tensor | None, out: Tensor, lse: Tensor, mass: Tensor,
     scale: float, ahead: int, causal: bool, window: int, far: int, count: int, apart: bool, weigh: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients to q, p, k, v, a, b and the table (empty for those that are None), in the precision of the work."""
     work = lse.dtype
-    (B, H, I, D), J = q.shape, k.shape[2]
+    (B, H, I), J = q.shape[:3], k.shape[2]
     q, p, k, v, grad, out = (t.to(work) for t in (q, p, k, v, grad, out))
     k, v = rows(k), rows(v)
     ends = b
@@ -405,27 +405,16 @@ def bands_backward(
         if grad_mass is not None:
             extra = grad_mass[:, :, these, side.vector] - (grad_mass * mass).sum(-1)[:, :, these]
         shifted = q[:, :, these] if ends is None else q[:, :, these] + ends[:, side.vector, None].to(work)
-        parts = far_keys_backward(
-            side, some_grad, shifted, k, v, out[:, :, these], lse[:, :, these] - level, extra, scale
-        )
+        results = out[:, :, these], lse[:, :, these] - level
+        leveled = a is not None and len(sides) == 2
+        parts = far_keys_backward(side, some_grad, shifted, k, v, *results, extra, scale, leveled)
         dq[:, :, these] += parts[0]
         dk += parts[1]
         dv += parts[2]
         if b is not None:
             db[:, side.vector] += summed(parts[0].sum(2), db)
         if a is not None:
-            if len(sides) == 1:  # all of dS adds up to nothing in a row
-                on_level = -total[:, :, these]
-            elif not side.right:
-                on_level = (left[:, :, these, D] - lse[:, :, these]).exp()
-                on_level *= (
-                    (some_grad * left[:, :, these, :D]).sum(-1)
-                    - delta[:, :, these]
-                    + (0.0 if grad_mass is None else grad_mass[:, :, these, side.vector])
-                )
-                total[:, :, these] += on_level
-            else:
-                on_level = -total[:, :, these]
+            on_level = parts[3] if leveled else -total[:, :, these]  # all of dS adds up to nothing in a row
             dp[:, :, these] += on_level[..., None] * a[:, side.vector, None]
             da[:, side.vector] += summed((on_level[..., None] * some_p).sum(2), da) * scale
     return dq, dp, dk, dv, da, db, dt
@@ -444,15 +433,17 @@ def _give_keys(ds: Tensor, s: _Strip, k: Tensor, met: _Met, heads: slice, dk: Te
 
 def far_keys_backward(
     side: Side, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, extra: Tensor | None,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    scale: float, level: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients to q, k and v through the far keys of one side; ``extra`` is added to the gradient of each weight of a
-    row, by one more channel (values 1 there, queries and keys 0; eight of them keep rows aligned).
+    row, by one more channel (values 1 there, queries and keys 0; eight of them keep rows aligned). With ``level`` also
+    the gradient to a number that is added to all these logits of a row: that of a channel of q in which keys are 1.
     """
     D = q.shape[-1]
+    if extra is not None or level:
+        q, k, v, out, grad = (F.pad(t, (0, 8)) for t in (q, k, v, out, grad))
+        k[..., D] = 1.0
     if extra is not None:
-        q, k, out = (F.pad(t, (0, 8)) for t in (q, k, out))
-        v, grad = F.pad(v, (0, 8)), F.pad(grad, (0, 8))
         v[..., D], grad[..., D] = 1.0, extra
     grad, q, k, v, out, lse = side.given(grad, q, k, v, out, lse)
     dq, dk, dv = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
@@ -461,14 +452,15 @@ def far_keys_backward(
         dq += parts[0]
         dk[:, :, keys] += parts[1]
         dv[:, :, keys] += parts[2]
-    dq, dk, dv = side.given(dq[..., :D], dk[..., :D], dv[..., :D])
-    return dq, dk, dv
+    on_level = dq[..., D] / scale if level else dq[..., 0]
+    dq, dk, dv, on_level = side.given(dq[..., :D], dk[..., :D], dv[..., :D], on_level)
+    return dq, dk, dv, on_level
 
 
 @bands_backward.register_fake
 def _(
     grad: Tensor, grad_mass: Tensor | None, q: Tensor, p: Tensor, k: Tensor, v: Tensor,
-    a: Tensor | None, b: Tensor | None, table: Tensor | None, out: Tensor, lse: Tensor, mass: Tensor, left: Tensor,
+    a: Tensor | None, b: Tensor | None, table: Tensor | None, out: Tensor, lse: Tensor, mass: Tensor,
     scale: float, ahead: int, causal: bool, window: int, far: int, count: int, apart: bool, weigh: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     like = [lse.new_empty(0 if t is None else t.shape) for t in (q, p, k, v, a, b, table)]
@@ -482,9 +474,9 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 
 def _backward(
-    ctx: Any, grad: Tensor | None, grad_lse: Tensor | None, grad_mass: Tensor | None, grad_left: Tensor | None
+    ctx: Any, grad: Tensor | None, grad_lse: Tensor | None, grad_mass: Tensor | None
 ) -> tuple[Tensor | None, ...]:
-    if grad_lse is not None or grad_left is not None:
+    if grad_lse is not None:
         raise ValueError("the log-sum-exp of bands() is for merging, and has no gradient")
     if grad is None and grad_mass is None:
         return (None,) * 15

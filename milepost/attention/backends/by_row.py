@@ -127,7 +127,7 @@ class _Attention(torch.autograd.Function):
         for part in _parts(call, block):
             some = part.queries(q)
             given = (some, some, part.keys_of(k), part.keys_of(v), None, None, part.bias(call, index))
-            part.queries(out)[:], part.queries(lse)[:], _, _ = bands(*given, *part.how(call))
+            part.queries(out)[:], part.queries(lse)[:], _ = bands(*given, *part.how(call))
         ctx.call, ctx.block = call, block
         ctx.save_for_backward(q, k, v, out, lse, *parameters)
         return out
@@ -148,7 +148,7 @@ class _Attention(torch.autograd.Function):
                 bias = part.bias(call, index)
             some = part.queries(q)
             given = (some, some, part.keys_of(k), part.keys_of(v), None, None, bias.detach())
-            results = (part.queries(out), part.queries(lse), none, none)
+            results = (part.queries(out), part.queries(lse), none)
             some_grad = part.queries(grad).contiguous()
             parts = bands_backward(some_grad, None, *given, *results, *part.how(call))
             part.queries(dq).add_(parts[0])

@@ -6,6 +6,8 @@ distance that is added to it is a table, which the same masks take.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -16,6 +18,9 @@ from milepost.attention.call import Call
 from milepost.attention.distances import falling, vectors
 from milepost.attention.kernel import flash, merged
 from milepost.encoding import Relative, has_quick, parts_of
+
+ROWS = 2048
+"""Rows for which q + u and q + v are held, where all keys need a mask and nothing is learned."""
 
 
 def obstacle(call: Call) -> str | None:
@@ -59,20 +64,38 @@ def _run_block(call: Call, block: Block) -> Tensor:
     relative = vectors(part, far, near, q.device)
     if relative.b is not None or relative.u is not None or relative.v is not None:  # what is added to q is not rounded
         q, k, v = (t.to(call.work_dtype) for t in (q, k, v))
-    onto_keys, onto_distances = (q if t is None else q + t[:, None].to(q.dtype) for t in (relative.u, relative.v))
     if one:
+        onto_keys, onto_distances = (_added(q, t) for t in (relative.u, relative.v))
         done = _one_query(onto_keys, onto_distances, k, v, relative, table, call.scale * relative.share, far, ahead)
         return done.to(call.q.dtype)
-    how = (call.scale * relative.share, ahead, causal, window, far, far - near + 1, apart)
-    outs, group = [], call.group
+    alike_rows = (call.scale * relative.share, causal, window, far, far - near + 1, apart)
+    height = I if apart or call.learning or torch.compiler.is_compiling() else ROWS  # far rows need q + u no sooner
+    parts = []
+    for a in range(0, I, height):
+        e = min(a + height, I)
+        keys = slice(0, J if not causal else max(1, min(J, ahead + e)))
+        given = q[:, :, a:e], k[:, :, keys], v[:, :, keys]
+        parts.append(_run_rows(*given, relative, table, ahead + a, alike_rows).to(call.q.dtype))
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
+
+
+def _run_rows(
+    q: Tensor, k: Tensor, v: Tensor, relative: Relative, table: Tensor | None, ahead: int, how: tuple[Any, ...]
+) -> Tensor:
+    """Some rows over the keys of a block, the first of which stands ``ahead`` of the first key: B H I D."""
+    onto_keys, onto_distances = (_added(q, t) for t in (relative.u, relative.v))
+    outs, group = [], q.shape[1] // k.shape[1]
     for r in range(group):
         own = slice(r, None, group)
         a, b, values = (_of_heads(t, own) for t in (relative.a, relative.b, relative.values))
         given = (onto_keys[:, own], onto_distances[:, own], k, v, a, b, None if table is None else table[own])
-        out, _, mass, _ = bands(*given, *how, values is not None)
+        out, _, mass = bands(*given, how[0], ahead, *how[1:], values is not None)
         outs.append(out if values is None else out.to(mass.dtype) + mass @ values.to(mass.dtype))
-    joined = outs[0] if group == 1 else torch.stack(outs, dim=2).flatten(1, 2)
-    return joined.to(call.q.dtype)
+    return outs[0] if group == 1 else torch.stack(outs, dim=2).flatten(1, 2)
+
+
+def _added(q: Tensor, t: Tensor | None) -> Tensor:
+    return q if t is None else q + t[:, None].to(q.dtype)
 
 
 def _of_heads(t: Tensor | None, own: slice) -> Tensor | None:
