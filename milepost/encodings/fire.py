@@ -48,6 +48,11 @@ class FIRE(Encoding):
                 f"FIRE needs heads, hidden >= 1 and threshold, c > 0, both finite; got heads={heads}, "
                 f"hidden={hidden}, threshold={threshold}, c={c}"
             )
+        if not 2.0**-126 <= min(c, threshold, c * threshold) <= max(c, threshold) < 2.0**127:
+            raise ValueError(
+                f"FIRE divides by log(1 + c threshold), and float32 holds no c={c} and threshold={threshold} for which "
+                "that is a number above 0: both are between 1e-38 and 1e38, and so is their product"
+            )
         self.heads, self.hidden, self.threshold, self.c, self.shared = heads, hidden, threshold, c, shared
         self.inner, self.outer = nn.Linear(1, hidden), nn.Linear(hidden, 1 if shared else heads)
         self.slant, self.start = nn.Parameter(torch.tensor(float(c))), nn.Parameter(torch.tensor(float(threshold)))

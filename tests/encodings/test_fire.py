@@ -147,6 +147,14 @@ def test_fractional_positions_have_distances():
     assert abs(got - want) <= 64 * EPS * size
 
 
+@pytest.mark.parametrize(
+    "argument", [{"threshold": 1e-320}, {"c": 1e-320}, {"threshold": 1e300}, {"c": 1e-30, "threshold": 1e-30}]
+)
+def test_numbers_that_float32_does_not_hold_are_refused(argument):
+    with pytest.raises(ValueError, match="float32 holds no c="):
+        FIRE(heads=4, **argument)
+
+
 @pytest.mark.parametrize("argument", [{"heads": 0}, {"hidden": 0}, {"threshold": 0.0}, {"c": 0.0}, {"c": float("nan")}])
 def test_bad_arguments_are_refused(argument):
     with pytest.raises(ValueError, match="FIRE needs heads, hidden >= 1 and threshold, c > 0"):

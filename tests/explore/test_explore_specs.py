@@ -4,8 +4,9 @@ import inspect
 
 import pytest
 
+from milepost.encoding import parts_of
 from milepost.encodings import NAMES, SPACE
-from milepost.explore.arguments import SCALINGS, TYPED, controls, parts
+from milepost.explore.arguments import SCALINGS, TYPED, controls
 from milepost.explore.specs import SIZES, built, moved
 from milepost.spec import build
 
@@ -53,7 +54,7 @@ def test_every_slider_and_list_can_be_moved_to_its_ends(name):
 def test_a_moved_slider_keeps_the_rest_of_the_spec():
     spec = moved("rope(base=500.0) + alibi", {"0.scaling": "yarn", "1.heads": "4", "0.pairing": "interleaved"})
     assert spec == "rope(base=500.0, pairing='interleaved', scaling=yarn(factor=4.0, trained=2048)) + alibi(heads=4)"
-    first, second = parts(built(spec))
+    first, second = parts_of(built(spec))
     assert (first.base, first.pairing, repr(first.scaling), second.heads) == (
         500.0,
         "interleaved",

@@ -19,7 +19,8 @@ from milepost.spec import build
 SPECS = (
     "rope", "alibi", "nope", "t5", "kerple", "sandwich", "rope + alibi", "xpos", "shaw", "fire", "cope", "temperature",
     "deberta", "transformer_xl", "rope(pairing='interleaved')", "rope(scaling=yarn(factor=4.0, trained=16))",
-    "self_extend(rope=rope)", "streaming(rope=rope)",
+    "self_extend(rope=rope)", "streaming(rope=rope)", "fox", "relative_logits", "selective_rope", "path", "dape",
+    "stick_breaking", "vo_rope", "ssmax", "pope", "fope", "learned_spectrum", "rope + fox", "alibi + vo_rope",
 )  # fmt: skip
 CLOSE = 1e-9
 
@@ -42,28 +43,32 @@ def attack(state: Any, rng: random.Random) -> None:
     q, k, v = (
         stored(b, n, rng) for b, n in (((batch, heads), queries), ((batch, groups), keys), ((batch, groups), keys))
     )
-    want = attend(q.contiguous(), k.contiguous(), v.contiguous(), enc, at=at, to=to, backend="reference")
-    got = attend(q, k, v, enc, at=at, to=to)
+    f = None
+    if enc.feature_count:
+        x = stored((batch, 1), keys, rng, 32)[:, 0]
+        f = (enc.features(x[:, keys - queries :], at.pos), enc.features(x, to.pos))
+    want = attend(q.contiguous(), k.contiguous(), v.contiguous(), enc, at=at, to=to, features=f, backend="reference")
+    got = attend(q, k, v, enc, at=at, to=to, features=f)
     off = float((got - want).abs().max().detach()) if got.numel() else 0.0
     assert off <= CLOSE, f"{enc!r}: {off:.3g} from the reference; strides {q.stride()}, {k.stride()}, {v.stride()}"
 
 
-def stored(outer: tuple[int, int], length: int, rng: random.Random) -> Tensor:
-    """Numbers (B, H, L, 8) that lie in memory in one of several ways."""
-    shape = (*outer, length, 8)
+def stored(outer: tuple[int, int], length: int, rng: random.Random, width: int = 8) -> Tensor:
+    """Numbers (B, H, L, width) that lie in memory in one of several ways."""
+    shape = (*outer, length, width)
     way = rng.randrange(8)
     if way == 0:
         return torch.randn(*shape, 3, dtype=torch.float64).unbind(-1)[rng.randrange(3)]
     if way == 1:
-        return torch.randn(outer[0], length, outer[1], 8, dtype=torch.float64).transpose(1, 2)
+        return torch.randn(outer[0], length, outer[1], width, dtype=torch.float64).transpose(1, 2)
     if way == 2:
-        return torch.randn(outer[0], 1, length, 8, dtype=torch.float64).expand(shape)
+        return torch.randn(outer[0], 1, length, width, dtype=torch.float64).expand(shape)
     if way == 3:
-        return torch.randn(*outer, 2 * length, 16, dtype=torch.float64)[:, :, ::2, 4:12]
+        return torch.randn(*outer, 2 * length, width + 8, dtype=torch.float64)[:, :, ::2, 4:-4]
     if way == 4:
-        return torch.randn(*outer, 8, length, dtype=torch.float64).transpose(-1, -2)
+        return torch.randn(*outer, width, length, dtype=torch.float64).transpose(-1, -2)
     if way == 5:
-        return torch.randn(outer[0] * outer[1] * length * 8 + 3, dtype=torch.float64)[3:].view(shape)
+        return torch.randn(outer[0] * outer[1] * length * width + 3, dtype=torch.float64)[3:].view(shape)
     if way == 6:
         return torch.randn(*outer, length, 1, dtype=torch.float64).expand(shape)
     return torch.randn(shape, dtype=torch.float64)
