@@ -30,6 +30,7 @@ codes) takes pos.flip(0). Give them to a layout: ``Layout.dense(196).with_positi
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -55,6 +56,16 @@ def extents(pos: Tensor) -> list[tuple[float, float]]:
         return [(0, 0)] * pos.shape[0]
     flat = pos.detach().flatten(1)
     return list(zip(flat.amin(1).tolist(), flat.amax(1).tolist(), strict=True))
+
+
+def not_halved(fn: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """What moves and casts as ``fn`` does, but never to half precision."""
+
+    def move(t: Tensor) -> Tensor:
+        moved = fn(t)
+        return t.to(moved.device) if moved.dtype in HALF else moved
+
+    return move
 
 
 def check_dtype(pos: Tensor) -> None:

@@ -33,7 +33,7 @@ import torch
 from torch import Tensor, nn
 
 from milepost.encoding import Encoding
-from milepost.positions import HALF
+from milepost.positions import not_halved
 from milepost.rotation import rotate
 from milepost.spectrum import geometric
 
@@ -95,9 +95,4 @@ class GRAPE(Encoding):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         """Moves and casts, but for casts to half precision: frequencies are multiplied by large positions."""
-
-        def move(t: Tensor) -> Tensor:
-            moved = fn(t)
-            return t.to(moved.device) if moved.dtype in HALF else moved
-
-        return super()._apply(move, recurse)  # type: ignore[no-untyped-call]
+        return super()._apply(not_halved(fn), recurse)  # type: ignore[no-untyped-call]

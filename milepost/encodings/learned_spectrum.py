@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from milepost.angles import cos_sin
 from milepost.encoding import Encoding
-from milepost.positions import HALF
+from milepost.positions import not_halved
 from milepost.rotation import PAIRINGS, Pairing, rotary_size, rotate, scaled
 from milepost.scaling import Scaling
 from milepost.scaling.scaling import check_fixed
@@ -80,9 +80,4 @@ class LearnedSpectrum(Encoding):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         """Moves and casts, but for casts to half precision: frequencies are multiplied by large positions."""
-
-        def move(t: Tensor) -> Tensor:
-            moved = fn(t)
-            return t.to(moved.device) if moved.dtype in HALF else moved
-
-        return super()._apply(move, recurse)  # type: ignore[no-untyped-call]
+        return super()._apply(not_halved(fn), recurse)  # type: ignore[no-untyped-call]

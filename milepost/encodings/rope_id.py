@@ -29,7 +29,7 @@ from torch import Tensor
 
 from milepost.angles import cos_sin
 from milepost.encoding import Encoding
-from milepost.rotation import PAIRINGS, Pairing, rotate
+from milepost.rotation import PAIRINGS, Pairing, rotary_size, rotate
 
 
 class RoPEID(Encoding):
@@ -43,9 +43,7 @@ class RoPEID(Encoding):
         self, head_dim: int, length: int, rotary: int | None = None, turns: float = 1.0, pairing: Pairing = "half"
     ):
         super().__init__()
-        size = max(2, head_dim // 4 * 2) if rotary is None else rotary
-        if size < 2 or size % 2 or size > head_dim:
-            raise ValueError(f"the rotary size must be even, from 2 to head_dim={head_dim}, got {size}")
+        size = rotary_size(head_dim, max(2, head_dim // 4 * 2) if rotary is None else rotary)
         self.check_at_least(1, length=length)
         self.check_choice("pairing", pairing, PAIRINGS)
         slowest = 2 * math.pi * turns / length

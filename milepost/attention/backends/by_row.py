@@ -18,7 +18,7 @@ from torch import Tensor
 from milepost.attention.backends import chunked
 from milepost.attention.backends.bands import bands, bands_backward
 from milepost.attention.backends.toeplitz import fold
-from milepost.attention.blocks import Block, assemble
+from milepost.attention.blocks import Block
 from milepost.attention.call import Call
 from milepost.attention.kernel import fused, gradients_of
 from milepost.encoding import Encoding, has_quick, parts_of
@@ -46,9 +46,7 @@ def obstacle(call: Call) -> str | None:
 
 def run(call: Call) -> Tensor:
     """The output, B H I D."""
-    blocks = call.blocks
-    assert not isinstance(blocks, str)
-    return assemble(call.q, call.v.shape[-1], [(block, _run_block(call, block)) for block in blocks])
+    return call.by_block(_run_block)
 
 
 def _run_block(call: Call, block: Block) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from milepost.attention.backends.counts import SPARE, counts
 from milepost.attention.backends.toeplitz import fold
-from milepost.attention.blocks import Block, assemble
+from milepost.attention.blocks import Block
 from milepost.attention.call import Call
 from milepost.attention.distances import falling
 from milepost.attention.kernel import flash, merged
@@ -44,9 +44,7 @@ def obstacle(call: Call) -> str | None:
 
 def run(call: Call) -> Tensor:
     """The output, B H I D."""
-    blocks = call.blocks
-    assert not isinstance(blocks, str)
-    return assemble(call.q, call.v.shape[-1], [(block, _run_block(call, block)) for block in blocks])
+    return call.by_block(_run_block)
 
 
 def _run_block(call: Call, block: Block) -> Tensor:
