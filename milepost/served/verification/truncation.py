@@ -29,6 +29,8 @@ from milepost.served.verification.candidates import Rotation
 
 PART = 8
 """The canary is the first eighth of a text."""
+ROOM = 16
+"""Tokens of what is served that are left for what is generated."""
 SAID = 16
 """Words that are compared where nothing else is told."""
 MOVED = 1e-5
@@ -41,11 +43,13 @@ def served_part(subject: Served, windows: Numbers) -> tuple[Numbers, str | None]
     A server that does not say how much it serves is asked: with the whole text, and then by halving.
     """
     sent, served = windows.shape[1], subject.server.can.served
-    if served is not None and sent > served:
+    if served is not None and sent + ROOM > served:
+        part = windows[:, : max(0, served - ROOM)]
+        if sent - 1 <= served:  # what was asked for is served, but for the tokens that are generated after it
+            return part, None
         status = _refusal(subject, windows[0])
         how = "does not refuse them" if status is None else f"refuses them ({status})"
-        # one token is left to generate
-        return windows[:, : served - 1], f"it serves {served} tokens, texts of {sent} were asked for, and it {how}"
+        return part, f"it serves {served} tokens, texts of {sent} were asked for, and it {how}"
     status = None if served is not None else _refusal(subject, windows[0])
     if status is None:
         return windows, None

@@ -77,7 +77,12 @@ def verify_served(
     tokens, _ = words.windows(length, windows, least=1)
     read, refused = served_part(subject, subject.refit(tokens))
     if read.shape[1] <= 4 * SHORTEST:
-        raise ConfigError(f"{refused}: too few to verify on, which takes {4 * SHORTEST + 1}")
+        why = refused or f"it serves {subject.server.can.served} tokens"
+        raise ConfigError(f"{why}: too few to verify on, which takes {4 * SHORTEST + 1}")
+    notes = [] if refused or read.shape[1] > length else [
+        f"texts have {read.shape[1]} tokens, so that the {subject.server.can.served} that are served leave room for "
+        "what is generated"
+    ]  # fmt: skip
     if against is not None:
         subject.need_same_tokens(read, against)
     plan = make_plan(subject, read, against)
@@ -114,7 +119,7 @@ def verify_served(
     return ServedVerification(
         model=subject.name, against=None if against is None else against.name, server=subject.to_json(),
         checks=tuple(checks), candidates=() if found is None else found.rows, same=() if found is None else found.same,
-        notes=tuple(subject.notes()),
+        notes=(*notes, *subject.notes()),
         provenance=provenance(
             what="verify", length=length, windows=len(read), text=words.describe(),
             targets=None if found is None else found.targets, plan=plain_fields(plan),
