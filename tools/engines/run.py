@@ -23,6 +23,7 @@ from pathlib import Path
 
 import jobs
 import real_model
+import real_pairs
 from collect import MEASURED, collect
 from families import fill
 from snippets import run_snippets
@@ -123,6 +124,29 @@ RUNS = [
         ],
     ),
     Run(
+        "onnxruntime-genai",
+        "0.18.0",
+        "more/on_onnxruntime_genai.py",
+        (
+            ["onnxruntime-genai==0.18.0", "onnxruntime==1.31.1", "onnx_ir==1.1.0", "onnx==1.23.2", "numpy==2.3.5"],
+            ["transformers==5.22.2"],
+        ),
+        stood_in=[
+            "weights: random ones of transformers 5.22.2",
+            "GroupQueryAttention's own rotation: the operator RotaryEmbedding, with the same tables and attributes",
+        ],
+    ),
+    Run(
+        "diffusers",
+        "0.42.1",
+        "more/on_diffusers.py",
+        (
+            ["--no-deps", "diffusers==0.42.1"],
+            ["transformers==5.22.2", "importlib_metadata==10.2.0", "pillow==13.0.0", "numpy==2.3.5", "requests"],
+        ),
+        stood_in=["weights: random ones", "few layers and narrow inputs; heads and their sizes are the real ones"],
+    ),
+    Run(
         "torchtitan",
         "0.3.0",
         "on_torchtitan.py",
@@ -176,14 +200,16 @@ def measure(run: Run, folder: Path) -> str:
     _drive(run, python, folder, written, lines_of_exports)
     collect(run.engine, run.version, lines, {"cases": cases}, run.stood_in, (lines_of_exports, written, refused))
     fill(path)
+    more = ""
     if run.engine == "llama.cpp":
         real_model.measure(run.version, python, folder)
+        more = f"; {real_pairs.measure(run.version, python, folder)}"
     data = json.loads(path.read_text())
     stops = sum("stops" in case for case in data["cases"].values())
     missing = sum("not_measured" in case for case in data["cases"].values())
     shown = run_snippets(f"{run.engine}@{run.version}", python)
     return (f"{run.engine} {run.version}: {len(data['cases'])} configs ({stops} stop it, {missing} not measured), "
-            f"{len(written)} exports run, {len(refused)} refused; {shown}")  # fmt: skip
+            f"{len(written)} exports run, {len(refused)} refused; {shown}{more}")  # fmt: skip
 
 
 def _drive(run: Run, python: Path, folder: Path, cases: list[dict[str, object]], lines: Path) -> None:

@@ -20,6 +20,9 @@ What is different here:
 A config.json is read as llama.cpp's converter and loader do: what the converter does not write for a family is lost
 (the base of Gemma, GPT-NeoX and StableLM, yarn in Cohere), and the betas of yarn are read for few architectures.
 
+M-RoPE, dealt in turn (Qwen3-VL): a pair beyond three times the section of its axis takes a fourth axis, which is 0 for
+text, so that it stands still: of 24, 20 and 20 pairs, 61 and 62.
+
 A context shift under yarn multiplies the cached keys by m again: use --no-context-shift.
 """
 
@@ -33,6 +36,7 @@ from dataclasses import replace
 from typing import Any
 
 from milepost.rope.config.config import Config
+from milepost.rope.config.gguf import BASE
 from milepost.rope.config.keys import ConfigError, as_config_error, short
 from milepost.rope.config.read_scaling import ORIGINAL
 from milepost.rope.engines.config_engine import ConfigEngine
@@ -65,6 +69,21 @@ WRITES_LLAMA3 = (
 """Those whose converters write the factors of llama3."""
 
 
+STOPS = {
+    "0": {
+        "gpt_neox": "its converter stops at GPT-NeoX (KeyError: 'rotary_pct'): transformers 5.5.1, through which it reads "
+        "configs, has moved that key",
+    },
+    "11549": dict[str, str](),
+}
+"""Model types that the converter stops at, by the first build: why."""
+WANTS = {
+    "0": {"falcon": ("num_kv_heads", 1, "of one key head"), "nomic_bert": ("num_experts", 0, "without experts")},
+    "11549": {"falcon": ("num_kv_heads", 1, "of one key head")},
+}
+"""Model types that the converter stops at unless config.json has a key, by the first build: its value for what model."""
+
+
 class LlamaCpp(ConfigEngine):
     """llama.cpp, which reads GGUF files, and flags on top of them. A version is the number of a build."""
 
@@ -82,8 +101,23 @@ class LlamaCpp(ConfigEngine):
         as_it_is = {kind: rope for kind, rope in own.ropes().items() if isinstance(rope.scaling, YaRN)}
         return replace(spec, kinds=tuple((kind, as_it_is.get(kind, rope)) for kind, rope in spec.kinds))
 
+    def wanted(self, model: str) -> str:
+        """The key that the converter stops without, in a sentence; nothing for most model types."""
+        if model not in self.since(WANTS):
+            return ""
+        key, value, which = self.since(WANTS)[model]
+        return f"{self.named}'s converter stops at {model} without {key} in config.json: {which}, write {key} = {value}"
+
     def arriving(self, rope: LayerRope, kind: str, config: Config) -> tuple[LayerRope, list[str]]:
         """What the converter writes for a family was measured with linear and yarn; the rest is `_converted`'s."""
+        model, data = config.parsed.spec.model, config.data
+        if model in self.since(WANTS) and self.since(WANTS)[model][0] not in data:
+            if not data.get("new_decoder_architecture"):  # Falcon with groups has as many key heads as transformers says
+                raise ConfigError(self.wanted(model))
+        if model == "falcon":
+            note = f"{self.named}'s converter writes neither base nor scaling of Falcon: base 10000, unscaled"
+            plain = replace(rope, base=BASE, scaling=None)
+            return plain, [] if plain == rope else [note]
         if rope.scaling is None or isinstance(rope.scaling, Linear | YaRN):
             return super().arriving(rope, kind, config)
         arrived, notes = super().arriving(replace(rope, scaling=None), kind, config)
@@ -93,6 +127,8 @@ class LlamaCpp(ConfigEngine):
         """What it makes of a rope: what its converter writes, as its loader reads it."""
         spec = config.parsed.spec
         notes: list[str] = []
+        if spec.model in self.since(STOPS):
+            raise ConfigError(f"{self.named} has no file of this model: {self.since(STOPS)[spec.model]}")
         if kind == "sliding_attention" and rope != spec.main:
             return rope, []
         listed = self.since(WRITES_LONGROPE)
@@ -128,14 +164,23 @@ class LlamaCpp(ConfigEngine):
     def _write(self, spec: RopeSpec) -> Written:
         """`llama-server` with the flags that mean ``spec``, for a GGUF of the model before any scaling."""
         rope = self.one_rope(spec, "convert the model with its config.json, and run it without rope flags")
+        if spec.model in self.since(STOPS):
+            raise Refused(f"{self.named} has no file of this model: {self.since(STOPS)[spec.model]}")
+        if still_pairs(rope):
+            raise Refused(f"{self.named} can't turn as this model does: {still_note(rope)[0]}; use another engine")
         if rope.scaling is not None and spec.model in SLIDES_APART:
             raise Refused(
                 f"no flag reaches the layers of {spec.model} that slide: they keep the base and scale of the GGUF, and "
                 f"{rope.scaling!r} is for all layers; convert the model with it in its config.json"
             )
+        if spec.model == "gemma2" and rope.base != BASE:
+            raise Refused(
+                f"no flag reaches the layers of gemma2 that slide, and the converter writes no base for it: they would "
+                f"turn by {BASE:g}, not by {rope.base:.10g}"
+            )
         served = [] if spec.served is None else ["-c", str(spec.served)]
         text = shlex.join(["llama-server", "-m", "MODEL.gguf", *served, *_flags(rope, spec)])
-        notes = []
+        notes = list(filter(None, [self.wanted(spec.model)]))
         if isinstance(rope.scaling, YaRN):
             notes.append(
                 f"add --no-context-shift: a shift would multiply the cached keys by m = {rope.scaling.m:.4f} again, "
@@ -177,6 +222,25 @@ def _converted(
         return rope
     notes.append(f"{scaling!r} is dropped by llama.cpp's converter, silently: it {lost}")
     return replace(rope, scaling=None)
+
+
+def still_pairs(rope: LayerRope) -> list[int]:
+    """The pairs of an M-RoPE that is dealt in turn which llama.cpp gives to a fourth axis."""
+    if rope.sections is None or not rope.sections_interleaved or len(rope.sections) != 3:
+        return []
+    return [pair for pair in range(rope.rotary // 2) if pair >= 3 * rope.sections[pair % 3]]
+
+
+def still_note(rope: LayerRope) -> list[str]:
+    """What to say of these pairs: by how much they are behind after 100000 tokens."""
+    still = still_pairs(rope)
+    if not still:
+        return []
+    behind = 1e5 * max(rope.spectrum().frequencies[pair] for pair in still)
+    return [
+        f"llama.cpp gives pairs {', '.join(map(str, still))} of this M-RoPE to a fourth axis, which is 0 for text: they "
+        f"stand still, {behind:.3g} radians behind after 100000 tokens"
+    ]
 
 
 BAKED = (
@@ -247,6 +311,7 @@ def _check(given: dict[str, Any]) -> None:
 def _meaning(rope: LayerRope, given: dict[str, Any], on: RopeSpec, served: int | None, notes: list[str]) -> LayerRope:
     """What the flags make of a rope."""
     own = rope.scaling
+    notes += still_note(rope)
     if isinstance(own, LongRoPE | Llama3 | Proportional):
         return _baked(rope, given, served, notes)
     if isinstance(own, LargerBase | NTK):  # a base, which the GGUF has

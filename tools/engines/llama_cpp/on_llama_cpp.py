@@ -10,8 +10,10 @@ those of the source's weights: the order in which the converter put them is undo
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from to_gguf import File, convert, save
 CACHE = 4096
 """Positions of the cache where the length decides nothing: a cache of 131072 is a gigabyte."""
 
+FILE = Path(tempfile.mkdtemp(prefix="gguf")) / "model.gguf"
 AT = 300
 """The position of the token that is decoded."""
 
@@ -34,8 +37,14 @@ TIED = ("cohere", "gemma")
 """Families whose converter has no output matrix besides the embedding."""
 
 
-def fitted(config: dict[str, Any]) -> dict[str, Any]:
+WANTED = {"falcon": {"num_kv_heads": 1}, "nomic_bert": {"num_experts": 0}}
+"""Keys that the converter stops without: `export` says to write them, so they are there when an export is run."""
+
+
+def fitted(config: dict[str, Any], exported: bool = False) -> dict[str, Any]:
     """The config with what llama.cpp needs besides, none of it about rotation."""
+    if exported:
+        config = {**WANTED.get(str(config.get("model_type")), {}), **config}
     part = next((n for n in ("text_config", "thinker_config") if isinstance(config.get(n), dict)), None)
     given = {**config, "tie_word_embeddings": str(config.get("model_type")).startswith(TIED)}
     if part is not None:
@@ -51,29 +60,35 @@ def fitted(config: dict[str, Any]) -> dict[str, Any]:
 def measure(case: dict[str, Any]) -> list[Layer]:
     if str(case["config"]["model_type"]).endswith("_vl") and "vision_config" not in case["config"]:
         raise NotMeasured("the config names no tower of vision, and transformers would build the whole one")
+    file = File(converted(json.dumps(fitted(case["config"], "command" in case))))
+    if file.arch == "exaone4" and case["config"].get("sliding_window"):
+        raise NotMeasured("it knows the EXAONE 4 that slides by its 64 layers, which the small one does not have")
+    by_length = any("rope_factors" in name for name in file.tensors)
+    flags = case.get("command", "").partition("MODEL.gguf")[2]
+    try:
+        model = Model(FILE, flags, None if by_length else CACHE)
+    except Stopped as error:
+        if "check_tensor_dims" in str(error):
+            raise NotMeasured(f"the small weights are not what it wants: {error}") from None
+        raise
+    try:
+        model.run([5], AT)
+    finally:
+        model.close()
+    return [_layer(file, model, number) for number in range(file.own("block_count"))]
+
+
+@lru_cache(maxsize=1)
+def converted(config: str) -> Path:
+    """The GGUF file of a config; the last one is kept, for a config is run with one command after the other."""
+    FILE.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as place:
-        folder, path = Path(place) / "source", Path(place) / "model.gguf"
-        save(fitted(case["config"]), folder)
+        save(json.loads(config), Path(place) / "source")
         try:
-            convert(folder, path)
+            convert(Path(place) / "source", FILE)
         except AssertionError as error:
             raise NotMeasured(f"an assertion of the converter about the small model: {error}") from None
-        file = File(path)
-        if file.arch == "exaone4" and case["config"].get("sliding_window"):
-            raise NotMeasured("it knows the EXAONE 4 that slides by its 64 layers, which the small one does not have")
-        by_length = any("rope_factors" in name for name in file.tensors)
-        flags = case.get("command", "").partition("MODEL.gguf")[2]
-        try:
-            model = Model(path, flags, None if by_length else CACHE)
-        except Stopped as error:
-            if "check_tensor_dims" in str(error):
-                raise NotMeasured(f"the small weights are not what it wants: {error}") from None
-            raise
-        try:
-            model.run([5], AT)
-        finally:
-            model.close()
-        return [_layer(file, model, number) for number in range(file.own("block_count"))]
+    return FILE
 
 
 def _layer(file: File, model: Model, number: int) -> Layer:
