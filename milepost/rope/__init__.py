@@ -19,6 +19,7 @@ from milepost.rope.engines.llama_cpp import LlamaCpp
 from milepost.rope.engines.megatron import Megatron
 from milepost.rope.engines.mlx_lm import MLXLM
 from milepost.rope.engines.runtimes.exllamav3 import ExLlamaV3
+from milepost.rope.engines.runtimes.onnxruntime_genai import OnnxRuntimeGenAI
 from milepost.rope.engines.sglang import SGLang
 from milepost.rope.engines.torchtitan import Torchtitan
 from milepost.rope.engines.transformers import TRANSFORMERS, TRANSFORMERS_V4, read_spec
@@ -44,6 +45,7 @@ ENGINES: dict[str, Engine] = {
         Megatron(),
         Torchtitan(),
         ExLlamaV3(),
+        OnnxRuntimeGenAI(),
     )
 }
 """Every engine by its name."""

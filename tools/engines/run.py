@@ -21,9 +21,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import diffusion
 import jobs
 import real_model
 import real_pairs
+import served_lengths
 from collect import MEASURED, collect
 from families import fill
 from snippets import run_snippets
@@ -204,12 +206,37 @@ def measure(run: Run, folder: Path) -> str:
     if run.engine == "llama.cpp":
         real_model.measure(run.version, python, folder)
         more = f"; {real_pairs.measure(run.version, python, folder)}"
+    if run.engine == "vllm":
+        more = f"; {measure_lengths(run.version, python, folder)}"
     data = json.loads(path.read_text())
     stops = sum("stops" in case for case in data["cases"].values())
     missing = sum("not_measured" in case for case in data["cases"].values())
     shown = run_snippets(f"{run.engine}@{run.version}", python)
     return (f"{run.engine} {run.version}: {len(data['cases'])} configs ({stops} stop it, {missing} not measured), "
             f"{len(written)} exports run, {len(refused)} refused; {shown}{more}")  # fmt: skip
+
+
+def measure_lengths(version: str, python: Path, folder: Path) -> str:
+    """Which --max-model-len vLLM takes, into measured/vllm-served.json."""
+    job, out, path = folder / "lengths.job.json", folder / f"lengths-{version}.json", MEASURED / "vllm-served.json"
+    job.write_text(json.dumps(served_lengths.configs()))
+    if not out.exists():
+        with (folder / "lengths.log").open("w") as log:
+            subprocess.run([python, HERE / "served_lengths.py", job, out], check=True, stdout=log, stderr=log)
+    held = json.loads(path.read_text()) if path.exists() else {}
+    found = json.loads(out.read_text())
+    path.write_text(json.dumps({**held, version: found}, indent=1) + "\n")
+    tried = sum(len(answer["taken"]) + len(answer["refused"]) for answer in found.values())
+    return f"{tried} values of --max-model-len tried"
+
+
+def measure_diffusion(run: Run, folder: Path) -> str:
+    """Run the diffusion transformers, which are no models of text: their angles go into a file of their own."""
+    python = install(run, folder)
+    lines = folder / f"{run.engine}-{run.version}.jsonl"
+    _drive(run, python, folder, list(diffusion.CASES), lines)
+    found = diffusion.collect(run.version, lines, run.stood_in)
+    return f"{run.engine} {run.version}: {found}"
 
 
 def _drive(run: Run, python: Path, folder: Path, cases: list[dict[str, object]], lines: Path) -> None:
@@ -260,7 +287,7 @@ def main() -> None:
             continue
         not_run.pop(name, None)
         try:
-            said.append(measure(run, asked.folder))
+            said.append((measure if run.engine in ENGINES else measure_diffusion)(run, asked.folder))
         except subprocess.CalledProcessError as error:
             not_run[name] = f"it can't be installed: {' '.join(map(str, error.cmd[3:]))[:200]}"
         except (RuntimeError, OSError) as error:

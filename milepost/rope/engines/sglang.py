@@ -60,6 +60,7 @@ class SGLang(VLLM):
     length_flag, keys_flag = "--context-length", "--json-model-override-args"
     reads_older = ()
     handed = HANDED
+    has_su = HAS_SU
     one_base = True
     rounding = "SGLang keeps cos and sin in float32 on GPUs, from float32 angles (off by 0.007 at position 131072)"
 

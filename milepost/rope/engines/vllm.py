@@ -37,7 +37,7 @@ from milepost.rope.config.config_json import TEXT, text_model
 from milepost.rope.config.families import FAMILIES, Family
 from milepost.rope.config.keys import ConfigError, ConfigKeys
 from milepost.rope.config.layer_kinds import DO_NOT
-from milepost.rope.config.read_scaling import ORIGINAL
+from milepost.rope.config.read_scaling import ORIGINAL, SU
 from milepost.rope.engines.config_engine import (
     ConfigEngine,
     longrope_by_lengths,
@@ -111,6 +111,8 @@ NEAR_RAMP = {
 """The families with M-RoPE whose yarn has the ramp of the trained length, by the first version where these have."""
 NESTED = {"qwen2_vl", "qwen2_5_vl"}
 """Models that publish the keys of their text model outside, and whose config has a text_config when it is loaded."""
+HAS_SU: dict[str, frozenset[str]] = {"0": frozenset()}
+"""The families that read rope type su, by the first version where these do; the others stop, overrides or not."""
 DEEPSEEK = {"deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "kimi_vl"}
 """Model types whose yarn is DeepSeek's, in vLLM and SGLang; besides rope type deepseek_yarn."""
 Meaning = tuple[LayerRope, list[str]]
@@ -124,6 +126,7 @@ class VLLM(ConfigEngine):
     length_flag, keys_flag = "--max-model-len", "--hf-overrides"
     reads_older: tuple[str, ...] = ("rotary_scaling_factor",)
     handed: ClassVar[Mapping[str, frozenset[str]]] = HANDED
+    has_su: ClassVar[Mapping[str, frozenset[str]]] = HAS_SU
     rounding = (
         "vLLM keeps cos and sin in the model's dtype (bf16: off by up to 0.002), from float32 angles "
         "(off by 0.007 at position 131072)"
@@ -156,7 +159,12 @@ class VLLM(ConfigEngine):
         if scaling is not None and spec.model in DEEPSEEK:
             raise ConfigError(f"{self.named} reads every scaling of its {spec.model} as yarn, {rope_type(given)} too")
         if isinstance(scaling, LongRoPE):
-            if self.name == "vllm" and spec.model == "phi3" and rope_type(given) == "su":
+            if (
+                self.name == "vllm"
+                and spec.model == "phi3"
+                and rope_type(given) == "su"
+                and spec.model not in self.since(self.has_su)
+            ):
                 raise ConfigError(
                     f"{self.title} stops at rope type su in its phi3 (KeyError: original_max_position_embeddings): "
                     "write longrope, with that key inside of the dictionary"
@@ -268,6 +276,12 @@ class VLLM(ConfigEngine):
         Overrides are merged with the model's own dictionary, so every key that matters is written, also where its value
         is the default: a key that is left out would keep the model's.
         """
+        if spec.sources.get("scaling", "").endswith(SU) and spec.model not in self.since(self.has_su):
+            raise Refused(
+                f"{self.named} stops at rope type su in the config of this {spec.model} before any override arrives "
+                f"(KeyError: {ORIGINAL}): write rope type longrope into config.json, with {ORIGINAL} inside of the "
+                "dictionary, and export that"
+            )
         notes: list[str] = []
         kinds = {kind: self.words(rope, spec, notes) for kind, rope in spec.ropes().items()}
         first = next(iter(kinds.values()))

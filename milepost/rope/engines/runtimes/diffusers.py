@@ -44,7 +44,7 @@ HEADS: dict[str, tuple[str, tuple[int, ...] | None, str, float]] = {
 
 @dataclass(frozen=True)
 class Transformer:
-    """A diffusion transformer: its ``encoding`` as text, which `milepost.parse` makes, and the places of its tokens."""
+    """A diffusion transformer: its ``encoding`` as text, which `milepost.build` makes, and the places of its tokens."""
 
     kind: str
     encoding: str
