@@ -18,6 +18,7 @@ from importlib import resources
 
 from milepost.rope import ENGINES, ConfigError, as_read_by, read
 from milepost.rope.engines import measured
+from milepost.rope.engines.runtimes.diffusers import read_transformer
 
 LONGEST = 240
 OUT = ROOT / "docs" / "engines.md"
@@ -28,14 +29,16 @@ built on a CPU, and vectors were turned with it. From what came out follow the f
 queries and keys), the pairing, and which layers turn. `make engines` does all of this again; this page is made
 from its files.
 
-- **same**: every layer turns as the config says, in the meaning that the model's own code gives it.
-- **other**: a layer turns otherwise. The reason is that of the newest version.
-- **stops**: the engine ends with an error.
-- **–**: not measured: the engine has no class for the model, or could not build it without other files.
+- 🟢 **same**: every layer turns as the config says, in the meaning that the model's own code gives it.
+- 🔴 **other**: a layer turns otherwise. The reason is that of the newest version.
+- 🔴 **stops**: the engine ends with an error.
+- ⚪ **–**: not measured: the engine has no class for the model, or could not build it without other files.
 
 `milepost parity MODEL --engines all` says this of any config, with the version that was measured.
 """
 
+
+COLOURS = {"same": "🟢", "other": "🔴", "stops": "🔴", "–": "⚪"}
 
 EXPORTS = """## Exports, run by the engine
 
@@ -127,7 +130,7 @@ def page() -> str:
             for spelling, outcome in outcomes.items():
                 if outcome != "read":
                     lines.append(f"| {engine} {version} | {family} | {spelling} | {_cell(outcome)} |")
-    lines += _logits()
+    lines += [*_logits(), *_pairs(), *_lengths(), *_diffusion()]
     lines += ["", "## From version to version", ""]
     for engine in ENGINES:
         known = measured.versions(engine)
@@ -143,7 +146,9 @@ def page() -> str:
         why = dict.fromkeys(
             f"{e}: {reason}" for (e, _), (w, reason) in zip(runs, cells, strict=True) if w in ("other", "stops")
         )
-        lines.append(f"| {name} | {' | '.join(w for w, _ in cells)} | {_cell('; '.join(list(why)[:2]))} |")
+        lines.append(
+            f"| {name} | {' | '.join(f'{COLOURS[w]} {w}' for w, _ in cells)} | {_cell('; '.join(list(why)[:2]))} |"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -161,6 +166,56 @@ def _logits() -> list[str]:
         for flags, case in cases.items():
             numbers = [f"{case[key]:.2g}" if key in case else "" for key in columns]
             lines.append(f"| {build} | `{flags or 'none'}` | {' | '.join(numbers)} |")
+    return lines
+
+
+def _pairs() -> list[str]:
+    """What llama.cpp's own converter lost of checkpoints, as `milepost parity` says."""
+    held = json.loads((resources.files(measured) / "llama.cpp-pairs.json").read_text(encoding="utf-8"))
+    lines = ["", "## Files of llama.cpp's converter against their source", "",
+             "`milepost parity FOLDER FILE.gguf` on small checkpoints and the files that the converter made of them. "
+             "Each file was compared again with losses planted into it: the base, the factors, the rows of q in the "
+             "source's order. All were named.", "", "| build | config | lost by the converter | planted and named |",
+             "|---|---|---|---|"]  # fmt: skip
+    for build, pairs in held.items():
+        for name, said in pairs.items():
+            planted = ", ".join(loss for loss in said if loss != "as it is")
+            lines.append(f"| {build} | {name} | {_cell('; '.join(said['as it is']) or 'nothing')} | {planted} |")
+    return lines
+
+
+def _lengths() -> list[str]:
+    """Which lengths vLLM takes."""
+    held = json.loads((resources.files(measured) / "vllm-served.json").read_text(encoding="utf-8"))
+    lines = ["", "## The lengths that vLLM takes", "",
+             "Its own ModelConfig was made with values of `--max-model-len` around every limit. With yarn, from "
+             "0.30.0 on, it takes no more than max_position_embeddings, so that a config which keeps the trained "
+             "length there has to be overridden.",
+             "", "| config | version | without the flag | longest taken | first refused |",
+             "|---|---|---:|---:|---:|"]  # fmt: skip
+    for name in next(iter(held.values())):
+        for version, answers in held.items():
+            answer = answers[name]
+            shown = (answer["by default"], max(answer["taken"]), min(answer["refused"]))
+            lines.append(f"| {name} | {version} | {' | '.join(map(str, shown))} |")
+    return lines
+
+
+def _diffusion() -> list[str]:
+    """What the diffusion transformers of diffusers turn by."""
+    lines = ["", "## Diffusion transformers", "",
+             "The transformers of diffusers were run on a small grid; the angles of all pairs came out of their "
+             "queries before and after the rotation. `read_transformer` (milepost.rope.engines.runtimes.diffusers) reads "
+             "their config.json and gives the places of their tokens.", "",
+             "| model | version | encoding | outcome |", "|---|---|---|---|"]  # fmt: skip
+    for version in measured.versions("diffusers"):
+        held = json.loads((resources.files(measured) / f"diffusers-{version}.json").read_text(encoding="utf-8"))
+        for name, model in held["models"].items():
+            try:
+                made, outcome = f"`{read_transformer(model['config']).encoding}`", "🟢 same"
+            except ConfigError as refusal:
+                made, outcome = "none", f"refused: {refusal}"
+            lines.append(f"| {name} | {version} | {made} | {_cell(outcome)} |")
     return lines
 
 

@@ -196,7 +196,8 @@ def export_command(
     to: Annotated[
         str,
         typer.Option(
-            help="transformers, transformers-v4, vllm, sglang, llama.cpp, mlx-lm, megatron, torchtitan or exllamav3; "
+            help="transformers, transformers-v4, vllm, sglang, llama.cpp, mlx-lm, megatron, torchtitan, exllamav3 or "
+            "onnxruntime-genai; "
             "in a version where that was measured: vllm@0.29."
         ),
     ],

@@ -317,9 +317,6 @@ def special() -> dict[str, dict[str, Any]]:
     deepseek = {**plain("deepseek_v3"), "qk_rope_head_dim": 64, "max_position_embeddings": 16384, "rope_theta": 1e4}
     made["deepseek_v3 yarn mscales"] = {**deepseek, "rope_scaling": {**yarn, "mscale": 1.0, "mscale_all_dim": 0.5}}
     made["deepseek_v3 yarn"] = {**deepseek, "rope_scaling": yarn}
-    falcon = {**plain("falcon"), "new_decoder_architecture": True, "num_kv_heads": 2, "rope_theta": 300000.0}
-    made["falcon grouped"] = falcon
-    made["falcon grouped yarn"] = {**falcon, "max_position_embeddings": 16384, "rope_scaling": yarn}
     vl = {**plain("qwen2_5_vl"), "rope_theta": 1e6, "max_position_embeddings": 16384}
     sections = {"mrope_section": [16, 24, 24]}
     made["qwen2_5_vl mrope"] = {**vl, "rope_scaling": {"type": "mrope", **sections}}

@@ -1,7 +1,8 @@
 """`milepost parity FOLDER FILE.gguf` on real pairs: what llama.cpp's own converter makes of checkpoints, and of losses.
 
 Of each pair the command is run as it is, then with a loss that is planted into the file: the base taken out, the tensor
-of factors taken out, the rows of q put back into the source's order. What it says goes into measured/llama.cpp-pairs.json.
+of factors taken out, the rows of q put back into the source's order. What it says goes into
+measured/llama.cpp-pairs.json.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python served_lengths.py CONFIGS.json OUT.json     in vLLM's environment; CONFIGS: {name: config}
 
-For each config the lengths around every number that could be the limit are tried; OUT has those taken and refused, which
-run.py puts into measured/vllm-served.json under the version.
+For each config the lengths around every number that could be the limit are tried; OUT has those taken and refused,
+which run.py puts into measured/vllm-served.json under the version.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ def measure(job: Path, out: Path) -> None:
                     made = engine.create_model_config()
                 except ValueError as error:
                     answers[name]["refused"].append(length)
-                    answers[name]["reason"] = next(s for s in str(error).splitlines() if "max_model_len" in s).strip()[:200]
+                    answers[name]["reason"] = next(s for s in str(error).splitlines() if "max_model_len" in s).strip()[
+                        :200
+                    ]
                 else:
                     if length is None:
                         answers[name]["by default"] = made.max_model_len

@@ -32,8 +32,8 @@ KEYS: dict[str, set[str]] = {
 }  # fmt: skip
 ALIASES = {"su": "longrope", "mrope": "default", "deepseek_yarn": "yarn"}
 """Older names of rope types."""
-SU = " (by its older name, su)"
-"""What the source of a longrope says where it is named so: some engines stop at the name, whatever overrides say."""
+SU = "su, an older name of longrope"
+"""What a spec says of its rope type where it is named so: some engines stop at the name, whatever overrides say."""
 BESIDE_ALPHA = {"beta_fast", "beta_slow", "mscale", "mscale_all_dim"}
 """Keys that Hunyuan's configs have beside alpha, and no code reads."""
 
@@ -82,7 +82,9 @@ class ScalingReader:
             else:
                 getattr(self, f"_{name}")()
         if self.scaling is not None:
-            self.sources["scaling"] = self.keys.where + (SU if self.keys.config.get("type") == "su" else "")
+            self.sources["scaling"] = self.keys.where
+            if "su" in (self.keys.config.get("type"), self.keys.config.get("rope_type")):
+                self.sources["rope_type"] = SU
         return self
 
     def note(self, text: str) -> None:

@@ -71,8 +71,8 @@ WRITES_LLAMA3 = (
 
 STOPS = {
     "0": {
-        "gpt_neox": "its converter stops at GPT-NeoX (KeyError: 'rotary_pct'): transformers 5.5.1, through which it reads "
-        "configs, has moved that key",
+        "gpt_neox": "its converter stops at GPT-NeoX (KeyError: 'rotary_pct'): transformers 5.5.1, through which it "
+        "reads configs, has moved that key",
     },
     "11549": dict[str, str](),
 }
@@ -81,7 +81,7 @@ WANTS = {
     "0": {"falcon": ("num_kv_heads", 1, "of one key head"), "nomic_bert": ("num_experts", 0, "without experts")},
     "11549": {"falcon": ("num_kv_heads", 1, "of one key head")},
 }
-"""Model types that the converter stops at unless config.json has a key, by the first build: its value for what model."""
+"""Model types that the converter stops at unless config.json has a key, by the first build: its value for which."""
 
 
 class LlamaCpp(ConfigEngine):
@@ -111,9 +111,9 @@ class LlamaCpp(ConfigEngine):
     def arriving(self, rope: LayerRope, kind: str, config: Config) -> tuple[LayerRope, list[str]]:
         """What the converter writes for a family was measured with linear and yarn; the rest is `_converted`'s."""
         model, data = config.parsed.spec.model, config.data
-        if model in self.since(WANTS) and self.since(WANTS)[model][0] not in data:
-            if not data.get("new_decoder_architecture"):  # Falcon with groups has as many key heads as transformers says
-                raise ConfigError(self.wanted(model))
+        groups = data.get("new_decoder_architecture")  # of Falcon, whose key heads are as many as transformers says
+        if model in self.since(WANTS) and self.since(WANTS)[model][0] not in data and not groups:
+            raise ConfigError(self.wanted(model))
         if model == "falcon":
             note = f"{self.named}'s converter writes neither base nor scaling of Falcon: base 10000, unscaled"
             plain = replace(rope, base=BASE, scaling=None)
@@ -238,8 +238,8 @@ def still_note(rope: LayerRope) -> list[str]:
         return []
     behind = 1e5 * max(rope.spectrum().frequencies[pair] for pair in still)
     return [
-        f"llama.cpp gives pairs {', '.join(map(str, still))} of this M-RoPE to a fourth axis, which is 0 for text: they "
-        f"stand still, {behind:.3g} radians behind after 100000 tokens"
+        f"llama.cpp gives pairs {', '.join(map(str, still))} of this M-RoPE to a fourth axis, which is 0 for text: "
+        f"they stand still, {behind:.3g} radians behind after 100000 tokens"
     ]
 
 

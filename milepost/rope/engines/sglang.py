@@ -61,6 +61,7 @@ class SGLang(VLLM):
     reads_older = ()
     handed = HANDED
     has_su = HAS_SU
+    yarn_multiplies: ClassVar[Mapping[str, bool]] = {"0": False}
     one_base = True
     rounding = "SGLang keeps cos and sin in float32 on GPUs, from float32 angles (off by 0.007 at position 131072)"
 

@@ -19,6 +19,10 @@ What is read differently than in transformers (s is the factor; m multiplies cos
                     factor and attention_factor are not read
     proportional    factor is not read
 
+--max-model-len is at most max_position_embeddings, which linear and dynamic multiply by their factor. With yarn it was
+the trained length times the factor up to 0.29; from 0.30 on a config that keeps max_position_embeddings at the trained
+length serves no more than that, unless it is overridden. Without the flag, that is what is served.
+
 Some families run transformers' own code (`HANDED`), and read as it does. The same as there: default, linear, llama3.
 The keys go in with --hf-overrides; cos and sin are in the model's dtype.
 """
@@ -119,7 +123,11 @@ Meaning = tuple[LayerRope, list[str]]
 
 
 class VLLM(ConfigEngine):
-    """vLLM; SGLang, a fork of its ropes, overrides what differs."""
+    """vLLM; SGLang, a fork of its ropes, overrides what differs.
+
+    ``yarn_multiplies`` says, by the first version, whether a yarn serves its trained length times its factor, whatever
+    max_position_embeddings says.
+    """
 
     name, title, package = "vllm", "vLLM", "vllm"
     command: ClassVar[list[str]] = ["vllm", "serve", "MODEL"]
@@ -127,6 +135,7 @@ class VLLM(ConfigEngine):
     reads_older: tuple[str, ...] = ("rotary_scaling_factor",)
     handed: ClassVar[Mapping[str, frozenset[str]]] = HANDED
     has_su: ClassVar[Mapping[str, frozenset[str]]] = HAS_SU
+    yarn_multiplies: ClassVar[Mapping[str, bool]] = {"0": True, "0.30.0": False}
     rounding = (
         "vLLM keeps cos and sin in the model's dtype (bf16: off by up to 0.002), from float32 angles "
         "(off by 0.007 at position 131072)"
@@ -136,7 +145,7 @@ class VLLM(ConfigEngine):
         """What vLLM makes of a config that it is told to serve for ``served`` tokens; by default, what it takes."""
         spec = self.parsed(config).spec
         outside = text_model(ConfigKeys(config.data))[0].whole(ORIGINAL)
-        longest = _longest(spec)
+        longest = self.longest(spec)
         if served is not None and longest is not None and served > longest:
             raise ConfigError(
                 f"{self.title} refuses {self.length_flag} {served} with this config, which has "
@@ -144,7 +153,17 @@ class VLLM(ConfigEngine):
             )
         if served is None and outside is not None and isinstance(spec.main.scaling, LongRoPE):
             served = outside.value
+        elif served is None and self.name == "vllm":
+            served = longest
         return super().read(config, served=served)
+
+    def longest(self, spec: RopeSpec) -> int | None:
+        """The length up to which it serves a config, and which it takes without a flag (measured/vllm-served.json)."""
+        scaling = spec.main.scaling
+        if isinstance(scaling, YaRN) and self.since(self.yarn_multiplies):
+            return int(scaling.trained * scaling.factor)
+        factor = spec.main.factor if isinstance(scaling, Linear | Dynamic | NTK) else 1.0
+        return None if spec.served is None else int(spec.served * factor)
 
     def meaning(self, rope: LayerRope, kind: str, config: Config, served: int | None) -> Meaning:
         scaling, given, spec = rope.scaling, config.parsed.dictionaries[kind], config.parsed.spec
@@ -276,7 +295,7 @@ class VLLM(ConfigEngine):
         Overrides are merged with the model's own dictionary, so every key that matters is written, also where its value
         is the default: a key that is left out would keep the model's.
         """
-        if spec.sources.get("scaling", "").endswith(SU) and spec.model not in self.since(self.has_su):
+        if spec.sources.get("rope_type") == SU and spec.model not in self.since(self.has_su):
             raise Refused(
                 f"{self.named} stops at rope type su in the config of this {spec.model} before any override arrives "
                 f"(KeyError: {ORIGINAL}): write rope type longrope into config.json, with {ORIGINAL} inside of the "
@@ -370,12 +389,6 @@ class VLLM(ConfigEngine):
                 f"{_ramp(rope, replace(yarn, trained=4 * yarn.trained))} would be blended, not {_ramp(rope, yarn)}; "
                 "serve it with transformers, or extend it with another method"
             )
-
-
-def _longest(spec: RopeSpec) -> int | None:
-    """The length up to which vLLM serves a config: max_position_embeddings, times the factor of linear and dynamic."""
-    factor = spec.main.factor if isinstance(spec.main.scaling, Linear | Dynamic | NTK) else 1.0
-    return None if spec.served is None else int(spec.served * factor)
 
 
 def deepseek_yarn(rope: LayerRope, yarn: YaRN) -> Meaning:

@@ -4,7 +4,7 @@ Queries are seen twice: as they leave the norm before the rotation, and as they 
 function, noted and then called). Of each token and pair the angle between the two is what the model turns by, places
 included: where its pipeline makes the places (Flux), they come from the pipeline's own function.
 
-    python on_diffusers.py JOB.json OUT.jsonl     a case: {"id": ..., "config": ..., "frames", "rows", "columns", "text"}
+    python on_diffusers.py JOB.json OUT.jsonl     a case: id, config, frames, rows, columns, text
 """
 
 from __future__ import annotations

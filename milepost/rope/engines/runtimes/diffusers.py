@@ -4,8 +4,8 @@
         "axial(head_dim=128, axes=3, split=(16, 56, 56), pairing='interleaved')"
     read_transformer(config).places(rows=64, columns=64, text=512)      the place of every token, on each axis
 
-All of them are axial: each axis has channels and a spectrum of its own, and neighbouring channels are pairs. They differ
-in the places that they give their tokens:
+All of them are axial: each axis has channels and a spectrum of its own, and neighbouring channels are pairs. They
+differ in the places that they give their tokens:
 
     Flux          frame, row, column; all tokens of the text are at 0, 0, 0
     Flux 2        frame, row, column, word: the text goes along an axis of its own

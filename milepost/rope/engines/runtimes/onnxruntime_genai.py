@@ -2,16 +2,17 @@
 
     rope_theta, rope_scaling or rope_parameters, partial_rotary_factor     as transformers 5 has them
 
-The builder works out tables of cos and sin and writes them into the ONNX file; nothing can be changed afterwards. What is
-different here:
+The builder works out tables of cos and sin and writes them into the ONNX file; nothing can be changed afterwards. What
+is different here:
 
-    Llama, Nemotron, SmolLM3     llama3 is the only scaling that is read: yarn and the rest are dropped, silently
+    Llama, Nemotron     llama3 is the only scaling that is read: yarn and the rest are dropped, silently
+    SmolLM3, Gemma 3    the builder stops (KeyError: position_ids, rope_type)
     yarn       bounds are never truncated; beta_fast and beta_slow have to be there (without them it stops:
-               ZeroDivisionError). m is g(mscale) / g(mscale_all_dim), g(k) = 0.1 k ln(factor) + 1, where both are there;
-               mscale alone is m itself; else 0.1 ln(factor) + 1. attention_factor is not read
-    longrope   for Phi-3 only, and only where the dictionary has the older key `type`: by the length of the text, with the
-               m of the lengths or short_mscale and long_mscale; attention_factor is not read
-    llama3     outside of the families above it stops, as dynamic and ntk do everywhere but in Hunyuan
+               ZeroDivisionError). m is g(mscale) / g(mscale_all_dim), g(k) = 0.1 k ln(factor) + 1, where both are
+               there; mscale alone is m itself; else 0.1 ln(factor) + 1. attention_factor is not read
+    longrope   for Phi-3 only, and only where the dictionary has the older key `type`: by the length of the text, with
+               the m of the lengths or short_mscale and long_mscale; attention_factor is not read
+    llama3     outside of the families above it stops, as dynamic does but in Hunyuan, which reads that alone, by alpha
 
 What is written has one rope for all layers: no export with several was run by the engine.
 """
@@ -25,15 +26,22 @@ from typing import Any
 
 from milepost.rope.config.config import Config
 from milepost.rope.config.keys import ConfigError
+from milepost.rope.config.read_scaling import ORIGINAL
 from milepost.rope.engines.config_engine import ConfigEngine, longrope_by_lengths, rope_type, shape
 from milepost.rope.engines.write_scaling import write_scaling
 from milepost.rope.engines.written import Refused, Written
 from milepost.rope.engines.yarn import with_m
 from milepost.rope.spec import LayerRope, RopeSpec
-from milepost.scaling import NTK, LargerBase, Llama3, LongRoPE, YaRN, mscale
+from milepost.scaling import NTK, LargerBase, Linear, Llama3, LongRoPE, YaRN, mscale
 
-LLAMAS = ("llama", "nemotron", "smollm3")
-"""Model types whose builder reads llama3 and no other scaling."""
+READS: dict[str, tuple[str, type]] = {
+    "llama": ("llama3", Llama3),
+    "nemotron": ("llama3", Llama3),
+    "hunyuan_v1_dense": ("dynamic with alpha", NTK),
+}
+"""Model types whose builder reads one scaling and no other."""
+PHI3_TRAINED = 4096
+"""What transformers takes for Phi-3's original_max_position_embeddings where a config has none."""
 KINDS = "no export with a rope for each kind of layer was run by it: use transformers, vLLM or SGLang"
 """Why kinds of layers are not written, and what to do."""
 
@@ -45,11 +53,18 @@ class OnnxRuntimeGenAI(ConfigEngine):
 
     def arriving(self, rope: LayerRope, kind: str, config: Config) -> tuple[LayerRope, list[str]]:
         """What the builder of a family reads of a scaling."""
-        scaling, model = rope.scaling, config.parsed.spec.model
-        if scaling is not None and model in LLAMAS and not isinstance(scaling, Llama3):
-            note = f"{self.named} reads no scaling but llama3 in its {model}: {scaling!r} is dropped, silently"
+        scaling, model, given = rope.scaling, config.parsed.spec.model, config.parsed.dictionaries[kind]
+        named = rope_type(given)
+        if scaling is not None and (named in ("su", "ntk") or (named == "yarn" and given and "factor" not in given)):
+            what = "yarn without factor" if named == "yarn" else named
+            raise ConfigError(f"{self.title} stops at rope type {what}, as transformers 5 does, whose config it reads")
+        if scaling is not None and model in READS and not isinstance(scaling, READS[model][1]):
+            note = (
+                f"{self.named} reads no scaling but {READS[model][0]} in its {model}: {scaling!r} is dropped, silently"
+            )
             return replace(rope, scaling=None), [note]
-        if isinstance(scaling, YaRN):  # stops or not by its keys, not by the family
+        by_family = scaling is None or isinstance(scaling, Linear) or model in ("smollm3", "phi3")
+        if model in READS or not by_family:  # the rest stops, or not, by its keys
             return rope, []
         return super().arriving(rope, kind, config)
 
@@ -58,13 +73,17 @@ class OnnxRuntimeGenAI(ConfigEngine):
         given, scaling, model = config.parsed.dictionaries[kind], rope.scaling, config.parsed.spec.model
         if isinstance(scaling, YaRN):
             return self._yarn(rope, scaling, given)
+        original = config.data.get(ORIGINAL, PHI3_TRAINED)
+        if model == "phi3" and not isinstance(scaling, LongRoPE) and served not in (None, original):
+            raise ConfigError(
+                f"{self.title} stops at a phi3 of {served} positions and {ORIGINAL} = {original} whose scaling is not "
+                "longrope (KeyError: 'multi_cache')"
+            )
         if isinstance(scaling, LongRoPE):
             if model != "phi3" or "type" not in given:
                 raise ConfigError(f"{self.title} has longrope in its phi3 only, in a dictionary with the key type")
             return replace(rope, scaling=longrope_by_lengths(scaling, served or scaling.trained)), []
-        if isinstance(scaling, NTK) and model.startswith("hunyuan"):
-            return rope, []
-        if scaling is not None and model not in LLAMAS and rope_type(given) != "linear":
+        if scaling is not None and model not in READS and rope_type(given) != "linear":
             raise ConfigError(
                 f"{self.title} stops at rope type {rope_type(given)} in its {model or 'models'} (NotImplementedError)"
             )
