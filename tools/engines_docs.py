@@ -205,8 +205,8 @@ def _diffusion() -> list[str]:
     """What the diffusion transformers of diffusers turn by."""
     lines = ["", "## Diffusion transformers", "",
              "The transformers of diffusers were run on a small grid; the angles of all pairs came out of their "
-             "queries before and after the rotation. `read_transformer` (milepost.rope.engines.runtimes.diffusers) reads "
-             "their config.json and gives the places of their tokens.", "",
+             "queries before and after the rotation. `read_transformer` (milepost.rope.engines.runtimes.diffusers) "
+             "reads their config.json and gives the places of their tokens.", "",
              "| model | version | encoding | outcome |", "|---|---|---|---|"]  # fmt: skip
     for version in measured.versions("diffusers"):
         held = json.loads((resources.files(measured) / f"diffusers-{version}.json").read_text(encoding="utf-8"))

@@ -151,7 +151,8 @@ def test_llama_cpp_runs_a_real_model_as_its_flags_are_read() -> None:
             if "none" not in flags.split("--rope-freq-base")[0] and flags:
                 assert case["effect"] > 100 * case["largest"], (build, flags)
             if "server" in case:
-                assert case["server"] < 5e-3 < case["server_effect"] / 100, (build, flags)
+                assert case["server"] < 5e-3, (build, flags)
+                assert case["server_effect"] > 100 * case["server"], (build, flags)
 
 
 @pytest.mark.parametrize("version", ["0.32.0", "0.30.0", "0.29.0"])
