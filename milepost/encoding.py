@@ -180,6 +180,13 @@ class Encoding(nn.Module):
         """
         return None
 
+    def mixes(self, h: Tensor, f: Tensor, i: Tensor) -> Tensor | None:
+        """`weigh` as products with the vectors ``a`` of `relative`: what meets them in place of q, for heads h (H) and
+        queries at ``i`` with features ``f`` (B I N), B H I n, if it has that form: for fast paths, which equal the
+        hook. It is added to the logit as it is, not scaled.
+        """
+        return None
+
     def copies(self, k: Tensor, pos: Tensor) -> tuple[Tensor, ...]:
         """Keys (B G L D) in each of the ways in which `rescore` turns them, if `stretches` says which query meets
         which: for caches, which then turn no key twice.

@@ -6,7 +6,7 @@
 Thinking Machines, Inkling, 2026: no paper; as in transformers, models/inkling/modeling_inkling.py, without rope beside
 
 P holds `size` profiles over the distances, shared by all heads; a token's hidden state mixes them. Beyond the extent a
-layer has no positions at all, but the temperature t.
+layer has no positions at all, but the temperature t: so it costs a band of one more product, `size` channels wide.
 
 Departure: Inkling normalises q and k and divides their product by D, not by sqrt(D): attend(..., scale=1 / D) for its
 weights. Its local layers have no temperature (leave `floor` out). P starts at a deviation of 0.02 as in x-transformers;
@@ -25,7 +25,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from milepost.encoding import Encoding
+from milepost.encoding import Encoding, Relative
 
 
 class RelativeLogits(Encoding):
@@ -51,6 +51,7 @@ class RelativeLogits(Encoding):
         self.heads, self.width, self.size, self.extent = heads, width, size, extent
         self.floor, self.alpha, self.feature_count = floor, alpha, heads * size
         self.shift_invariant = self.negative = floor is None
+        self.alike_from = extent
         self._points = ("features", "weigh") if floor is None else ("query", "features", "weigh")
         self.mix = nn.Linear(width, heads * size, bias=False)
         self.profiles = nn.Parameter(torch.randn(size, extent) * 0.02)
@@ -71,11 +72,20 @@ class RelativeLogits(Encoding):
 
     def weigh(self, h: Tensor, f: Tensor, g: Tensor, i: Tensor, j: Tensor) -> Tensor:
         work = torch.promote_types(f.dtype, torch.float32)
-        mixes = (
-            f.to(work).reshape(*f.shape[:-1], self.feature_count // self.size, self.size)[..., h, :].transpose(1, 2)
-        )  # B H I size
-        logits = mixes @ self.profiles.to(work)
+        logits = self._of_heads(h, f).to(work) @ self.profiles.to(work)
         distance = i - j
         near = (distance >= 0) & (distance < self.extent)
         wanted = logits.gather(-1, distance.clamp(0, self.extent - 1).expand(*logits.shape[:-1], -1))
         return torch.where(near, wanted * self.temperature(i).to(work), 0.0)
+
+    def mixes(self, h: Tensor, f: Tensor, i: Tensor) -> Tensor:
+        work = torch.promote_types(f.dtype, torch.float32)
+        return self._of_heads(h, f).to(work) * self.temperature(i)[..., None, :, None].to(work)
+
+    def relative(self, distance: Tensor) -> Relative:
+        near = (distance >= 0) & (distance < self.extent)
+        return Relative(a=torch.where(near, self.profiles[:, distance.clamp(0, self.extent - 1)], 0.0).T[None])
+
+    def _of_heads(self, h: Tensor, f: Tensor) -> Tensor:
+        """The mixes of heads ``h``: B H I size."""
+        return f.reshape(*f.shape[:-1], self.feature_count // self.size, self.size)[..., h, :].transpose(1, 2)

@@ -1,6 +1,7 @@
 """relative: a score that meets content by vectors of the distance costs one more product, or a band of one. For CPUs.
 
-An encoding whose score has that form says so by `Encoding.relative`; see `bands` for how it is done. A bias of the
+An encoding whose score has that form says so by `Encoding.relative`, and by `Encoding.mixes` where features of the
+query's token meet those vectors in place of q; see `bands` for how it is done. A bias of the
 distance that is added to it is a table, which the same masks take.
 """
 
@@ -31,7 +32,7 @@ def obstacle(call: Call) -> str | None:
     content = [part for part in parts_of(enc) if part.content_dependent]
     if len(content) != 1:
         return f"it is for one part that depends on content, and here are {len(content)}"
-    if not has_quick(content[0], "relative", "rescore", "output"):
+    if not has_quick(content[0], "relative", "rescore", "output", "weigh"):
         return "its score is not made of vectors of the distance"
     if not enc.toeplitz:
         return "its bias is not a function of i - j alone"
@@ -64,8 +65,14 @@ def _run_block(call: Call, block: Block) -> Tensor:
     relative = vectors(part, far, near, q.device)
     if relative.b is not None or relative.u is not None or relative.v is not None:  # what is added to q is not rounded
         q, k, v = (t.to(call.work_dtype) for t in (q, k, v))
+    mixed: Tensor | None = None
+    if "weigh" in part.points:  # features of the query's token meet the vectors, and no q
+        at, _ = block.layouts(call.at, call.to)
+        mixed = part.mixes(call.head_numbers(), block.queries(call.features[0][:, None])[:, 0], at.pos)
+        assert mixed is not None
+        mixed = mixed.to(call.work_dtype) / call.scale
     if one:
-        onto_keys, onto_distances = (_added(q, t) for t in (relative.u, relative.v))
+        onto_keys, onto_distances = _added(q, relative.u), _added(q, relative.v) if mixed is None else mixed
         done = _one_query(onto_keys, onto_distances, k, v, relative, table, call.scale * relative.share, far, ahead)
         return done.to(call.q.dtype)
     alike_rows = (call.scale * relative.share, causal, window, far, far - near + 1, apart)
@@ -74,16 +81,17 @@ def _run_block(call: Call, block: Block) -> Tensor:
     for a in range(0, I, height):
         e = min(a + height, I)
         keys = slice(0, J if not causal else max(1, min(J, ahead + e)))
-        given = q[:, :, a:e], k[:, :, keys], v[:, :, keys]
+        given = q[:, :, a:e], None if mixed is None else mixed[:, :, a:e], k[:, :, keys], v[:, :, keys]
         parts.append(_run_rows(*given, relative, table, ahead + a, alike_rows).to(call.q.dtype))
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
 
 
 def _run_rows(
-    q: Tensor, k: Tensor, v: Tensor, relative: Relative, table: Tensor | None, ahead: int, how: tuple[Any, ...]
-) -> Tensor:
+    q: Tensor, mixed: Tensor | None, k: Tensor, v: Tensor, relative: Relative, table: Tensor | None, ahead: int,
+    how: tuple[Any, ...],
+) -> Tensor:  # fmt: skip
     """Some rows over the keys of a block, the first of which stands ``ahead`` of the first key: B H I D."""
-    onto_keys, onto_distances = (_added(q, t) for t in (relative.u, relative.v))
+    onto_keys, onto_distances = _added(q, relative.u), _added(q, relative.v) if mixed is None else mixed
     outs, group = [], q.shape[1] // k.shape[1]
     for r in range(group):
         own = slice(r, None, group)
