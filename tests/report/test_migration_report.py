@@ -41,6 +41,7 @@ DATA = {
     "share": {"value": 0.95, "low": 0.92, "high": 0.97},
     "anneal": 5,
     "methods": [],
+    "retrieval": None,
     "left_out": ["pytorch_model.bin"],
     "notes": ["a | note"],
     "by_position": [

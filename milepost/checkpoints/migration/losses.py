@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from milepost.checkpoints.diagnosis.measure import retrieval_row
+from milepost.checkpoints.diagnosis.needle import make_needles
 from milepost.checkpoints.extension.losses import compare_losses
 from milepost.checkpoints.model.loaded import Loaded
 from milepost.checkpoints.model.text import read_text
@@ -23,10 +25,13 @@ from milepost.checkpoints.model.tune import Tuning, windows_for
 from milepost.checkpoints.recommendation.candidates import encodings_by_layer, stretch
 from milepost.measure.intervals import Numbers, bootstrap_ratio, mean, sum_by_group
 from milepost.measure.losses import TOLERATED_RISE, buckets, same_targets, token_losses
+from milepost.measure.retrieval import LEAST_HAYSTACK, retrieval, room
 
 WINDOWS, TOKENS = 24, 1 << 16
 """At most so many windows are measured, or so many tokens where windows are short."""
 TARGETS = 256
+TRIALS, DEPTHS = 8, (0.0, 0.5, 1.0)
+"""Needles that are asked for at each length: so many texts, each at so many depths."""
 STRETCHED = ("linear", "ntk")
 """The scalings that a rotary model gets at inference, to read more than it was tuned for: PI and NTK."""
 ENOUGH = 0.9
@@ -50,6 +55,19 @@ class MigrationLosses:
         """Losses (windows x tokens) up to ``far``, or to where the model ends."""
         end = self.far if subject.end is None else min(self.far, subject.end)
         return token_losses(subject, self.windows[:, : end + 1])
+
+    def retrieval(self, subject: Loaded, device: str) -> dict[str, Any] | None:
+        """How often a needle is found at the old length and at the farthest, as `diagnose` asks for it; None where the
+        windows are too short to ask.
+        """
+        hays = self.windows[:TRIALS]
+        needles = make_needles(subject, self.text, hays, len(DEPTHS), self.old)
+        end = self.far if subject.end is None else min(self.far, subject.end)
+        lengths = [n for n in dict.fromkeys((self.old, end)) if room(needles.build(0, 0), n) >= LEAST_HAYSTACK]
+        if not lengths:
+            return None
+        cells = retrieval(subject.last, hays, needles.build, lengths, DEPTHS, device)
+        return retrieval_row(needles, len(hays), cells, lengths)
 
     def choosing(self, subject: Loaded, length: int) -> float:
         """The mean loss on the half that is tuned on: what a choice may look at."""

@@ -49,7 +49,8 @@ class Migration(CommandResult):
 
     ``by_position`` and ``inside`` (the old length) hold the loss before, swapped and recovered; ``share`` is how much
     of it was recovered, None where the swap lost nothing or nothing was tuned. ``past`` are the same last tokens with
-    the old length and with twice that; ``methods`` the ways to a longer table.
+    the old length and with twice that; ``methods`` the ways to a longer table. ``retrieval``, of a model whose
+    positions are dropped: how often a needle is found, before, swapped and recovered.
     """
 
     model: str
@@ -65,6 +66,7 @@ class Migration(CommandResult):
     by_position: tuple[dict[str, Any], ...]
     past: tuple[dict[str, Any], ...]
     methods: tuple[dict[str, Any], ...]
+    retrieval: dict[str, Any] | None
     proofs: tuple[dict[str, Any], ...]
     anneal: int
     tuned: dict[str, Any] | None
@@ -124,6 +126,7 @@ def migrate(
     )
     about = _about(origin, to, length, anneal, tuning, measured, 1 if state is None else state.num_processes)
     with new_folder(place, resume=resume, main=main) as draft:
+        asked: dict[str, dict[str, Any] | None] = {}
         work, start, swap_file = draft.files, draft.hidden / "start", draft.hidden / "swap.json"
         if main:
             held = sum((origin.files.folder / name).stat().st_size for name in origin.files.others)
@@ -142,7 +145,14 @@ def migrate(
             write_rest(origin, swapped, length, work, tell)
             write_json(swap_file, {"kept": None if made.table is None else made.kept})  # for the other processes
             tell("measuring the loss before, and right after the swap")
-            stages = {"before": measured.losses(origin.loaded), "swapped": measured.losses(load(start, device=device))}
+            bare = load(start, device=device)
+            stages = {"before": measured.losses(origin.loaded), "swapped": measured.losses(bare)}
+            if to == "nope":
+                tell("asking for needles before, and right after the swap")
+                asked = {
+                    "before": measured.retrieval(origin.loaded, device),
+                    "swapped": measured.retrieval(bare, device),
+                }
         tuned = None
         if tuning is None:
             write_weights(swapped, work, link=False, tell=tell)
@@ -165,13 +175,17 @@ def migrate(
         if tuning is not None:
             tell("measuring the loss after recovery")
             stages["recovered"] = measured.losses(subject)
+            if to == "nope":
+                asked["recovered"] = measured.retrieval(subject, device)
         past = measured.past(subject)
         checked = replace(verify(work, device=device, tell=tell), model=str(place), notes=())
         done = Migration(
             model=origin.files.name, out=str(place), family=origin.family, architecture=type(made.model).__name__,
             to=to, old=origin.length, ended=origin.ends, length=length, inside=measured.inside(stages),
             share=measured.share(stages), by_position=tuple(measured.by_position(stages)), past=tuple(past),
-            methods=tuple(methods), proofs=tuple(check.to_json() for check in checks), anneal=fade, tuned=tuned,
+            methods=tuple(methods),
+            retrieval=asked if any(asked.values()) else None, proofs=tuple(check.to_json() for check in checks),
+            anneal=fade, tuned=tuned,
             verification=checked.to_json(), left_out=origin.files.left_out, notes=tuple(notes(origin, to, length)),
             provenance=provenance(what="migrate", **about),
         )  # fmt: skip

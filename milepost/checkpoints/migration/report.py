@@ -22,7 +22,7 @@ COLOURS = {"before": 1, "swapped": 3, "recovered": 0}
 
 def document(data: Row) -> Document:
     """Losses by position and past the old end, longer tables, steps, proofs, checks and tuning."""
-    brief = [_positions(data), _past(data), _methods(data), _steps(data)]
+    brief = [_positions(data), _past(data), _retrieval(data), _methods(data), _steps(data)]
     proofs = [
         common.checks("proofs", data["proofs"]),
         common.checks("verify", data["verification"]["checks"]),
@@ -82,7 +82,13 @@ def verdict(data: Row) -> str:
 
 def sentences(data: Row) -> list[str]:
     """The verdict, what happens past the old end, and whether all was proved."""
-    return [verdict(data), *_past_words(data), _proved(data), verified(data["verification"]) + "."]
+    return [
+        verdict(data),
+        *_past_words(data),
+        *_retrieval_words(data),
+        _proved(data),
+        verified(data["verification"]) + ".",
+    ]
 
 
 def _past_words(data: Row) -> list[str]:
@@ -102,6 +108,46 @@ def _past_words(data: Row) -> list[str]:
         cost = f"the same tokens lose {abs(gap['value']):.4f} nats {word} than at {data['old']} as it is"
         sentences.append(f"At {far} tokens{ended} it {works}{name}: {cost}, {common.sure(gap)}.")
     return sentences
+
+
+def _retrieval_words(data: Row) -> list[str]:
+    """DroPE's question: is a needle still found when positions are dropped, and after recalibration?"""
+    asked = data["retrieval"]
+    if not asked:
+        return []
+    first = next(row for row in asked.values() if row)
+    found = []
+    for length in [one["length"] for one in first["lengths"]]:
+        shares = [(STAGES[name], _found(row, length)) for name, row in asked.items() if row]
+        told = ", ".join(f"{100 * one['share']:.0f}% {name}" for name, one in shares if one is not None)
+        found.append(f"at {length} tokens {told}")
+    return [
+        f"Retrieval (DroPE: rotations dropped, then recalibrated), {100 * first['chance']:.0f}% by chance: "
+        f"{'; '.join(found)}."
+    ]
+
+
+def _found(row: Row, length: int) -> Row | None:
+    return next((one for one in row["lengths"] if one["length"] == length), None)
+
+
+def _retrieval(data: Row) -> Table:
+    """Retrieval by stage and length."""
+    if not data["retrieval"]:
+        return Table([], [])
+    rows = [
+        [
+            STAGES[name],
+            str(one["length"]),
+            f"{one['share']:.3f}",
+            f"{one['low']:.3f} to {one['high']:.3f}",
+            str(one["trials"]),
+        ]
+        for name, row in data["retrieval"].items()
+        if row
+        for one in row["lengths"]
+    ]
+    return Table(["", "tokens", "found", "95% interval", "trials"], rows, "retrieval of a needle, before and after")
 
 
 def _proved(data: Row) -> str:

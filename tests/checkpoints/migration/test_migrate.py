@@ -175,6 +175,13 @@ def test_a_longer_table_keeps_its_first_rows_through_tuning(place, tmp_path):
 def test_a_llama_loses_its_rotation(place, tmp_path):
     folder = family("llama", tmp_path / "model", vocab_size=64)
     done = migrate(folder, to="nope", text=place / "long.npy", steps=4, anneal=True, out=tmp_path / "out", **HOW)
+    asked = done.retrieval
+    assert set(asked) == {"before", "swapped", "recovered"}
+    assert [one["length"] for one in asked["swapped"]["lengths"]] == [done.old, 2 * done.old]
+    assert all(0 <= one["share"] <= 1 and one["trials"] == 24 for row in asked.values() for one in row["lengths"])
+    assert asked["before"]["cells"] != asked["swapped"]["cells"]  # margins: positions were dropped
+    report = (tmp_path / "out" / "milepost" / "report.md").read_text()
+    assert "Retrieval (DroPE: rotations dropped, then recalibrated)" in report and "Retrieval of a needle" in report
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert done.ok and config["model_type"] == "smollm3" and not any(config["no_rope_layers"])
     assert load_file(tmp_path / "out" / "model.safetensors").keys() == load_file(folder / "model.safetensors").keys()
