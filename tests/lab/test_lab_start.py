@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import milepost
+from milepost.encoding import parts_of
 from milepost.lab import checkpoint
-from milepost.lab.block import parts_of
 from milepost.lab.model import Decoder, Shape
 from milepost.lab.space.encoder import Encoder, EncoderShape
 from milepost.lab.training.linear import Linear, feed_forward, rounded_products
