@@ -8,7 +8,7 @@
 Inputs are valid files that are changed where their structure is: a count, a length, a type, a nesting, a name, an end.
 Each target runs in a process of its own, so that one that crashes is a finding too.
 
-atheris (coverage-guided) was tried on the GGUF header alone: 54,562 inputs in 91 s, and no finding. It is not used
-here: what coverage would have to discover, the structure of a config or a header, is known and is what is changed.
-Whether torch and transformers bear its instrumented imports was not tried.
+atheris 3.0 (coverage-guided) was tried, with the package instrumented, on three readers: 54,562 GGUF headers in 91 s,
+124,601 specs in 76 s, 152,872 configs in 76 s, no finding. It is not used here: what coverage would have to discover,
+the structure of a config, a spec or a header, is known and is what is changed.
 """
