@@ -676,6 +676,7 @@ def test_engines_by_name() -> None:
         "megatron",
         "torchtitan",
         "exllamav3",
+        "onnxruntime-genai",
     ]
     for wrong, right in (("VLLM", "vllm"), ("llama_cpp", "llama.cpp"), ("mlx_lm", "mlx-lm"), ("sglng", "sglang")):
         with pytest.raises(ValueError, match=f"there is no engine '{wrong}'; did you mean {right}"):
