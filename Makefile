@@ -28,9 +28,10 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# some 25 minutes on two quiet cores; killed, it goes on with: make bench RESUME=--resume
 bench: $(READY)
-	$(BIN)/milepost bench all --out docs/bench
-	mkdir -p milepost/measured && cp docs/bench/bench.json milepost/measured/bench.json
+	$(BIN)/milepost bench all --out docs/bench $(RESUME)
+	$(BIN)/python tools/bench_tables.py
 
 # pages are tested in an installed Chromium or Chrome, else in Debian's, else in playwright's own
 browser: $(READY)

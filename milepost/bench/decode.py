@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from milepost.attention import KVCache
 from milepost.bench.attention import row
-from milepost.bench.contestants import MAPS, TOEPLITZ, encoding, hidden
+from milepost.bench.contestants import CONTENT, MAPS, TOEPLITZ, encoding, hidden
 from milepost.bench.timing import check_sizes
 from milepost.encoding import Encoding
 from milepost.measure.results import provenance
@@ -26,7 +26,7 @@ from milepost.spec import build
 
 def bench_decode(
     length: int = 16384,
-    schemes: Sequence[str] = ("rope", *TOEPLITZ, "fox", "fire", "shaw", "transformer_xl", "deberta", *MAPS),
+    schemes: Sequence[str] = ("rope", *TOEPLITZ, "fox", *CONTENT, *MAPS),
     *,
     heads: int = 8,
     head_dim: int = 64,

@@ -39,11 +39,22 @@ def provenance(**protocol: Any) -> dict[str, Any]:
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "machine": platform.machine(),
+        "processor": _processor(),
         "system": platform.system(),
         "cores": os.cpu_count(),
         "versions": versions,
         "protocol": protocol,
     }
+
+
+def _processor() -> str:
+    """The processor's own name where Linux tells it, else its kind."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0]} ({len(names)} cores)" if names else platform.machine()
 
 
 def plain_fields(result: Any) -> dict[str, Any]:
