@@ -13,6 +13,7 @@ from milepost.checkpoints import inspect, recommend, verify
 from milepost.checkpoints.inspection import report as inspection
 from milepost.checkpoints.recommendation import report as recommendation
 from milepost.checkpoints.verification import report as verification
+from milepost.draw import fill
 from milepost.lab import checkpoint
 from milepost.lab.model import Decoder, Shape
 from milepost.measure.results import provenance
@@ -34,9 +35,12 @@ def pages(tmp_path_factory):
     )
     inspected["warnings"], verified["notes"], recommended["notes"] = [OWNED], [OWNED], [OWNED]
     return {
-        "inspect": inspection.save(inspected, home / "inspected"),
-        "verify": verification.save(verified | {"model": OWNED}, home / "verified"),
-        "recommend": recommendation.save(recommended | {"model": OWNED}, home / "recommended"),
+        name: fill(home / folder, folder, data, report.document(data))  # as each command does with --out
+        for name, folder, report, data in (
+            ("inspect", "inspection", inspection, inspected),
+            ("verify", "verification", verification, verified | {"model": OWNED}),
+            ("recommend", "recommendation", recommendation, recommended | {"model": OWNED}),
+        )
     }
 
 

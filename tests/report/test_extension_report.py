@@ -6,6 +6,13 @@ import pytest
 from opened import OWNED, PHONE, Opened
 
 from milepost.checkpoints.extension import report as extension
+from milepost.draw import fill
+
+
+def save(data, folder):
+    """As `milepost extend --out` does."""
+    return fill(folder, "extension", data, extension.document(data))
+
 
 CHECK = {
     "name": "frequencies",
@@ -143,14 +150,14 @@ def test_a_failed_check_stands_out():
 
 
 def test_it_is_saved_as_data_and_two_pages(tmp_path):
-    assert extension.save(DATA, tmp_path / "milepost").name == "report.html"
+    assert save(DATA, tmp_path / "milepost").name == "report.html"
     assert sorted(p.name for p in (tmp_path / "milepost").iterdir()) == ["extension.json", "report.html", "report.md"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_in_a_browser(chromium, scheme, tmp_path):
     with Opened(
-        chromium, extension.save(changed(model=OWNED, notes=[OWNED], left_out=["x" * 200]), tmp_path), PHONE, scheme
+        chromium, save(changed(model=OWNED, notes=[OWNED], left_out=["x" * 200]), tmp_path), PHONE, scheme
     ) as seen:
         assert seen.page.title().startswith("extend <img") and seen.count("table") == 6 and seen.drawn() == [4, 1]
         paper = seen.ask("getComputedStyle(document.body).backgroundColor")
@@ -159,6 +166,6 @@ def test_the_page_in_a_browser(chromium, scheme, tmp_path):
 
 
 def test_without_text_there_is_nothing_to_draw(chromium, tmp_path):
-    with Opened(chromium, extension.save(changed(losses=[], tuned=None), tmp_path), figures=False) as seen:
+    with Opened(chromium, save(changed(losses=[], tuned=None), tmp_path), figures=False) as seen:
         assert seen.drawn() == [] and seen.count("table") == 4
         seen.check()

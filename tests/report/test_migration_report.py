@@ -8,6 +8,12 @@ import pytest
 from opened import OWNED, PHONE, Opened
 
 from milepost.checkpoints.migration import report as migration
+from milepost.draw import fill
+
+
+def save(data, folder):
+    """As `milepost migrate --out` does."""
+    return fill(folder, "migration", data, migration.document(data))
 
 
 def mean(value, low=None, high=None):
@@ -208,7 +214,7 @@ def test_longer_tables_are_compared():
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_in_a_browser(chromium, scheme, tmp_path):
     with Opened(
-        chromium, migration.save(changed(model=OWNED, notes=[OWNED], left_out=["x" * 200]), tmp_path), PHONE, scheme
+        chromium, save(changed(model=OWNED, notes=[OWNED], left_out=["x" * 200]), tmp_path), PHONE, scheme
     ) as seen:
         assert seen.page.title().startswith("migrate <img") and seen.count("table") == 7 and len(seen.drawn()) == 2
         seen.check()

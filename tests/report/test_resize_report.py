@@ -12,6 +12,7 @@ from opened import OWNED, PHONE, Opened
 from milepost.checkpoints import resize
 from milepost.checkpoints.resizing import report as resized
 from milepost.checkpoints.resizing.alike import SHOWN, alike
+from milepost.draw import fill
 
 transformers = importlib.import_module("transformers")
 IMAGE = {
@@ -41,6 +42,11 @@ def smooth(model):
             if "position_embeddings" in name:
                 p.copy_(torch.randn_like(p).cumsum(-2) + 3 * torch.randn(p.shape[-1]))
     return model
+
+
+def save(data, folder):
+    """As `milepost resize --out` does."""
+    return fill(folder, "resized", data, resized.document(data))
 
 
 @pytest.fixture(scope="module")
@@ -139,12 +145,12 @@ def test_figures_hold_the_table_before_and_after(image, text):
 
 def test_pages_in_a_browser(chromium, image, text, tmp_path):
     hostile = image.to_json() | {"model": OWNED, "notes": [OWNED]}
-    with Opened(chromium, resized.save(hostile, tmp_path / "image"), PHONE, "dark") as seen:
+    with Opened(chromium, save(hostile, tmp_path / "image"), PHONE, "dark") as seen:
         assert seen.page.title().startswith("resize <img") and seen.drawn() == [1, 1]
         held = seen.ask("[...document.querySelectorAll('.figure script')].map(one => JSON.parse(one.textContent).z)")
         assert [len(rows) for rows in held] == [4, 8] and seen.count(".framed") == 4  # each on a desk and on a phone
         assert seen.count(".chips button") == 0, "there is nothing to hide on a map"
         seen.check()
-    with Opened(chromium, resized.save(text.to_json(), tmp_path / "text")) as seen:
+    with Opened(chromium, save(text.to_json(), tmp_path / "text")) as seen:
         assert seen.drawn() == [2] and seen.visible("part-0") == ["before", "after"]
         seen.check()
