@@ -87,6 +87,9 @@ def verify_command(
     text: Annotated[Path | None, typer.Option(help="For an address: what to read, as for diagnose.")] = None,
     length: Annotated[str, typer.Option(help="For an address: tokens of each text, such as 4k.")] = "2k",
     windows: Annotated[int, typer.Option(help="For an address: texts that are read.")] = 2,
+    only: Annotated[
+        str | None, typer.Option(help="For an address: rotation, truncation, repeats, or two of them with a comma.")
+    ] = None,
     tokenizer: Tokenizer = None,
     served_model: ServedModel = None,
     key_from: KeyFrom = None,
@@ -112,10 +115,12 @@ def verify_command(
     """
     if is_url(model):
         how = served_how(tokenizer, served_model, key_from, certificate)
-        verify_address(model, text, against, length, windows, how, out, resume, as_json, dtype, device)
+        verify_address(model, text, against, length, windows, how, out, resume, as_json, dtype, device, only)
         return
-    if against is not None or text is not None:
-        raise ValueError("--against and --text are for the address of a server; a checkpoint is verified as it is")
+    if against is not None or text is not None or only is not None:
+        raise ValueError(
+            "--against, --text and --only are for the address of a server; a checkpoint is verified as it is"
+        )
     from milepost.checkpoints import verify
     from milepost.checkpoints.verification import report
 

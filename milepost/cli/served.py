@@ -147,21 +147,30 @@ def compare_command(
 
 def verify_address(
     url: str, text: Path | None, against: str | None, length: str, windows: int, how: dict[str, Any], out: ReportFolder,
-    resume: bool, as_json: bool, dtype: str, device: str,
+    resume: bool, as_json: bool, dtype: str, device: str, only: str | None,
 ) -> None:  # fmt: skip
     """`verify` for an address."""
-    from milepost.checkpoints.model.load import load
     from milepost.served import connect, report
+    from milepost.served.verification.plan import PARTS
     from milepost.served.verification.verify import verify_served
+    from milepost.served.verification.weights import load_weights
 
     words, tokens = needed(text, "--text", "what to read"), read_length(length, "--length")
     assert tokens is not None
+    parts = PARTS if only is None else tuple(part.strip() for part in only.split(","))
 
     def measure(kept: Path | None, tell: Any) -> Any:
         subject = connect(url, journal=kept, **how)
         tell("loading", 0.0)
-        weights = None if against is None else load(against, device=device, dtype=dtype, tokenizer=how["tokenizer"])
-        return verify_served(subject, words, tokens, against=weights, windows=windows, tell=tell)
+        weights, note = (
+            (None, None)
+            if against is None
+            else load_weights(against, device=device, dtype=dtype, tokenizer=how["tokenizer"])
+        )
+        return verify_served(
+            subject, words, tokens, against=weights, windows=windows, only=parts, notes=[note] if note else [],
+            tell=tell,
+        )  # fmt: skip
 
     data = report_served("verification", out, url, resume, as_json, measure, report.verification)
     exit_unless(data["ok"])

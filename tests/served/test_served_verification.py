@@ -10,10 +10,12 @@ import torch
 from small_server import FACTOR, SERVED, SmallModel, build, serving
 
 from milepost.checkpoints.model.load import load
+from milepost.rope import ConfigError
 from milepost.served import connect, report
 from milepost.served.verification.candidates import CONFIG, rotations
 from milepost.served.verification.match import Match, eight_bits, match
 from milepost.served.verification.references import References
+from milepost.served.verification.repeats import _judged
 from milepost.served.verification.verify import verify_served
 
 LENGTH = 448
@@ -184,3 +186,30 @@ def test_lengths_and_vocabularies_are_checked(small_model, small_text, against):
         object.__setattr__(subject.server.can, "vocabulary", 99)
         with pytest.raises(ValueError, match="not the same model"):
             verify_served(subject, small_text, LENGTH, against=against)
+
+
+def test_a_repeat_passes_below_a_quarter_of_what_another_rotation_changes():
+    """Where arithmetic may explain more than another rotation does, as with weights of 4 bits."""
+
+    def judge(number, allowed, control):
+        return _judged("history", [number], allowed, control, "the same", "another").verdict
+
+    assert [judge(n, 0.24, 0.12) for n in (0.0, 0.03, 0.031, 0.24, 0.25, float("nan"))] == [
+        "PASS", "PASS", "BLIND", "BLIND", "FAIL", "FAIL",
+    ]  # fmt: skip
+    assert [judge(n, 0.05, 0.12) for n in (0.05, 0.051)] == ["PASS", "FAIL"]
+    assert [judge(n, 0.05, None) for n in (0.05, 0.051)] == ["PASS", "FAIL"]
+
+
+def test_parts_are_asked_for_by_name(small_model, small_text):
+    with serving(small_model, "vllm") as server:
+        subject = connect(server.url)
+        before = len(server.bodies)
+        done = verify_served(subject, small_text, 200, only=("truncation",))
+        assert [check.name for check in done.checks] == ["tokens counted", "start of the text", "too long a text"]
+        assert "not asked for: repeats" in done.notes
+        assert len(server.bodies) - before <= done.provenance["protocol"]["plan"]["requests"] == 5
+        with pytest.raises(ConfigError, match="are rotation, truncation, repeats; got prefill"):
+            verify_served(subject, small_text, 200, only=("prefill",))
+        with pytest.raises(ConfigError, match="give --against"):
+            verify_served(subject, small_text, 200, only=("rotation",))

@@ -12,12 +12,14 @@ Passes over a text of n tokens, for a server that tells a prompt's log-likelihoo
     prefix cache           2 for each text            2
     alone and in a batch   6 1/2                      6 1/2, and none where requests are not run side by side
 
-A cut that is found costs one more pass for each halving of the text.
+A cut that is found costs one more pass for each halving of the text. Parts of a verification that are not asked for
+(`PARTS`) cost nothing: a rotation alone is one pass over each text.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from milepost.checkpoints.model.loaded import Loaded
@@ -25,6 +27,9 @@ from milepost.measure.intervals import Numbers
 from milepost.served.subject import Served, growing
 from milepost.served.verification.race import candidates_of, choose_targets
 from milepost.served.verification.repeats import CROWD, STEPS
+
+PARTS = ("rotation", "truncation", "repeats")
+"""The parts of a verification, each of which may be asked for alone."""
 
 
 @dataclass(frozen=True)
@@ -46,17 +51,20 @@ class VerificationPlan:
         return words if not high else f"{words}; candidates read {low} to {high} tokens here, unless they are kept"
 
 
-def make_plan(subject: Served, read: Numbers, against: Loaded | None) -> VerificationPlan:
-    """The plan for texts ``read`` (n L)."""
+def make_plan(
+    subject: Served, read: Numbers, against: Loaded | None, parts: Collection[str] = PARTS
+) -> VerificationPlan:
+    """The plan for some ``parts`` of a verification, on texts ``read`` (n L)."""
     can, (texts, length) = subject.server.can, read.shape
     requests, tokens, here = 0, 0, (0, 0)
-    if can.repeats:
-        shorts = 2 * texts * max(8, length // 8)
-        requests, tokens = 2 * texts + 1 + 1 + 3 + 1, shorts + length * (1 + 1 + 3)
-        if can.served is None:
-            requests, tokens = requests + 1, tokens + length
+    if can.served is None:
+        requests, tokens = 1, length
+    if can.repeats and "truncation" in parts:
+        requests, tokens = requests + 1 + 3 + 1, tokens + length * (1 + 3)
         tokens += 0 if can.served is None or can.served > 1 << 18 else can.served + 1
-    if against is not None and can.losses:
+    if can.repeats and "repeats" in parts:
+        requests, tokens = requests + 2 * texts + 1, tokens + 2 * texts * max(8, length // 8) + length
+    if against is not None and can.losses and "rotation" in parts:
         tried, race = candidates_of(against)
         targets = choose_targets(subject, length - 1, race)
         grown = growing(length) if can.prompt else []
@@ -67,7 +75,7 @@ def make_plan(subject: Served, read: Numbers, against: Loaded | None) -> Verific
         noise = early or length
         first = texts * (len(tried) * early + noise)
         here = (first + texts * (length if early else len(tried) * length), first + texts * len(tried) * length)
-    if can.repeats and can.losses:
+    if can.repeats and can.losses and "repeats" in parts:
         some = texts if can.prompt else 1
         decode, prefix = (2, 2 * length + STEPS) if can.prompt else (3, 3 * length + STEPS), (4, 2 * length)
         requests += some * (decode[0] + prefix[0])

@@ -11,6 +11,7 @@ that are not. What it costs is said before the first request (`plan`).
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from milepost.served import report
 from milepost.served.subject import Served
 from milepost.served.verification.candidates import CONFIG, OFF_BY_ONE
 from milepost.served.verification.match import Match, rotation_sentence
-from milepost.served.verification.plan import make_plan
+from milepost.served.verification.plan import PARTS, make_plan
 from milepost.served.verification.race import run_race
 from milepost.served.verification.repeats import TOLERATED, read_history, repeats
 from milepost.served.verification.truncation import cut_here, served_part, truncation
@@ -60,9 +61,11 @@ class ServedVerification(CheckedResult):
 
 def verify_served(
     subject: Served, text: str | Path, length: int, *, against: Loaded | None = None, windows: int = WINDOWS,
-    tell: Tell = lambda what, share: None,
+    only: Collection[str] = PARTS, notes: Sequence[str] = (), tell: Tell = lambda what, share: None,
 ) -> ServedVerification:  # fmt: skip
-    """Verify a served model on texts of ``length`` tokens. ``against`` are the weights that it should run."""
+    """Verify a served model on texts of ``length`` tokens. ``against`` are the weights that it should run; ``only``
+    names the parts that are wanted, each of which costs the server passes of its own (`plan`)."""
+    parts = _parts(only, against)
     if against is not None:
         subject.server.need_losses()
     if length < 4 * SHORTEST:
@@ -79,26 +82,31 @@ def verify_served(
     if read.shape[1] <= 4 * SHORTEST:
         why = refused or f"it serves {subject.server.can.served} tokens"
         raise ConfigError(f"{why}: too few to verify on, which takes {4 * SHORTEST + 1}")
-    notes = [] if refused or read.shape[1] > length else [
+    notes = list(notes)
+    notes += [] if refused or read.shape[1] > length else [
         f"texts have {read.shape[1]} tokens, so that the {subject.server.can.served} that are served leave room for "
         "what is generated"
     ]  # fmt: skip
+    left = [part for part in PARTS if part not in parts and (part != "rotation" or against is not None)]
+    notes += [f"not asked for: {' and '.join(left)}"] if left else []
     if against is not None:
         subject.need_same_tokens(read, against)
-    plan = make_plan(subject, read, against)
+    plan = make_plan(subject, read, against, parts)
     tell(plan.sentence(subject.family), 0.0)
     can, checks = subject.server.can, list[Check]()
-    history = read_history(subject, read) if can.repeats else []
+    history = read_history(subject, read) if can.repeats and "repeats" in parts else []
     reached = read.shape[1]
-    if can.repeats:
+    if can.repeats and "truncation" in parts:
         tell("how much of a text reaches the model", 0.01)
         checks, reached = truncation(subject, read[0])
     checks += [] if refused is None else [Check("served length", "FAIL", refused, float(read.shape[1]), unit="tokens")]
     whole, read = read[0], read[:, :reached]
     found: Match | None = None
-    if against is not None and reached < 4 * SHORTEST:
+    if against is None or "rotation" not in parts:
+        pass
+    elif reached < 4 * SHORTEST:
         checks.insert(0, Check("rotation", "BLIND", f"nothing is proved: {reached} tokens of a text reach the model"))
-    elif against is not None:
+    else:
         found, best = run_race(subject, against, read, tell)
         checks.insert(0, _rotation(found))
         if reached < len(whole):
@@ -107,12 +115,12 @@ def verify_served(
                 if check.name == "start of the text" else check
                 for check in checks
             ]  # fmt: skip
-    tell("the same text in other company", 0.9)
     allowed = TOLERATED if found is None else found.allowed
-    if can.repeats:
+    if "repeats" in parts and can.repeats:
+        tell("the same text in other company", 0.9)
         other = None if found is None else found.nearest_other
         checks += repeats(subject, read, history, allowed, other, None if found is None else found.distance(OFF_BY_ONE))
-    else:
+    elif "repeats" in parts:
         sentence = f"nothing is proved: {subject.family} ends when a prompt is repeated, so that none is"
         checks.append(Check("the same text again", "BLIND", sentence))
     tell("done", 1.0)
@@ -127,6 +135,15 @@ def verify_served(
             f"{TOLERATED} nats, since no weights were given", intervals=f"95%, bootstrap over stretches, {DRAWS} draws",
         ),
     )  # fmt: skip
+
+
+def _parts(only: Collection[str], against: Loaded | None) -> tuple[str, ...]:
+    unknown = sorted({*only} - {*PARTS})
+    if unknown or not only:
+        raise ConfigError(f"the parts of a verification are {', '.join(PARTS)}; got {', '.join(unknown) or 'none'}")
+    if against is None and set(only) == {"rotation"}:
+        raise ConfigError("a rotation is found on the weights that should be served: give --against")
+    return tuple(part for part in PARTS if part in only)
 
 
 def _rotation(found: Match) -> Check:
