@@ -50,7 +50,7 @@ _kept: MutableMapping[Tensor, _Kept] = WeakIdKeyDictionary()
 
 def _shared(pos: Tensor, frequencies: Tensor, double: bool) -> Table:
     """The table that was made for these very numbers, or a new one."""
-    if not _comparable(pos) or not _comparable(frequencies):
+    if not _comparable(pos, frequencies):
         return _table(pos, frequencies, double)
     entry = _kept.get(pos)
     if entry is None or not _equal(entry.positions, pos):
@@ -67,13 +67,16 @@ def _equal(was: Tensor, now: Tensor) -> bool:
     return was.dtype == now.dtype and was.shape == now.shape and torch.equal(was, now)
 
 
-def _comparable(t: Tensor) -> bool:
-    """Whether its numbers can be looked at, and tables made of them used anywhere (those of inference mode can't be
+def _comparable(pos: Tensor, frequencies: Tensor) -> bool:
+    """Whether their numbers can be looked at, and tables made of them used anywhere (those of inference mode can't be
     trained on).
     """
-    if torch.compiler.is_compiling() or torch.is_inference_mode_enabled() or t.requires_grad or type(t) is not Tensor:
+    if pos.requires_grad or frequencies.requires_grad or type(pos) is not Tensor or type(frequencies) is not Tensor:
         return False
-    return t.device.type == "cpu" and torch._C._functorch.peek_interpreter_stack() is None and not _has_tangent()
+    if torch.compiler.is_compiling() or torch.is_inference_mode_enabled() or _has_tangent():
+        return False
+    here = pos.device.type == "cpu" and frequencies.device.type == "cpu"
+    return here and torch._C._functorch.peek_interpreter_stack() is None
 
 
 def _has_tangent() -> bool:

@@ -451,9 +451,14 @@ class Mark:
 _marks = WeakIdKeyDictionary()
 
 
+def marks_exist() -> bool:
+    """Whether any tensor carries a mark; never in a compiled graph."""
+    return not torch.compiler.is_compiling() and bool(_marks.data)
+
+
 def mark_of(x: Tensor) -> Mark | None:
     """The mark of a tensor that `query`, `key` or `value` returned; None for any other, and in a compiled graph."""
-    if torch.compiler.is_compiling() or type(x) is not Tensor or not _marks.data:
+    if type(x) is not Tensor or not marks_exist():
         return None
     mark: Mark | None = _marks.get(x)  # type: ignore[no-untyped-call]
     return mark

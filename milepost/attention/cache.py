@@ -37,7 +37,7 @@ from milepost.attention.call import Call
 from milepost.attention.lane import Lane
 from milepost.attention.lengths import Keys, rule_of, staged
 from milepost.attention.map_lane import MapLane
-from milepost.attention.turning import check_mark, refuse_marked, turns_by_length
+from milepost.attention.turning import check_marks, refuse_marked, turns_by_length
 from milepost.checks import check_choice
 from milepost.encoding import Encoding, transform
 from milepost.layout import Layout, Run, trusted
@@ -165,8 +165,7 @@ class KVCache:
         they are, and ``features`` (B L N) of the hidden states where the encoding asks for them.
         """
         scale = q.shape[-1] ** -0.5 if scale is None else scale
-        refuse_marked("q", q)
-        refuse_marked("k", k)
+        refuse_marked(q=q, k=k)
         if self._lane is not None and self._lane.fits(q, k, v, features, len(self), scale):
             assert self._k is not None and self._v is not None
             out = self._lane.token(q, k, v, features, self._k, self._v, len(self))
@@ -233,11 +232,9 @@ class KVCache:
                 f"{self.rule!r} depends on the length of the text: the cache turns its keys; give them as they are"
             )
         if turned:
-            check_mark("k", k, self.rule, at)
-            check_mark("v", v, self.rule, at)
+            check_marks(self.rule, at, k=k, v=v)
         else:
-            refuse_marked("k", k)
-            refuse_marked("v", v)
+            refuse_marked(k=k, v=v)
         with torch.no_grad():
             by, stage, k = (self.by, None, k) if turned else self._turned(k, at)
             if not turned and "value" in self.rule.points:

@@ -20,7 +20,7 @@ from typing import Literal
 from torch import Tensor
 
 from milepost.attention.call import Call
-from milepost.encoding import Encoding, Mark, mark_of, parts_of, transform
+from milepost.encoding import Encoding, Mark, mark_of, marks_exist, parts_of, transform
 from milepost.layout import Layout
 
 Turned = Literal["keys"] | bool
@@ -53,56 +53,59 @@ def turn(call: Call, turned: Turned) -> Call:
                 f"{enc!r} depends on the length of the text: keys that were turned before come from a KVCache, with "
                 "the layout that its append() returns; give other keys as they are"
             )
-        refuse_marked("q", q)
+        refuse_marked(q=q)
         if not from_cache:
-            refuse_marked("k", k)
-            refuse_marked("v", v)
+            refuse_marked(k=k, v=v)
         return call
-    if turned is True:
-        check_mark("q", q, enc, at)
-    else:
-        refuse_marked("q", q)
-        if "query" in enc.points:
-            q = transform("query", enc, q, at.pos)
-    if turned is not False or from_cache:
-        check_mark("k", k, enc, to)
-        check_mark("v", v, enc, to)
-    else:
-        refuse_marked("k", k)
-        refuse_marked("v", v)
-        if "key" in enc.points:
-            k = transform("key", enc, k, to.pos)
-        if "value" in enc.points:
-            v = transform("value", enc, v, to.pos)
+    points, keys_are_turned = enc.points, turned is not False or from_cache
+    if marks_exist():
+        if turned is True:
+            check_marks(enc, at, q=q)
+        else:
+            refuse_marked(q=q)
+        if keys_are_turned:
+            check_marks(enc, to, k=k, v=v)
+        else:
+            refuse_marked(k=k, v=v)
+    if turned is not True and "query" in points:
+        q = transform("query", enc, q, at.pos)
+    if not keys_are_turned and "key" in points:
+        k = transform("key", enc, k, to.pos)
+    if not keys_are_turned and "value" in points:
+        v = transform("value", enc, v, to.pos)
     return call if q is call.q and k is call.k and v is call.v else call.given(q, k, v)
 
 
-def refuse_marked(name: str, x: Tensor) -> None:
-    """Raise ValueError if ``x`` was turned before."""
-    mark = mark_of(x)
-    if mark is not None:
-        raise ValueError(
-            f"{name} was turned already, by {mark.encoding!r}, and would be turned twice. attend() turns q, k and v "
-            "itself: give them as they are, attend(q, k, v, enc, at=at), or say that they come turned, "
-            'attend(..., turned=True), or turned="keys" for the keys alone'
-        )
-
-
-def check_mark(name: str, x: Tensor, enc: Encoding, where: Layout) -> None:
-    """Raise ValueError if ``x`` carries the mark of another encoding or of other positions."""
-    mark = mark_of(x)
-    if mark is None:
+def refuse_marked(**given: Tensor) -> None:
+    """Raise ValueError if one of them was turned before."""
+    if not marks_exist():
         return
-    if _turning(mark.encoding) != _turning(enc):
-        raise ValueError(
-            f"{name} was turned by {mark.encoding!r}, and attend() was given {enc!r}; use one encoding for both"
-        )
-    layout = "at" if name == "q" else "to"
-    if not _same_positions(mark, where.pos):
-        raise ValueError(
-            f"{name} was turned for positions {_span(mark.positions)}, and `{layout}` says {_span(where.pos)}; "
-            f"turn {name} by {layout}.pos, or give it as it is and let attend() turn it"
-        )
+    for name, x in given.items():
+        mark = mark_of(x)
+        if mark is not None:
+            raise ValueError(
+                f"{name} was turned already, by {mark.encoding!r}, and would be turned twice. attend() turns q, k and "
+                "v itself: give them as they are, attend(q, k, v, enc, at=at), or say that they come turned, "
+                'attend(..., turned=True), or turned="keys" for the keys alone'
+            )
+
+
+def check_marks(enc: Encoding, where: Layout, **given: Tensor) -> None:
+    """Raise ValueError if one of them carries the mark of another encoding or of other positions."""
+    for name, x in given.items():
+        mark = mark_of(x)
+        if mark is None:
+            continue
+        if _turning(mark.encoding) != _turning(enc):
+            raise ValueError(
+                f"{name} was turned by {mark.encoding!r}, and attend() was given {enc!r}; use one encoding for both"
+            )
+        layout = "at" if name == "q" else "to"
+        if not _same_positions(mark, where.pos):
+            raise ValueError(
+                f"{name} was turned for positions {_span(mark.positions)}, and `{layout}` says {_span(where.pos)}; "
+                f"turn {name} by {layout}.pos, or give it as it is and let attend() turn it"
+            )
 
 
 def _same_positions(mark: Mark, pos: Tensor) -> bool:
