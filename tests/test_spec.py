@@ -362,6 +362,24 @@ def test_sizes_fill_what_the_text_leaves_open(name, heads, head_dim, width, leng
     assert equal(enc, build(repr(enc)))
 
 
+@pytest.mark.parametrize(
+    ("name", "sizes", "said"),
+    [
+        (
+            "selective_rope",
+            {"heads": 3, "head_dim": 8, "width": 16},
+            "width a multiple of heads, got .*width=16, heads=3",
+        ),
+        ("selective_rope", {"heads": 2, "head_dim": 7, "width": 16}, "head_dim must be even"),
+        ("fope", {"heads": 2, "head_dim": 8, "width": 16, "length": 6}, "6"),
+        ("rope_id", {"heads": 2, "head_dim": 8, "width": 16, "length": 6}, "6"),
+    ],
+)
+def test_sizes_that_no_encoding_has_are_refused_in_a_sentence(name, sizes, said):
+    with pytest.raises(ValueError, match=said):
+        build(name, **sizes)
+
+
 def test_the_text_wins_over_a_size_beside_it():
     assert repr(build("alibi(heads=12)", heads=8)) == "alibi(heads=12)"
 
