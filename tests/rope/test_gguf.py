@@ -785,3 +785,28 @@ def test_llama_4_sharpens_the_layers_that_do_not_turn(model_of):
 def test_a_temperature_that_no_code_reads_is_said_to_do_nothing(model_of):
     spec = model_of("qwen2", {"attention.temperature_scale": 0.5, "attention.temperature_length": 64})
     assert spec.temperatures == () and any("is not read by llama.cpp for qwen2" in note for note in spec.notes)
+
+
+def test_alpha_of_hunyuan_is_a_larger_base(model):
+    """freq_base x alpha^(d / (d - 2)): at d = 128 and alpha = 1000 a base of 1e4 becomes 11 158 839.9."""
+    spec = model("hunyuan-dense", {**LLAMA2, "rope.scaling.alpha": 1000.0})
+    assert math.isclose(spec.main.base, 11158839.925, rel_tol=1e-6)
+    assert "rope.scaling.alpha" in spec.sources["base"]
+    other = model("llama", {**LLAMA2, "rope.scaling.alpha": 1000.0})
+    assert other.main.base == 1e4 and any("read for Hunyuan alone" in note for note in other.notes)
+
+
+def test_a_pattern_says_which_layers_turn(model):
+    keys = {**LLAMA2, "block_count": 4}
+    spec = model("llama", {**keys, "attention.rope_pattern": [1, 1, 1, 0]})
+    assert [spec.layer(n) is None for n in range(4)] == [False, False, False, True]
+    with pytest.raises(ConfigError, match=r"has 1 or 0 for each of 4 layers"):
+        model("llama", {**keys, "attention.rope_pattern": [1, 0]})
+    with pytest.raises(ConfigError, match="no rotary positions"):
+        model("llama", {**keys, "attention.rope_pattern": [0, 0, 0, 0]})
+
+
+def test_the_base_of_compressed_keys_is_named(model):
+    spec = model("llama", {**LLAMA2, "attention.compress_rope_freq_base": 160000.0})
+    assert any("a base of their own, 160000 (llama.attention.compress_rope_freq_base)" in note for note in spec.notes)
+    assert spec.main.base == 1e4
