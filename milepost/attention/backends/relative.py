@@ -76,10 +76,11 @@ def _run_block(call: Call, block: Block) -> Tensor:
         done = _one_query(onto_keys, onto_distances, k, v, relative, table, call.scale * relative.share, far, ahead)
         return done.to(call.q.dtype)
     alike_rows = (call.scale * relative.share, causal, window, far, far - near + 1, apart)
-    height = I if apart or call.learning or torch.compiler.is_compiling() else ROWS  # far rows need q + u no sooner
+    if apart or call.learning or torch.compiler.is_compiling():  # a loop over rows would tie a graph to one length
+        return _run_rows(q, mixed, k, v, relative, table, ahead, alike_rows).to(call.q.dtype)
     parts = []
-    for a in range(0, I, height):
-        e = min(a + height, I)
+    for a in range(0, I, ROWS):  # far rows need q + u no sooner
+        e = min(a + ROWS, I)
         keys = slice(0, J if not causal else max(1, min(J, ahead + e)))
         given = q[:, :, a:e], None if mixed is None else mixed[:, :, a:e], k[:, :, keys], v[:, :, keys]
         parts.append(_run_rows(*given, relative, table, ahead + a, alike_rows).to(call.q.dtype))
