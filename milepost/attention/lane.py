@@ -17,6 +17,7 @@ from milepost.attention.kernel import fused
 from milepost.encoding import Encoding
 from milepost.encodings.fox import FoX
 from milepost.encodings.rope import RoPE
+from milepost.encodings.temperature import Temperature
 
 STRETCH = 256
 """Tokens for which angles are made at a time."""
@@ -46,6 +47,11 @@ class Lane:
             pos = torch.arange(first, self.stop, device=q.device)
             cos, sin = cos_sin(pos, enc.inv_freq, q.dtype)
             self.turns = list(zip(torch.cat([cos, cos], -1).unbind(), torch.cat([-sin, sin], -1).unbind(), strict=True))
+        self.sharper: tuple[Tensor, ...] = ()
+        if type(enc) is Temperature:
+            factors = enc.factor(torch.arange(first, self.stop, device=q.device))
+            self.sharper = factors.to(torch.promote_types(q.dtype, torch.float32)).to(q.dtype).unbind()
+            self.numbers_of_temperature = (enc.length, enc.form, enc.rate)
         self.row: Tensor | None = None
         if features is not None:
             self.of_features = (features.shape[0], 1, features.shape[2]), features.dtype
@@ -70,6 +76,8 @@ class Lane:
             return False
         if type(enc) is RoPE:
             return enc.pairing == "half" and 2 * enc.live == enc.head_dim and q.dtype in (torch.float32, torch.float64)
+        if type(enc) is Temperature:
+            return True
         return not {"query", "key"} & set(enc.points) and ("bias" not in enc.points or q.device.type == "cpu")
 
     def fits(self, q: Tensor, k: Tensor, v: Tensor, features: Tensor | None, first: int, scale: float) -> bool:
@@ -83,6 +91,10 @@ class Lane:
         if not (self.first <= first < self.stop and (q.shape, k.shape, v.shape) == self.shapes and scale == self.scale):
             return False
         if type(self.enc) is RoPE and not torch.equal(self.enc.inv_freq, self.frequencies):
+            return False
+        if type(self.enc) is Temperature and (
+            (self.enc.length, self.enc.form, self.enc.rate) != self.numbers_of_temperature
+        ):
             return False
         same = (q.dtype, q.device) == (k.dtype, k.device) == (v.dtype, v.device) == self.kind
         return same and not (
@@ -102,6 +114,8 @@ class Lane:
             q, k = torch.addcmul(q * cos, q.roll(half, -1), sin), torch.addcmul(k * cos, k.roll(half, -1), sin)
             if self.temperature != 1.0:
                 q = q * self.temperature
+        if self.sharper:
+            q = q * self.sharper[n - self.first]
         keys[:, :, n : n + 1] = k
         values[:, :, n : n + 1] = v
         keys, values = keys[:, :, : n + 1], values[:, :, : n + 1]

@@ -6,7 +6,7 @@ import mpmath
 import pytest
 import torch
 
-from milepost import Layout, Temperature, attend, build
+from milepost import KVCache, Layout, Temperature, attend, build
 
 EPS = torch.finfo(torch.float64).eps
 L = 512
@@ -141,3 +141,16 @@ def test_its_text_builds_it_again_and_the_old_name_is_read():
     for old in ("logn(length=4096)", "logn"):
         assert repr(build(old, length=4096)) == "temperature(length=4096, form='logn')"
     assert repr(build("rerope(rope=rope) + logn", head_dim=8, length=16)).endswith("length=16, form='logn')")
+
+
+@pytest.mark.parametrize("form", ["llama4", "mistral", "inkling", "beam", "logn"])
+def test_decoded_by_a_lane_it_is_as_sharp_as_in_one_pass_and_never_stale(form):
+    enc, n = Temperature(16, form), 60
+    q, k, v = (torch.randn(1, 4, n + 1, 8, dtype=torch.float64) for _ in range(3))
+    cache = KVCache(enc)
+    with torch.no_grad():
+        steps = [cache.decode(*(t[:, :, m : m + 1] for t in (q, k, v))) for m in range(n)]
+        assert (torch.cat(steps, 2) - attend(*(t[:, :, :n] for t in (q, k, v)), enc)).abs().max() < 1e-14
+        enc.length = 4
+        last = cache.decode(*(t[:, :, n:] for t in (q, k, v)))
+        assert (last - attend(q[:, :, n:], k, v, enc)).abs().max() < 1e-14
