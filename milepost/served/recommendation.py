@@ -129,9 +129,8 @@ def recommend_served(
 ) -> ServedRecommendation:  # fmt: skip
     """Measure each setting in turn; a server that is given is left as it is, one that was started is ended."""
     if len(settings) < 2:
-        raise ConfigError(
-            "at least two settings are compared: give their servers' addresses, or a command with {flags}"
-        )
+        why = "at least two settings are compared: give their servers' addresses, or a command with {flags}"
+        raise ConfigError("; ".join([why, *notes]))
     if not SCORED <= short < target:
         raise ConfigError(f"the trained length is from {SCORED} to below the target of {target} tokens, got {short}")
     losses: dict[str, tuple[Numbers, Numbers]] = {}
