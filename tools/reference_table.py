@@ -26,7 +26,8 @@ SHIPPED = CLONE / "milepost/measured/lab.json"
 ENCODINGS = (
     "rope", "sinusoidal", "t5", "alibi", "learned", "nope", "rope(base=500.0)", "rope(base=500000.0)",
     "rope(rotary=12)", "rope + alibi", "kerple", "shaw", "transformer_xl", "sandwich", "binary", "integer",
-    'sinusoidal(width=24, how="concat")', "fire", "xpos", "cope", "deberta", "rope + temperature(length=64, form='logn')", "sinusoidal + rope",
+    'sinusoidal(width=24, how="concat")', "fire", "xpos", "cope", "deberta",
+    "rope + temperature(length=64, form='logn')", "sinusoidal + rope",
     "t5(shared=True)", "layers(rope, nope)", "layers(rope, temperature)", "fox", "relative_logits", "pope",
     "selective_rope", "rope + ssmax", "rope(scaling=proportional(share=0.5))",
 )  # fmt: skip
