@@ -3,8 +3,6 @@ here. The seed, and the browser.
 """
 
 import copy
-import importlib.metadata
-import importlib.util
 import shutil
 
 import pytest
@@ -23,44 +21,8 @@ LONGEST = ("test_readme.py", "test_handbook.py", "test_site.py")
 """Files with tests of minutes: begun first, so that no worker is left alone with one at the end."""
 
 
-def pytest_addoption(parser):
-    parser.addoption(
-        "--oldest",
-        action="store_true",
-        help="leave out tests about models that the installed transformers does not have (see the marker models)",
-    )
-
-
-def lacking(item):
-    """What a test is about and the installed transformers does not have: models, or what a peer does otherwise there."""
-    asked = {name for mark in item.iter_markers("models") for name in mark.args}
-    others = {why for mark in item.iter_markers("otherwise") if is_version(mark.args[0]) for why in mark.args[1:]}
-    return sorted(others | {name for name in asked if importlib.util.find_spec(f"transformers.models.{name}") is None})
-
-
-def is_version(series):
-    return f"{transformers_version()}.".startswith(f"{series}.")
-
-
-def leave_out(config, items):
-    """Deselect what the lowest transformers can't run, and say what it lacks."""
-    left = {item: lacking(item) for item in items}
-    gone = [item for item in items if left[item]]
-    items[:] = [item for item in items if not left[item]]
-    config.hook.pytest_deselected(items=gone)
-    models = sorted({name for names in left.values() for name in names})
-    about = f"{len(gone)} tests are left out: transformers {transformers_version()} has no {', '.join(models)}"
-    print(f"\n{about}" if gone else "\nno test is left out")
-
-
-def transformers_version():
-    return importlib.metadata.version("transformers")
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    if config.getoption("--oldest"):
-        leave_out(config, items)
     for item in items:
         if "chromium" in item.fixturenames:
             item.add_marker("slow")

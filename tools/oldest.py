@@ -1,9 +1,7 @@
 """`make oldest` ends here: the lower bounds of pyproject.toml, installed in an environment of its own, pass the tests.
 
 Every `name>=version` of the dependencies and extras becomes `name==version`. The tests are the quick ones, those of
-`make check`. What can't be tried so is said with its reason: versions in `INSTEAD`; and tests about models that the
-lowest transformers does not have (their marker is `models`) are left out, counted and named by `--oldest`. The
-environment is in .oldest/.
+`make check`. Versions that can't be had are in `INSTEAD`, each with its reason. The environment is in .oldest/.
 """
 
 import os
@@ -75,7 +73,7 @@ def main() -> None:
     for name, (version, reason) in INSTEAD.items():
         print(f"{name} {version} is tried in place of {bounds()[name]}: {reason}")
     print("tried:", ", ".join(f"{name} {version}" for name, version in versions.items()), flush=True)
-    sys.exit(run("-m", "pytest", "--oldest", "-m", "not slow and not real and not served", *sys.argv[1:]))
+    sys.exit(run("-m", "pytest", "-m", "not slow and not real and not served", *sys.argv[1:]))
 
 
 if __name__ == "__main__":

@@ -88,7 +88,6 @@ def test_a_cache_decodes_what_one_pass_reads():
         assert (row - whole[:, :, t : t + 1]).abs().max() <= 64 * EPS
 
 
-@pytest.mark.models("mistral_large4")
 @pytest.mark.parametrize("n", [1, 300])
 def test_mistral_large_4_turns_as_we_do(n):
     peer = importlib.import_module("transformers.models.mistral_large4.modeling_mistral_large4")

@@ -100,7 +100,6 @@ def turned(enc: MRoPE, cos: torch.Tensor, sin: torch.Tensor, x: torch.Tensor) ->
 PLACES = torch.tensor([[3, 3, 3, 3, 9, 200], [3, 4, 5, 3, 9, 200], [3, 3, 4, 7, 9, 200]])[:, None]
 
 
-@pytest.mark.models("ernie4_5_vl_moe")
 def test_ernie_turns_as_we_do():
     peer = importlib.import_module("transformers.models.ernie4_5_vl_moe.modeling_ernie4_5_vl_moe")
     transformers = importlib.import_module("transformers")
@@ -127,7 +126,6 @@ def hunyuan(sections: list[int]) -> object:
     return peer.HunYuanVLRotaryEmbedding(config)
 
 
-@pytest.mark.models("hunyuan_vl")
 def test_transformers_turns_the_partners_of_xd_by_different_axes():
     ours, x = MRoPE(128, sections=(16, 16, 16, 16)), torch.randn(1, 2, 6, 128)
     text = torch.tensor([[0, 1, 2, 77, 255, 300]]).expand(4, 1, -1)
@@ -152,7 +150,6 @@ def test_places_on_the_four_axes_of_xd():
             xd(*wrong)
 
 
-@pytest.mark.models("hunyuan_vl")
 def test_hunyuan_places_its_images_as_we_do():
     peer = importlib.import_module("transformers.models.hunyuan_vl.modeling_hunyuan_vl")
     model, rope = peer.HunYuanVLModel, {"mrope_section": [16] * 4}

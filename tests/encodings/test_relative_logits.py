@@ -47,7 +47,6 @@ def test_the_temperature_sharpens_the_query_as_it_does_the_bias():
     assert (logits - wanted)[..., seen].abs().max() < 64 * EPS * 10
 
 
-@pytest.mark.models("inkling")
 @pytest.mark.parametrize("queries", [40, 7, 1])
 def test_the_bias_is_that_of_inkling(queries):
     from transformers.models.inkling.modeling_inkling import InklingRelativeLogits

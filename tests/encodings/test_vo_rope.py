@@ -38,7 +38,6 @@ def test_one_token_gets_its_own_value_back_and_two_do_not():
     assert (out[:, :, 1] - v.mean(dim=2)).abs().max() > 1e-2
 
 
-@pytest.mark.models("deepseek_v4")
 def test_rope_and_vo_rope_are_the_attention_of_deepseek_v4():
     """One vector is key and value there, turned in its last channels; the output is turned back with -sin."""
     from transformers.models.deepseek_v4.modeling_deepseek_v4 import apply_rotary_pos_emb

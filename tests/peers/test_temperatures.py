@@ -83,7 +83,6 @@ def test_the_two_mistrals_begin_a_step_one_token_later_than_llama_4():
         assert [int(p) for p in at[0][(wrong - theirs)[0, 0, :, 0].abs() > 1e-6]] == [16383, 32767, 131071, 1048575]
 
 
-@pytest.mark.models("ministral3")
 def test_ministral_3_hands_its_kernel_these_queries():
     module = peer("ministral3")
     rope = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 64}
@@ -99,14 +98,12 @@ def test_ministral_3_hands_its_kernel_these_queries():
     close(Temperature(64, "mistral", rate=0.25), plain, sharp, at)
 
 
-@pytest.mark.models("beam")
 def test_beam_sharpens_from_the_first_token_on():
     at = torch.tensor([[0, 1, 255, 2046, 2047, 2048, 8192, 131071, 1048575]])
     theirs = peer("beam").compute_attention_scaling(at)
     close(Temperature(2048, "beam"), torch.ones(1, 1, at.shape[-1], 1), theirs, at)
 
 
-@pytest.mark.models("inkling")
 def test_inkling_hands_its_kernel_these_queries():
     module = peer("inkling")
     config = transformers.InklingTextConfig(**SIZES, layer_types=["hybrid"] * 4, attn_implementation="captured")
@@ -119,7 +116,6 @@ def test_inkling_hands_its_kernel_these_queries():
     close(Temperature(16, "inkling", rate=0.3), plain, sharp, at)
 
 
-@pytest.mark.models("mistral_large4")
 def test_mistral_large_4_learns_an_affine_ssmax():
     theirs = peer("mistral_large4").MistralLarge4TextSoftmaxScaling(3)
     ours = SSMax(3, length=512, affine=True)

@@ -1,8 +1,9 @@
 """bounds: what measuring one config may take, whatever its numbers say.
 
-A config of some hundred bytes can ask for millions of layers or for images of a mile. So building is counted while it
-goes on, on torch's "meta" device, which takes no memory; what is kept of a run is counted too; the process gets no
-more memory than `ROOM`; and a clock of the processor's time ends whatever takes too long. `Exceeded` passes every
+A config of some hundred bytes can ask for millions of layers or for images of a mile, and the classes that read a
+config copy it forty times. So its values are counted before any class reads it; building is counted while it goes on,
+on torch's "meta" device, which takes no memory; what is kept of a run is counted too; the process gets no more memory
+than `ROOM`; and a clock of the processor's time ends whatever takes too long. `Exceeded` passes every
 `except Exception` on its way, and `measure` makes a sentence of it. A cut that is too large is a `CannotBuild`: another
 may be tried.
 """
@@ -27,6 +28,8 @@ ROOM = 448 << 20
 """Bytes of memory for all of it: an operation that asks for more gets an error, and not the memory."""
 LAYERS = 128
 """Layers that are built at most: a model of more is refused, not cut, because its last layers may differ."""
+VALUES = 1 << 13
+"""Values of a config, in parts and lists of whatever depth; a class takes 0.2 s to read and copy as many."""
 COUNTS = re.compile(r"layers$|layers_|n_layer$|num_layer$|^depths?$|n_blocks$|num_blocks$")
 """Keys that say how many layers there are."""
 
@@ -62,6 +65,16 @@ def layers_of(data: Mapping[str, Any]) -> int:
             elif type(value) is int and COUNTS.search(str(key)):
                 most = max(most, value)
     return most
+
+
+def values_of(data: Mapping[str, Any]) -> int:
+    """How many values a config has: every entry of its parts and lists counts."""
+    count, todo = 0, [list(data.values())]
+    while todo:
+        values = todo.pop()
+        count += len(values)
+        todo += [list(v.values()) if isinstance(v, Mapping) else v for v in values if isinstance(v, Mapping | list)]
+    return count
 
 
 @contextlib.contextmanager

@@ -19,7 +19,16 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
-from milepost.checkpoints.families.bounds import LAYERS, CannotBuild, Clock, counted, layers_of, limited
+from milepost.checkpoints.families.bounds import (
+    LAYERS,
+    VALUES,
+    CannotBuild,
+    Clock,
+    counted,
+    layers_of,
+    limited,
+    values_of,
+)
 
 WORDS = 64
 WILD = 1e3
@@ -55,6 +64,8 @@ WIDTHS: dict[str, int] = {
 """Sizes that say nothing about positions, and what they are cut to."""
 SET = {"n_inner": 32, "vocab_size": 64}
 """Sizes that some classes leave open."""
+NAMES = ("id2label", "label2id", "quantization_config")
+"""Lists of names, which may be long (ImageNet has 21,841 labels) and say nothing about positions: left out."""
 CUT_WINDOWS = {"sliding_window": 6, "attention_chunk_size": 10, "local_attention": 8}
 """Windows of the small model, by key: numbers that tell keys apart in a text of 23 tokens."""
 HEAD_KEYS = (
@@ -184,16 +195,23 @@ def full_config(data: Mapping[str, Any]) -> Any:
         if data.get("auto_map"):
             raise CannotBuild(f"model type {name!r} asks for code of its own (auto_map), which is never run")
         raise CannotBuild(f"transformers has no model type {name!r}")
+    data = _without_names({key: _without_names(v) if isinstance(v, Mapping) else v for key, v in data.items()})
     _refuse_many(data)  # before: classes make lists as long
     with _sentence(f"transformers can't read this config as {name!r}"):
-        config = CONFIG_MAPPING[name].from_dict(copy.deepcopy(dict(data)))
+        config = CONFIG_MAPPING[name].from_dict(copy.deepcopy(data))
     _refuse_many(config.to_dict())
     return config
+
+
+def _without_names(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in data.items() if key not in NAMES}
 
 
 def _refuse_many(data: Mapping[str, Any]) -> None:
     if (layers := layers_of(data)) > LAYERS:
         raise CannotBuild(f"it has {layers} layers, and {LAYERS} are the most that are built")
+    if (values := values_of(data)) > VALUES:
+        raise CannotBuild(f"its config has {values} values, and {VALUES} are the most that are read for measuring")
 
 
 def version() -> str:

@@ -54,6 +54,22 @@ def test_sizes_that_no_model_has_are_refused(config: dict[str, Any], why: str) -
         run(**config)
 
 
+def test_a_config_of_many_values_is_refused_before_any_class_copies_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import PreTrainedConfig
+
+    monkeypatch.setattr(PreTrainedConfig, "from_dict", lambda *_, **__: pytest.fail("a class read it"))
+    with pytest.raises(CannotBuild, match="its config has 100000 values, and 8192 are the most"):
+        run(model_type="nanochat", num_hidden_layers=1, deep=[[[7] * 99_995]])
+
+
+def test_a_long_list_of_labels_is_no_reason_to_refuse() -> None:
+    """As long as ImageNet's, beside the words and inside of a part."""
+    labels = {str(number): "a label" for number in range(21_841)}
+    plain = run(model_type="nanochat", num_hidden_layers=2)
+    assert run(model_type="nanochat", num_hidden_layers=2, id2label=labels) == plain
+    assert run(model_type="nanochat", num_hidden_layers=2, vision_config={"label2id": labels}) == plain
+
+
 def test_time_is_bounded_and_inspect_reads_the_words_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "SECONDS", 0.0)
     monkeypatch.delitem(FAMILIES, "llama")

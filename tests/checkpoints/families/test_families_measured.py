@@ -77,7 +77,6 @@ def test_a_planted_change_of_the_rotary_function_shows(plant: str, what: str, mo
         assert turn.base is None and math.isclose(turn.frequencies[0], 2.0, rel_tol=1e-5)
 
 
-@pytest.mark.models("beam")
 def test_layers_that_stand_still_and_temperatures_by_position_are_seen() -> None:
     """Beam: every 6th layer has no rope, and a temperature (1 + (p + 1) / 2048)^0.1 instead."""
     measured = run(model_type="beam", num_hidden_layers=8)

@@ -138,15 +138,7 @@ def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
 # -- every family, held to the model ---------------------------------------------------------------------------------
 
 
-PEERS = [
-    pytest.param(kind, marks=pytest.mark.otherwise("5.0", "windows at ModernBERT's attention"))
-    if kind == "modernbert"
-    else kind
-    for kind in ROTARY
-]
-
-
-@pytest.mark.parametrize("kind", PEERS)
+@pytest.mark.parametrize("kind", ROTARY)
 def test_a_rotary_family(tmp_path, kind):
     model = made(tmp_path, kind, ROTARY[kind])
     found = inspect(tmp_path)
@@ -318,7 +310,6 @@ def test_images(tmp_path, kind):
     assert inspect(tmp_path, weights=True).weights.tables == ()
 
 
-@pytest.mark.otherwise("5.0", "a Swin with absolute embeddings that runs")
 def test_swin(tmp_path):
     given = {
         "image_size": 32,
