@@ -34,12 +34,12 @@ def main() -> None:
     whole = sum(SHARES[name] for name in only if name in SHARES) or 1
     done = []
     for name in only:
-        how = ["--seed", asked.seed, "--seconds", asked.seconds]
+        how = ["--seed", asked.seed, "--first", asked.first, "--seconds", asked.seconds]
         if name == "kills":
             done.append(_run(name, "tools.attack.kills", "--kills", asked.kills, *how))
         else:
             count = max(1, asked.inputs * SHARES[name] // whole)
-            done.append(_run(name, "tools.attack.inputs", name, "--inputs", count, "--first", asked.first, *how))
+            done.append(_run(name, "tools.attack.inputs", name, "--inputs", count, *how))
     findings = [finding for one in done for finding in one["findings"]]
     inputs, kills = (sum(one["inputs"] for one in done if (one["target"] == "kills") == k) for k in (False, True))
     print(f"{inputs} inputs, {kills} kills, {len(findings)} findings")

@@ -1,6 +1,7 @@
 """Kills: commands that write are killed (SIGKILL) at a random moment, resumed, and compared with an unbroken run.
 
     python -m tools.attack.kills --kills 60 --seed 0
+    python -m tools.attack.kills --kills 60 --seed 0 --first 60    # the next 60
 
 Each run is a fork of this process, which has imported everything, so that a kill takes a second or two. What is
 compared is every byte of the weights and configs that were written; what else may be there is checked too: the source
@@ -72,8 +73,9 @@ def lab_with_workers(home: Path, out: Path, resume: bool) -> Any:
     from milepost.lab import plan
     from milepost.lab.sweep import sweep
 
-    made = plan.make("tiny", encodings=["rope"], seeds=[0], lengths="1x,2x")
-    return sweep(replace(made, steps=8), out, resume=resume and (out / "plan.json").exists(), workers=1)
+    about = {"strategy_names": (), "seeds": [0], "lengths": "1x,2x", "text": str(home / "texts")}
+    made = plan.make("tiny", encodings=["rope"], **about)  # type: ignore[arg-type]
+    return sweep(replace(made, steps=8, windows=4), out, resume=resume and (out / "plan.json").exists(), workers=1)
 
 
 COMMANDS: dict[str, tuple[Command, int]] = {
@@ -84,7 +86,7 @@ COMMANDS: dict[str, tuple[Command, int]] = {
 
 
 def prepare(home: Path) -> None:
-    """Tiny sources and a text."""
+    """Tiny sources, a text of tokens, and texts for the lab, whose own text is the whole standard library."""
     from transformers import BertConfig, BertModel
 
     checkpoint(home / "llama", "llama", max_position_embeddings=16, attention_dropout=0.1)
@@ -93,6 +95,10 @@ def prepare(home: Path) -> None:
     BertModel(BertConfig(**sizes, intermediate_size=32, max_position_embeddings=24)).save_pretrained(home / "bert")
     rng = np.random.default_rng(0)
     np.save(home / "book.npy", 3 + np.cumsum(rng.integers(0, 4, 6000)) % 50)
+    (home / "texts").mkdir()
+    for number in range(20):
+        words = " ".join(map(str, np.cumsum(rng.integers(0, 4, 1000)) % 50))
+        (home / "texts" / f"{number}.txt").write_text(words)
 
 
 def digest(folder: Path) -> dict[str, str]:
@@ -192,8 +198,10 @@ def attack(name: str, home: Path, right: dict[str, str], seconds: float, rng: ra
     assert before == after, "the source was changed"
 
 
-def run(kills: int, seed: int = 0, seconds: float = 1e9, only: tuple[str, ...] = tuple(COMMANDS)) -> dict[str, Any]:
-    """So many kills, shared among the commands."""
+def run(
+    kills: int, seed: int = 0, seconds: float = 1e9, only: tuple[str, ...] = tuple(COMMANDS), first: int = 0
+) -> dict[str, Any]:
+    """So many kills, from the one numbered ``first`` on, shared among the commands."""
     import torch
 
     import milepost.checkpoints
@@ -218,7 +226,7 @@ def run(kills: int, seed: int = 0, seconds: float = 1e9, only: tuple[str, ...] =
                     findings.append({"target": f"kill {name}", "what": "two unbroken runs differ"})
         shares = [name for name in only for _ in range(COMMANDS[name][1])]
         random.Random(seed).shuffle(shares)
-        for number in range(kills):
+        for number in range(first, first + kills):
             if time.monotonic() - began > seconds:
                 break
             name = shares[number % len(shares)]
@@ -237,10 +245,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--only", default=",".join(COMMANDS))
     asked = parser.parse_args()
-    found = run(asked.kills, asked.seed, asked.seconds, tuple(asked.only.split(",")))
+    found = run(asked.kills, asked.seed, asked.seconds, tuple(asked.only.split(",")), asked.first)
     print(json.dumps(found))
     sys.exit(bool(found["findings"]))
 
