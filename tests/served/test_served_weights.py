@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
 from pathlib import Path
@@ -24,8 +25,7 @@ from milepost.served.verification.weights import free_memory, load_weights
 def narrow(small_model, small_folder, tmp_path_factory):
     """The small model in a folder of bfloat16, and how many bytes it takes in float32."""
     folder = tmp_path_factory.mktemp("narrow") / "model"
-    small_model.to(torch.bfloat16).save_pretrained(folder)
-    small_model.float()
+    copy.deepcopy(small_model).to(torch.bfloat16).save_pretrained(folder)  # the model itself is every test's
     for file in small_folder.glob("tokenizer*"):
         (folder / file.name).write_bytes(file.read_bytes())
     return folder, 4 * sum(p.numel() for p in small_model.parameters())
