@@ -323,7 +323,7 @@ def check(call: Call) -> None:
             )
     if enc.feature_count or call.f is not None or call.g is not None:
         _check_features(call)
-    if enc.head_dim not in (None, q.shape[-1]) and enc.scores_content:
+    if enc.head_dim is not None and enc.scores_content and enc.head_dim != q.shape[-1]:
         raise ValueError(f"{enc!r} is for head_dim={enc.head_dim}, q has {q.shape[-1]}")
     if enc.causal_only and not call.causal:
         raise ValueError(
