@@ -37,10 +37,10 @@ def parts(tell: Tell) -> dict[str, Callable[[], list[dict[str, Any]]]]:
     """Every part by its name, in the order of the document."""
 
     def attention(
-        length: int, schemes: Sequence[str], kind: str, rounds: int, **how: bool
+        length: int, schemes: Sequence[str], kind: str, rounds: int, **how: Any
     ) -> Callable[[], list[dict[str, Any]]]:
         return lambda: list(
-            bench_attention((length,), schemes, passes=(kind,), rounds=rounds, tell=tell, **how)["rows"]  # type: ignore[arg-type]
+            bench_attention((length,), schemes, passes=(kind,), rounds=rounds, tell=tell, **how)["rows"]
         )
 
     ours, timed = {"ours_only": True}, {"ours_only": True, "memory": False}

@@ -66,7 +66,11 @@ class ServedRecommendation(CommandResult):
 
 def running(urls: Sequence[str], **how: Any) -> list[Setting]:
     """Servers that run already, one for each setting."""
-    return [(url, lambda url=url: contextlib.nullcontext(connect(url, setting=url, **how))) for url in urls]  # type: ignore[misc]
+
+    def setting(url: str) -> Setting:
+        return url, lambda: contextlib.nullcontext(connect(url, setting=url, **how))
+
+    return [setting(url) for url in urls]
 
 
 def started(command: str, spec: RopeSpec, target: int, engine: str, **how: Any) -> tuple[list[Setting], list[str]]:

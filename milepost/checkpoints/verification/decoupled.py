@@ -9,6 +9,8 @@ the rotary channels that the config asks for, the same ones in q and in k, and i
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -46,17 +48,17 @@ def _check(look: Look, rope: LayerRope, eps: float) -> Check:
     """The check of one layer."""
     q, k = (_turning(x, eps) for x in (look.q, look.k))
     head, where = look.q.shape[-1], f"layer {look.layer}"
-    numbers = {"measured": float(len(k)), "allowed": float(rope.rotary), "unit": "channels"}
+    numbers: dict[str, Any] = {"measured": float(len(k)), "allowed": float(rope.rotary), "unit": "channels"}
     if not q or not k:
         sides = " and ".join(word for word, found in (("queries", q), ("keys", k)) if not found)
-        return Check(NAME, "FAIL", f"{where}: the attention gets {sides} that no position has turned", **numbers)  # type: ignore[arg-type]
+        return Check(NAME, "FAIL", f"{where}: the attention gets {sides} that no position has turned", **numbers)
     if q != k:
         return Check(
             NAME,
             "FAIL",
             f"{where} turns {_words(q)} of a query's {head} channels and {_words(k)} of a key's: rope is on the wrong "
             "part of one of them",
-            **numbers,  # type: ignore[arg-type]
+            **numbers,
         )
     if len(k) > rope.rotary:
         return Check(
@@ -64,7 +66,7 @@ def _check(look: Look, rope: LayerRope, eps: float) -> Check:
             "FAIL",
             f"{where} turns {_words(k)} of {head} channels, and the config asks for {rope.rotary}: rope is on the part "
             "that should have no positions, too",
-            **numbers,  # type: ignore[arg-type]
+            **numbers,
         )
     apart = _apart(look.k[..., k])
     if apart > 8 * eps:
