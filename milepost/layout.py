@@ -168,7 +168,8 @@ class Layout:
     @property
     def batch(self) -> int:
         """How many rows there are; 1 also stands for "all rows alike"."""
-        return max(self.index.shape[0], self.pos.shape[-2])
+        rows = self.index.shape[0]
+        return rows if self.pos is self.index else max(rows, self.pos.shape[-2])
 
     @property
     def remapped(self) -> bool:

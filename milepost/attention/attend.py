@@ -284,6 +284,10 @@ def check_features(enc: Encoding, f: Tensor | None, wanted: tuple[int, int, int]
         )
 
 
+def _not_fitting(name: str, layout: Layout, batch: int, length: int) -> str:
+    return f"`{name}` is a layout of {layout.batch} x {layout.length} tokens for a tensor of {batch} x {length}"
+
+
 def check(call: Call) -> None:
     """Raise ValueError unless all that a call is about fits together."""
     q, k, v, enc, at, to = call.q, call.k, call.v, call.enc, call.at, call.to
@@ -291,24 +295,24 @@ def check(call: Call) -> None:
         raise ValueError(f"v must have shape (B, H, L, D), got {tuple(v.shape)}")
     if not q.dtype == k.dtype == v.dtype or not q.is_floating_point():
         raise ValueError(f"q, k and v must share one floating dtype, got {q.dtype}, {k.dtype}, {v.dtype}")
-    if not q.device == k.device == v.device == at.index.device == to.index.device:
+    device = q.device
+    if not device == k.device == v.device == at.index.device or (to is not at and to.index.device != device):
         raise ValueError(
             f"q, k, v and the layouts must be on one device, got {q.device}, {k.device}, {v.device}, "
             f"{at.index.device}, {to.index.device}"
         )
-    if q.shape[0] != k.shape[0] or k.shape[:3] != v.shape[:3] or q.shape[-1] != k.shape[-1]:
+    (batch, heads, queries, width), (key_batch, key_heads, keys, key_width) = q.shape, k.shape
+    if batch != key_batch or width != key_width or v.shape[:3] != (batch, key_heads, keys):
         raise ValueError(
             f"shapes do not fit: q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}; wanted (B,H,I,D), "
             "(B,G,J,D), (B,G,J,Dv)"
         )
-    if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
-        raise ValueError(f"{q.shape[1]} query heads can't share {k.shape[1]} key heads evenly")
-    for name, layout, x in (("at", at, q), ("to", to, k)):
-        if layout.length != x.shape[-2] or layout.batch not in (1, x.shape[0]):
-            raise ValueError(
-                f"`{name}` is a layout of {layout.batch} x {layout.length} tokens for a tensor of {x.shape[0]} x "
-                f"{x.shape[-2]}"
-            )
+    if key_heads == 0 or heads % key_heads:
+        raise ValueError(f"{heads} query heads can't share {key_heads} key heads evenly")
+    if at.length != queries or at.batch not in (1, batch):
+        raise ValueError(_not_fitting("at", at, batch, queries))
+    if (to is not at or keys != queries) and (to.length != keys or to.batch not in (1, batch)):
+        raise ValueError(_not_fitting("to", to, batch, keys))
     if enc.heads is not None:
         first = call.first_head or 0
         if first < 0 or first + q.shape[1] > enc.heads or (call.first_head is None and q.shape[1] != enc.heads):

@@ -39,7 +39,12 @@ def finite(*tensors: Tensor) -> bool:
     """Whether every number is finite. (A sum is finite only if all its terms are; if it overflows, the slower path is
     taken.)
     """
-    return all(math.isfinite(t.detach().sum(dtype=torch.promote_types(t.dtype, torch.float32)).item()) for t in tensors)
+    for t in tensors:
+        narrow = t.dtype is not torch.float32 and t.dtype is not torch.float64  # half precision overflows too soon
+        total = t.detach().sum(dtype=torch.float32) if narrow else t.detach().sum()
+        if not math.isfinite(total.item()):
+            return False
+    return True
 
 
 def repaired(

@@ -90,11 +90,11 @@ class Lane:
             return False
         if not (self.first <= first < self.stop and (q.shape, k.shape, v.shape) == self.shapes and scale == self.scale):
             return False
-        if type(self.enc) is RoPE and not torch.equal(self.enc.inv_freq, self.frequencies):
-            return False
-        if type(self.enc) is Temperature and (
-            (self.enc.length, self.enc.form, self.enc.rate) != self.numbers_of_temperature
-        ):
+        enc = self.enc
+        if type(enc) is RoPE:
+            if not torch.equal(enc.inv_freq, self.frequencies):
+                return False
+        elif type(enc) is Temperature and (enc.length, enc.form, enc.rate) != self.numbers_of_temperature:
             return False
         same = (q.dtype, q.device) == (k.dtype, k.device) == (v.dtype, v.device) == self.kind
         return same and not (
@@ -116,9 +116,9 @@ class Lane:
                 q = q * self.temperature
         if self.sharper:
             q = q * self.sharper[n - self.first]
-        keys[:, :, n : n + 1] = k
-        values[:, :, n : n + 1] = v
-        keys, values = keys[:, :, : n + 1], values[:, :, : n + 1]
+        keys.narrow(2, n, 1).copy_(k)  # narrow, not a slice: indexing takes three times as long
+        values.narrow(2, n, 1).copy_(v)
+        keys, values = keys.narrow(2, 0, n + 1), values.narrow(2, 0, n + 1)
         mask: Tensor | None = None
         if self.work is not None:
             row = falling(

@@ -73,7 +73,8 @@ class RoPE(Encoding):
                 f"{self!r} depends on the length of the text: give q and k to attend() as they are, and it will turn "
                 "them, or use enc.at(length) for one length"
             )
-        cos, sin = cos_sin(pos, self.inv_freq[: self.live], x.dtype)
+        turning = self.inv_freq if len(self.inv_freq) == self.live else self.inv_freq[: self.live]
+        cos, sin = cos_sin(pos, turning, x.dtype)
         return rotate(x, cos.unsqueeze(-3), sin.unsqueeze(-3), self.size, self.pairing)
 
     def query(self, q: Tensor, pos: Tensor) -> Tensor:
