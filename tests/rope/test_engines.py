@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from milepost.rope import ENGINES, ConfigError, RopeSpec, as_read_by, export, find_engine, open_config, read
+from milepost.rope.engines.parity import differences
 from milepost.rope.engines.written import Refused
 from milepost.scaling import NTK, Dynamic, Hybrid, LargerBase, Linear, Llama3, LongRoPE, Proportional, Staged, YaRN
 
@@ -248,6 +249,73 @@ def test_alpha(engine: str) -> None:
 def test_alpha_of_mlx_is_hunyuans() -> None:
     config = {**llama(32768, type="dynamic", alpha=1000.0, factor=1.0), "model_type": "hunyuan_v1_dense"}
     assert as_read_by("mlx-lm", config).main.spectrum().base == pytest.approx(10000 * 1000 ** (128 / 126), rel=1e-12)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "exllamav3", "onnxruntime-genai", "megatron", "torchtitan"])
+def test_a_temperature_in_the_dictionary_that_is_written_anew_is_not_dropped(engine: str) -> None:
+    """llama_4_scaling_beta stands in rope_parameters, which an override replaces whole."""
+    given = {
+        "rope_type": "default",
+        "rope_theta": 1e6,
+        "llama_4_scaling_beta": 0.1,
+        "original_max_position_embeddings": 16384,
+    }
+    config = {
+        "model_type": "ministral3", "hidden_size": 1024, "num_attention_heads": 8, "head_dim": 128,
+        "num_hidden_layers": 2, "max_position_embeddings": 16384, "rope_parameters": given,
+    }  # fmt: skip
+    spec = read(config)
+    assert [tau.form for _, tau in spec.temperatures] == ["mistral"]
+    with pytest.raises(Refused, match=r"according to their position.* drop"):
+        export(spec, engine)
+    export(replace(spec, temperatures=()), engine)
+    assert "--rope-freq-base 1000000" in export(spec, "llama.cpp").text  # the GGUF file holds it
+
+
+TELECHAT3 = {
+    "model_type": "telechat3", "hidden_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 4,
+    "max_position_embeddings": 32768, "rope_theta": 1e6,
+    "rope_scaling": {"type": "telechat3-yarn", "factor": 4.0, "original_max_position_embeddings": 8192},
+}  # fmt: skip
+
+
+def test_telechat3s_yarn_has_an_m_of_its_own_and_mlx_lm_reads_another() -> None:
+    """vLLM 0.32 makes attention_factor = 0.07 ln s + 1 of the name; mlx-lm 0.32.2 reads it as any yarn, 0.1 ln s + 1."""
+    own, plain = 0.07 * math.log(4) + 1, 0.1 * math.log(4) + 1
+    assert RopeSpec.from_config(TELECHAT3).main.temperature() == pytest.approx(own**2, rel=1e-14)
+    assert as_read_by("vllm@0.32.0", TELECHAT3).main.temperature() == pytest.approx(own**2, rel=1e-14)
+    mlx = as_read_by("mlx-lm@0.32.2", TELECHAT3)
+    assert mlx.main.temperature() == pytest.approx(plain**2, rel=1e-14)
+    assert any("m = 1.1386, logits x 1.2965 (its own code: m = 1.0970, logits x 1.2035)" in note for note in mlx.notes)
+    given = {**TELECHAT3, "rope_scaling": {**TELECHAT3["rope_scaling"], "attention_factor": 1.5}}
+    assert RopeSpec.from_config(given).main.temperature() == 1.5**2
+    for engine in ("vllm@0.29.0", "mlx-lm@0.29.1", "sglang@0.5.23", "transformers@5.22.2"):
+        with pytest.raises(ConfigError, match=r"telechat3-yarn, (which is )?of TeleChat3's own code"):
+            as_read_by(engine, TELECHAT3)
+
+
+def test_hunyuan_vls_own_names() -> None:
+    """HunyuanOCR's config: xdrope is a fixed base by alpha, and its four sections are M-RoPE's under an older name."""
+    config = {
+        "model_type": "hunyuan_vl", "text_config": {
+            "model_type": "hunyuan_vl_text", "hidden_size": 1024, "num_attention_heads": 16, "head_dim": 128,
+            "num_key_value_heads": 8, "num_hidden_layers": 4, "max_position_embeddings": 32768, "rope_theta": 10000.0,
+            "rope_scaling": {"alpha": 1000.0, "factor": 1.0, "type": "xdrope", "xdrope_section": [16, 16, 16, 16]},
+        },
+    }  # fmt: skip
+    spec = RopeSpec.from_config(config)
+    assert spec.main.sections == (16, 16, 16, 16)
+    assert spec.main.spectrum().base == pytest.approx(10000.0 * 1000 ** (128 / 126), rel=1e-12)
+    assert as_read_by("transformers@5.22.2", config).main.spectrum() == spec.main.spectrum()
+    given = config["text_config"]["rope_scaling"]
+    modern = {**{k: v for k, v in given.items() if k != "xdrope_section"}, "type": "dynamic", "mrope_section": [16] * 4}
+    text = {**config["text_config"], "rope_scaling": modern}
+    assert differences(RopeSpec.from_config({**config, "text_config": text}), spec) == []
+    text = {**config["text_config"], "rope_scaling": {**given, "mrope_section": [24, 20, 20]}}
+    with pytest.raises(ConfigError, match=r"contradictory keys: .*mrope_section.*xdrope_section.*keep one"):
+        RopeSpec.from_config({**config, "text_config": text})
+    with pytest.raises(ConfigError, match="not known to read rope type xdrope, of HunYuan-VL's own code"):
+        as_read_by("mlx-lm", config)
 
 
 def test_a_model_type_with_a_yarn_of_its_own() -> None:

@@ -176,12 +176,13 @@ HELD: dict[str, Family] = {
     # dynamic that is not dynamic
     "hunyuan_v1_dense": Family(alpha=True),
     "hunyuan_v1_moe": Family(alpha=True),
+    "hunyuan_vl_text": Family(alpha=True),
 }
 
 _RUN_BASES = {
     1e4: """
         chameleon cohere_compass_text dbrx deepseek_ocr2_encoder deepseek_ocr2_text dia_decoder dia_encoder esmc
-        glm_image_text glmasr_encoder gradium_phonon_tts granite4_vision_text hunyuan_vl_text idefics
+        glm_image_text glmasr_encoder gradium_phonon_tts granite4_vision_text idefics
         kyutai_speech_to_text lasr_encoder mimi mimi_decoder mimi_encoder moshi
         nemotron3_5_transcribe_asr_audio nemotron3_5_transcribe_word_timestamp nemotron3_diarization_audio neomme
         pocket_tts pocket_tts_audio_tokenizer pocket_tts_audio_tokenizer_decoder pocket_tts_audio_tokenizer_encoder
@@ -254,6 +255,7 @@ NOT_ROTARY: dict[str, str] = {
     **dict.fromkeys(("bloom", "mpt"), "ALiBi"),
     **dict.fromkeys(("t5", "mt5", "umt5", "longt5"), "T5's relative bias"),
     **dict.fromkeys(("deberta", "deberta-v2"), "DeBERTa's disentangled attention"),
+    "inkling_text": "relative logits of hidden states",
     **dict.fromkeys(("xlnet", "transfo-xl"), "Transformer-XL's relative attention"),
     **dict.fromkeys(("mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm"), "no attention, and no positions"),
     **dict.fromkeys(

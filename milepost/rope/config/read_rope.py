@@ -207,7 +207,8 @@ def _read_older_scalings(keys: ConfigKeys, reader: ScalingReader) -> None:
 
 def _sections(given: ConfigKeys) -> tuple[tuple[int, ...] | None, bool]:
     """The sections of M-RoPE, and whether they are interleaved."""
-    sections, interleaved = given.items("mrope_section"), given.flag("mrope_interleaved")
+    sections = agreed(given.items("mrope_section"), given.items("xdrope_section"))  # HunYuan-VL's older name
+    interleaved = given.flag("mrope_interleaved")
     if sections is None:
         return None, False
     return whole_sections(sections), interleaved is not None and interleaved.value

@@ -7,6 +7,7 @@ Every key that a type has is in `KEYS`; another one is an error, because engines
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from milepost.rope.config.keys import ConfigError, ConfigKeys, Entry, agreed, as_config_error, pass_over, short
@@ -14,7 +15,7 @@ from milepost.scaling import NTK, Dynamic, Linear, Llama3, LongRoPE, Proportiona
 
 COMMON = {
     "rope_type", "type", "rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved", "finetuned",
-    "llama_4_scaling_beta", "max_position_embeddings",
+    "llama_4_scaling_beta", "max_position_embeddings", "xdrope_section",
 }  # fmt: skip
 ORIGINAL = "original_max_position_embeddings"
 KEYS: dict[str, set[str]] = {
@@ -30,8 +31,12 @@ KEYS: dict[str, set[str]] = {
     "longrope": {"factor", ORIGINAL, "short_factor", "long_factor", "attention_factor", "short_mscale", "long_mscale"},
     "proportional": {"factor"},
 }  # fmt: skip
-ALIASES = {"su": "longrope", "mrope": "default", "deepseek_yarn": "yarn"}
-"""Older names of rope types."""
+OWN_NAMES = {"telechat3-yarn": ("yarn", "TeleChat3"), "xdrope": ("dynamic", "HunYuan-VL")}
+"""Rope types that one model's own code named: what they are, and whose they are."""
+ALIASES = {"su": "longrope", "mrope": "default", "deepseek_yarn": "yarn"} | {k: v for k, (v, _) in OWN_NAMES.items()}
+"""Other names of rope types."""
+TELECHAT3 = 0.07
+"""TeleChat3's yarn has m = 0.07 ln(factor) + 1, where yarn has 0.1 ln(factor) + 1."""
 SU = "su, an older name of longrope"
 """What a spec says of its rope type where it is named so: some engines stop at the name, whatever overrides say."""
 BESIDE_ALPHA = {"beta_fast", "beta_slow", "mscale", "mscale_all_dim"}
@@ -207,6 +212,10 @@ class ScalingReader:
             )
         if times_m is not None:
             self.note(f"{times_m.key} = {times_m.value:g} is vLLM's and SGLang's key; transformers passes over it")
+        own = "telechat3-yarn" in (keys.config.get("type"), keys.config.get("rope_type")) and m is None
+        own_m = TELECHAT3 * math.log(factor) + 1.0 if own else None
+        if own:
+            self.notes.append(f"telechat3-yarn is yarn with m = {TELECHAT3} ln(factor) + 1 = {own_m:.4f}")
         fast, slow = (self._value(name, above=0) for name in ("beta_fast", "beta_slow"))
         truncate = keys.flag("truncate")
         self.scaling = YaRN(
@@ -215,7 +224,7 @@ class ScalingReader:
             beta_fast=32.0 if fast is None else fast,
             beta_slow=1.0 if slow is None else slow,
             truncate=None if truncate is None or truncate.value else False,
-            attention_factor=None if m is None else m.value,
+            attention_factor=own_m if m is None else m.value,
             mscale=self._value("mscale", least=0),
             mscale_all_dim=self._value("mscale_all_dim", least=0),
             attn_factor=None if times_m is None else times_m.value,

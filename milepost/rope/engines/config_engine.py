@@ -11,17 +11,17 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from milepost.rope.config.config import Config
 from milepost.rope.config.config_json import Parsed, text_model
 from milepost.rope.config.families import FAMILIES, Family
 from milepost.rope.config.keys import ConfigError, ConfigKeys, as_config_error, short
-from milepost.rope.config.read_scaling import ORIGINAL
+from milepost.rope.config.read_scaling import ORIGINAL, OWN_NAMES
 from milepost.rope.engines import measured
 from milepost.rope.engines.engine import Engine
 from milepost.rope.engines.write_scaling import write_scaling
-from milepost.rope.engines.written import Refused
+from milepost.rope.engines.written import Refused, Written
 from milepost.rope.spec import LayerRope, RopeSpec
 from milepost.scaling import NTK, LongRoPE, YaRN
 
@@ -30,13 +30,17 @@ OLDER = ("rope_condense_ratio", "rotary_scaling_factor")
 
 
 class ConfigEngine(Engine):
-    """An engine that reads config.json; ``reads_older`` are the keys of `OLDER` that it reads.
+    """An engine that reads config.json; ``reads_older`` are the keys of `OLDER` that it reads, ``own_names`` the rope
+    types of `OWN_NAMES`, by the first version that was seen to read them. ``keeps_temperatures``: an export leaves
+    Mistral's temperature by position where it is, or writes it again.
 
     ``one_base`` says whether its OLMo 3, spelled flat, gives the base of the config to sliding layers too: transformers
     5 gives them 500000.
     """
 
     reads_older: tuple[str, ...] = ()
+    own_names: ClassVar[Mapping[str, Mapping[str, bool]]] = {}
+    keeps_temperatures = False
     one_base = False
 
     def read(self, config: Config, *, served: int | None = None) -> RopeSpec:
@@ -55,6 +59,16 @@ class ConfigEngine(Engine):
             kinds.append((kind, rope))
         return replace(parsed.spec, kinds=tuple(kinds), served=limit, notes=tuple(dict.fromkeys(notes)))
 
+    def write(self, spec: RopeSpec) -> Written:
+        """Refuse what stands in the very dictionary that is written anew, unless this engine writes that, too."""
+        if not self.keeps_temperatures and any(tau.form == "mistral" for _, tau in spec.temperatures):
+            raise Refused(
+                f"{self.title} is given its rope dictionary anew, and what queries are multiplied by according to "
+                "their position (llama_4_scaling_beta) stands in it: that would be dropped silently; change the other "
+                "keys of the dictionary by hand"
+            )
+        return super().write(spec)
+
     def parsed(self, config: Config) -> Parsed:
         """What the config says; an error where it is none that this engine reads."""
         if config.format != "config.json":
@@ -68,6 +82,12 @@ class ConfigEngine(Engine):
     def arriving(self, rope: LayerRope, kind: str, config: Config) -> tuple[LayerRope, list[str]]:
         """The part of a rope that reaches the engine's rotary code: its model classes differ in what they pass on."""
         model, given = config.parsed.spec.model, config.parsed.dictionaries[kind]
+        name = rope_type(given)
+        if name in OWN_NAMES and not self.since(self.own_names.get(name, {"0": False})):
+            raise ConfigError(
+                f"{self.named} is not known to read rope type {name}, of {OWN_NAMES[name][1]}'s own code; write what "
+                "it means: milepost export"
+            )
         spelling = "nested" if text_model(ConfigKeys(config.data))[0].has("rope_parameters") else "flat"
         if self.one_base and (model, kind, spelling) == ("olmo3", "sliding_attention", "flat"):
             rope = replace(rope, base=config.parsed.spec.ropes()["full_attention"].base)

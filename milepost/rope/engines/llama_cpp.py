@@ -88,6 +88,7 @@ class LlamaCpp(ConfigEngine):
     """llama.cpp, which reads GGUF files, and flags on top of them. A version is the number of a build."""
 
     name = title = "llama.cpp"
+    keeps_temperatures = True  # in the file, where no flag reaches them
 
     def read(self, config: Config, *, served: int | None = None) -> RopeSpec:
         """What llama.cpp makes of a model with -c ``served``: of a GGUF file, or of one converted from a config."""

@@ -6,6 +6,7 @@ What is read differently than in transformers (s is the factor; m multiplies q a
                     read, nor is attention_factor, in any version. With s = 4, attention_factor = 1 is m = 1.1386 here
                     and 1 there: logits x 1.2965. Bounds are always truncated; without
                     original_max_position_embeddings in the dictionary, the trained length is 4096
+    telechat3-yarn  as yarn, m = 0.1 ln s + 1, where its own code has 0.07 ln s + 1
     longrope        the long factors for all texts (to 0.29 by the text's length), in pairs of halves whatever the model
                     has; m from max_position_embeddings
     dynamic         by the text's length, to 0.29 in models with code of their own; cached keys are not turned again
@@ -24,7 +25,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from milepost.rope.config.config import Config
 from milepost.rope.config.keys import ConfigError, ConfigKeys
@@ -69,6 +70,7 @@ class MLXLM(ConfigEngine):
 
     name = title = package = "mlx-lm"
     one_base = True
+    own_names: ClassVar[Mapping[str, Mapping[str, bool]]] = {"telechat3-yarn": {"0": False, "0.32.2": True}}
 
     def read(self, config: Config, *, served: int | None = None) -> RopeSpec:
         """What mlx-lm makes of a config; it is not told which length it will serve."""
@@ -192,7 +194,11 @@ def _yarn(rope: LayerRope, yarn: YaRN, given: Mapping[str, Any], notes: list[str
         notes.append(f"there is no {ORIGINAL} in the dictionary: mlx-lm takes {TRAINED} (transformers: {yarn.trained})")
         yarn = replace(yarn, trained=TRAINED)
     m = deepseek_m(replace(yarn, attn_factor=None))
-    notes += notes_on_m(yarn, m, ("attention_factor",))
+    if rope_type(given) == "telechat3-yarn":
+        compared = compare_m("", m, yarn.m).replace("transformers", "its own code")
+        notes.append(f"telechat3-yarn is read as yarn: {compared}")
+    else:
+        notes += notes_on_m(yarn, m, ("attention_factor",))
     if yarn.attn_factor is not None:
         notes.append(f"attn_factor = {yarn.attn_factor:g} is not read: m = {m:.4f}")
     if yarn.truncate is False:

@@ -59,6 +59,7 @@ class SGLang(VLLM):
     command: ClassVar[list[str]] = ["python", "-m", "sglang.launch_server", "--model-path", "MODEL"]
     length_flag, keys_flag = "--context-length", "--json-model-override-args"
     reads_older = ()
+    own_names: ClassVar[Mapping[str, Mapping[str, bool]]] = {}
     handed = HANDED
     has_su = HAS_SU
     yarn_multiplies: ClassVar[Mapping[str, bool]] = {"0": False}

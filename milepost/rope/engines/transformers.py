@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from milepost.rope.config.config import Config
 from milepost.rope.config.config_json import Parsed, checked, text_model
 from milepost.rope.config.families import FAMILIES, Family
 from milepost.rope.config.keys import ConfigError, ConfigKeys, as_config_error, pass_over
 from milepost.rope.config.layer_kinds import DO_NOT
+from milepost.rope.config.read_scaling import OWN_NAMES
 from milepost.rope.engines.config_engine import ConfigEngine, refuse_alpha, refuse_ministral, shape, spell_flat
 from milepost.rope.engines.write_scaling import write_scaling
 from milepost.rope.engines.written import Refused, Written
@@ -33,6 +34,8 @@ class Transformers(ConfigEngine):
     """transformers 5, or 4."""
 
     package = "transformers"
+    keeps_temperatures = True  # written beside the scaling
+    own_names: ClassVar[Mapping[str, Mapping[str, bool]]] = {name: {"0": True} for name in OWN_NAMES}
 
     def __init__(self, major: int):
         self.major = major
@@ -72,6 +75,8 @@ class Transformers(ConfigEngine):
         if name in ("su", "ntk") and (name, model, self.major) != ("su", "phi3", 4):
             remedy = "longrope" if name == "su" else f"a larger base, rope_theta = {rope.spectrum().base:.10g}"
             raise ConfigError(f"{self.named} has no rope type {name} (KeyError: '{name}'); write {remedy}")
+        if name in OWN_NAMES and (name, model) != ("xdrope", "hunyuan_vl_text"):
+            raise ConfigError(f"{self.named} has no rope type {name}, which is of {OWN_NAMES[name][1]}'s own code")
         if isinstance(rope.scaling, YaRN) and given and given.get("factor") is None:
             raise ConfigError(
                 f"{self.named} stops at rope type yarn without factor, which earlier versions took from the lengths: "

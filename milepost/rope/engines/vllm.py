@@ -7,6 +7,7 @@ What is read differently than in transformers (s is the factor; m multiplies cos
     yarn, 0.30 on   as in transformers: attention_factor, or g(mscale) / g(mscale_all_dim), g(k) = 0.1 k ln s + 1, where
                     both are there; attn_factor is not read
     yarn, DeepSeek  m = g(mscale) / g(mscale_all_dim), to 0.29 times attn_factor; bounds are always truncated
+    telechat3-yarn  from 0.32 on yarn with m = 0.07 ln s + 1; older versions were not looked at
     yarn, M-RoPE    the ramp is computed for 4 times the trained length: pairs 30 to 47 instead of 23 to 40
                     (Qwen2.5-VL); not for Qwen3-VL and Qwen3.5 from 0.32
     dynamic         one base for all texts: that of max_position_embeddings, from max_trained_positions; without that
@@ -133,6 +134,7 @@ class VLLM(ConfigEngine):
     command: ClassVar[list[str]] = ["vllm", "serve", "MODEL"]
     length_flag, keys_flag = "--max-model-len", "--hf-overrides"
     reads_older: tuple[str, ...] = ("rotary_scaling_factor",)
+    own_names: ClassVar[Mapping[str, Mapping[str, bool]]] = {"telechat3-yarn": {"0": False, "0.32.0": True}}
     handed: ClassVar[Mapping[str, frozenset[str]]] = HANDED
     has_su: ClassVar[Mapping[str, frozenset[str]]] = HAS_SU
     yarn_multiplies: ClassVar[Mapping[str, bool]] = {"0": True, "0.30.0": False}
