@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from milepost.checkpoints.families.measure import Measured, MeasuredLayer, MeasuredTurn, close, main_layers
-from milepost.checkpoints.inspection.parts import EMBEDDING, ROTATED, InspectedLayer, Length, Positions, Table
+from milepost.checkpoints.inspection.parts import EMBEDDING, LOGITS, ROTATED, InspectedLayer, Length, Positions, Table
 from milepost.rope import LayerRope, RopeSpec
 from milepost.rope.config import config_json
 from milepost.rope.config.keys import ConfigError, ConfigKeys
@@ -81,6 +81,7 @@ def as_positions(measured: Measured, config: Mapping[str, Any], spec: RopeSpec |
         for name, rows, offset in measured.tables
     )
     where = ((ROTATED,) if measured.turns else ()) + ((EMBEDDING,) if measured.tables or measured.added else ())
+    where += (LOGITS,) if any(layer.bias for layer in main_layers(measured)) else ()
     length = Length(served, "the config") if served else Length()
     trained = Length(spec.trained, "the config") if spec is not None and spec.trained else length
     notes = [measured.sentence, *measured.notes, *_remarks(measured)]
@@ -138,7 +139,8 @@ def _inspected(n: int, layer: MeasuredLayer, keys: ConfigKeys, spec: RopeSpec | 
     window = None if whole is None else whole.value
     kind = _kind(layer, None) if layer.turn is None else KINDS.get(layer.window, "full_attention")
     if layer.turn is None:
-        return InspectedLayer(n, "none" if layer.attends else "no attention", kind=kind, window=window)
+        scheme = "bias" if layer.bias else "none" if layer.attends else "no attention"
+        return InspectedLayer(n, scheme, kind=kind, window=window)
     rope = spec.layer(n) if spec is not None and spec.layers and n < len(spec.layers) else None
     scaling = "none" if rope is None or rope.scaling is None else repr(rope.scaling)
     return InspectedLayer(
@@ -170,5 +172,6 @@ def _remarks(measured: Measured) -> list[str]:
     if measured.added and not measured.tables:
         remarks.append("positions are added to the embedding, and no table of them was seen")
     if any(layer.bias for layer in layers):
-        remarks.append("logits get a bias besides")
+        count = sum(layer.bias for layer in layers)
+        remarks.append(f"logits of {count} layers get a bias besides, which is seen and not described")
     return remarks

@@ -15,7 +15,7 @@ from typing import Any
 from milepost.checkpoints.families.measure import Measured, MeasuredLayer, MeasuredTurn
 from milepost.checkpoints.files import kept
 
-MEASURING = 1
+MEASURING = 2
 """Raised when what is measured changes."""
 
 

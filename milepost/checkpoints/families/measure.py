@@ -492,14 +492,14 @@ def _with_windows(measured: Measured, watch: Watch | CannotBuild) -> Measured:
 
 
 def _sight(seen: Seen) -> tuple[str, bool, bool]:
-    """The window's key, whether later tokens are seen, and whether the mask holds a bias."""
+    """The window's key, whether later tokens are seen, and whether logits get a bias, in the mask or beside it."""
     call = seen.attended[0]
     if call.mask is None or call.mask.shape[-1] != SHORT or call.mask.shape[-2] != SHORT:
-        return "", call.causal is False, False
+        return "", call.causal is False, call.bias
     mask = call.mask[0, 0]
     seen_by = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
     numbers = mask[seen_by] if mask.dtype != torch.bool else mask.new_zeros(1)
-    bias = mask.dtype != torch.bool and bool((numbers != 0).any())
+    bias = call.bias or (mask.dtype != torch.bool and bool((numbers != 0).any()))
     last = int(seen_by[SHORT - 1].sum())
     both = bool(seen_by.triu(1).any())
     if last == SHORT:

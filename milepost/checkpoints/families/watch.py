@@ -35,7 +35,8 @@ NAMES = ("query", "key", "value", "attention_mask")
 
 @dataclass
 class Attended:
-    """One call of attention: q B H L D, k and v, the mask, and what logits are multiplied by."""
+    """One call of attention: q B H L D, k and v, the mask, what logits are multiplied by, and whether a bias of numbers
+    came beside the mask."""
 
     q: Tensor
     k: Tensor
@@ -43,6 +44,7 @@ class Attended:
     mask: Tensor | None
     scaling: float | None
     causal: bool | None
+    bias: bool = False
 
 
 @dataclass
@@ -87,7 +89,9 @@ class Watch:
         scaling = float(scaling) if isinstance(scaling, float | int) else None
         causal = getattr(module, "is_causal", None)
         if not self.seen().attended:  # the first call says what there is to know
-            self.seen().attended.append(Attended(self.kept(q), self.kept(k), self.kept(v), mask, scaling, causal))
+            beside = more.get("position_bias")
+            bias = isinstance(beside, Tensor) and bool((beside != 0).any())
+            self.seen().attended.append(Attended(self.kept(q), self.kept(k), self.kept(v), mask, scaling, causal, bias))
         heads, length = q.shape[1], q.shape[2]
         out = v.repeat_interleave(max(1, heads // v.shape[1]), 1)
         out = out[:, :heads]  # keys may have more heads than queries, where those were cut

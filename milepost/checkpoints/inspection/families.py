@@ -1,4 +1,4 @@
-"""Families without rotary positions: learned tables, ALiBi, T5's buckets, DeBERTa, images.
+"""Families without rotary positions: learned tables, ALiBi, T5's buckets, DeBERTa, Inkling, images.
 
 Each reader says what a model type's code does.
 
@@ -6,6 +6,7 @@ Each reader says what a model type's code does.
     bloom, mpt, falcon               ALiBi: a slope for each head (Falcon only with "alibi": true)
     t5, mt5                          a bias for each bucket of distances, one table a stack
     deberta, deberta-v2              a relative table for content; (position_biased_input) one added to the embedding
+    inkling_text                     relative logits of hidden states, a temperature by position, windows
     vit, dinov2, swin                a table for patches; a table for offsets inside a window
 
 Defaults are those of transformers, for configs that leave a key out. Held to its models by
@@ -347,6 +348,54 @@ def _deberta(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions
     )
 
 
+# -- Inkling ---------------------------------------------------------------------------------------------------------
+
+
+def _inkling(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions:
+    """Relative logits in every layer: local ones as far as their window, the others with a temperature by position."""
+    count = _layers(keys, 66)
+    window, extent = _count(keys, ("sliding_window_size", "sliding_window"), 512), _count(keys, ("rel_extent",), 1024)
+    size, width = _count(keys, ("d_rel",), 16).value, _count(keys, WIDTHS, 6144).value
+    heads = {name: _count(keys, (f"{name}num_attention_heads",), 64).value for name in ("", "swa_")}
+    floor, alpha = keys.whole("log_scaling_n_floor"), keys.number("log_scaling_alpha")
+    listed, places = keys.items("layer_types"), keys.items("local_layer_ids")
+    if listed is not None:
+        local = [kind == "hybrid_sliding" for kind in listed.value]
+    else:
+        local = [(n + 1) % 6 != 0 if places is None else n in places.value for n in range(count)]
+    if len(local) != count:
+        raise ConfigError(f"layer_types lists {len(local)} layers, and there are {count}")
+    said = {"size": (size, 16), "extent": (extent.value, 1024), "floor": (floor.value if floor else None, None)}
+    said["alpha"] = (alpha.value if alpha else 0.1, 0.1)
+    near = {"size": said["size"], "extent": (window.value, 1024)}
+    layers = []
+    for n, slides in enumerate(local):
+        words = {"heads": (heads["swa_" if slides else ""], None), "width": (width, None), **(near if slides else said)}
+        text = ", ".join(f"{name}={value}" for name, (value, default) in words.items() if value != default)
+        kind, reach = ("sliding_attention", window) if slides else ("full_attention", extent)
+        layers.append(
+            InspectedLayer(
+                n, "relative_logits", kind=kind, window=window.value if slides else None, max_distance=reach.value,
+                text=f"relative_logits({text})",
+            )
+        )  # fmt: skip
+    notes = [
+        "q and k are normalised, and their product is divided by the head size D, not by its root: attend(scale=1 / D)",
+        "keys and values pass a convolution over the last tokens before attention",
+    ]
+    if floor is not None:
+        notes.append(
+            f"queries of layers without a window, and their relative logits, are multiplied by 1 + "
+            f"{said['alpha'][0]:g} ln max(1, (p + 1) / {floor.value}): a text that is renumbered has other temperatures"
+        )
+    length = _count(keys, ("max_position_embeddings", "model_max_length"), 131072)
+    served = Length(length.value, length.key)
+    sources = {"extent": extent.key, "window": window.key}
+    return Positions(
+        (CONTENT,), tuple(layers), (), served, replace(served, source=NO_SCALING), served, tuple(notes), None, sources
+    )
+
+
 # -- images ----------------------------------------------------------------------------------------------------------
 
 
@@ -452,6 +501,7 @@ READERS: dict[str, Reader] = {
     "mt5": partial(_t5, layers=8),
     "deberta": _deberta,
     "deberta-v2": _deberta,
+    "inkling_text": _inkling,
     "vit": partial(_vit, note="other image sizes need interpolate_pos_encoding=True in transformers; " + _RESIZED),
     "dinov2": partial(_vit, patch=14, note=_RESIZED),
     "swin": _swin,

@@ -371,6 +371,9 @@ def _at(positions: Positions, spec: RopeSpec | None, target: int | None) -> tupl
             sentences.append(
                 f"distances of about {reach} and more, up to {target - 1}, share the last {word} of {scheme}"
             )
+    if "relative_logits" in schemes:
+        reach = max(layer.max_distance or 0 for layer in positions.layers)
+        sentences.append(f"keys {reach} tokens back and farther, up to {target - 1}, get no relative logit")
     return analysis, sentences + [word for word in warned if word not in sentences], warned
 
 

@@ -13,10 +13,12 @@ EMBEDDING, ROTATED, LOGITS, CONTENT = "the embedding", "q and k", "logits, by po
 class InspectedLayer:
     """One layer of attention. What its scheme has no use for is None.
 
-    ``scheme`` is rope, alibi, t5, deberta or swin; "none" where the layer adds no position of its own. ``stack`` is
+    ``scheme`` is rope, alibi, t5, deberta, relative_logits or swin; "none" where the layer adds no position of its own,
+    "bias" where logits get one that was measured and has no name here. ``stack`` is
     encoder or decoder where there are both. ``window`` is how many tokens may be seen (swin: the side of its square).
     ``temperature`` is what logits are multiplied by. ``slopes`` are ALiBi's, by head. ``buckets`` and ``max_distance``
-    are T5's and DeBERTa's, ``rows`` those of a layer's relative table.
+    are T5's and DeBERTa's (and how far relative logits reach), ``rows`` those of a layer's relative table. ``text`` is
+    the layer as `milepost.build` reads it, where its reader says so.
     """
 
     layer: int
@@ -36,6 +38,7 @@ class InspectedLayer:
     both_sides: bool | None = None
     rows: int | None = None
     shift: int | None = None
+    text: str = ""
 
 
 @dataclass(frozen=True)

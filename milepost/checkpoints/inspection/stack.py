@@ -30,8 +30,8 @@ def stack_of(positions: Positions, spec: RopeSpec | None) -> tuple[str, tuple[st
 
 def _alone(layer: InspectedLayer) -> str:
     """A layer without a rotation as text; "" where there is no such text."""
-    if layer.scheme == "none":
-        return "nope()"
+    if layer.text or layer.scheme == "none":
+        return layer.text or "nope()"
     if layer.scheme != "alibi" or layer.slopes is None or layer.stack:
         return ""
     return f"alibi(heads={len(layer.slopes)}, slopes={tuple(layer.slopes)!r})"

@@ -15,10 +15,11 @@ import pytest
 from milepost.checkpoints import inspect
 from milepost.checkpoints.families import CannotBuild, cache, find_measured, small
 from milepost.checkpoints.families.answer import as_spec
-from milepost.checkpoints.families.measure import Measured, measure
+from milepost.checkpoints.families.measure import Measured, close, measure
+from milepost.checkpoints.inspection.families import READERS
 from milepost.checkpoints.model.quiet import quiet
 from milepost.rope import ConfigError, RopeSpec
-from milepost.rope.config.families import FAMILIES
+from milepost.rope.config.families import FAMILIES, NOT_ROTARY
 from milepost.rope.engines.parity import differences
 
 LLAMA = {
@@ -54,6 +55,24 @@ def test_scaling_has_the_name_that_the_config_gives_it() -> None:
     spec = as_spec(run(**config), config)
     assert "yarn" in repr(spec.main.scaling)
     assert differences(spec, RopeSpec.from_config(config)) == []
+
+
+def test_hunyuan_ocrs_own_words_mean_what_its_class_does() -> None:
+    """xdrope with alpha 1000: a fixed base, and the four axes of text are one."""
+    config = {
+        **LLAMA, "model_type": "hunyuan_vl_text", "head_dim": 64, "rope_theta": 10000.0,
+        "rope_scaling": {
+            "alpha": 1000.0, "beta_fast": 32, "beta_slow": 1, "factor": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+            "type": "xdrope", "xdrope_section": [8, 8, 8, 8],
+        },
+    }  # fmt: skip
+    del config["rope_parameters"]
+    read = RopeSpec.from_config(config)
+    base = 10000.0 * 1000 ** (64 / 62)
+    for layer in run(**config).layers:
+        assert layer.turn is not None and (layer.turn.size, layer.turn.pairing) == (64, "half")
+        assert close(layer.turn.frequencies, tuple(base ** (-pair / 32) for pair in range(32)), layer.turn.error)
+    assert math.isclose(read.main.spectrum().base, base, rel_tol=1e-12) and read.main.sections == (8, 8, 8, 8)
 
 
 @pytest.mark.parametrize(("plant", "what"), [("minus", "backwards"), ("twice", "base"), ("one", "half")])
@@ -107,6 +126,22 @@ def test_a_learned_table_is_seen() -> None:
     assert (
         run(model_type="opt", num_hidden_layers=1, word_embed_proj_dim=768).tables[0][2] == 2
     )  # rows before position 0
+
+
+def test_a_bias_beside_the_mask_is_seen_and_gives_no_text_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inkling's relative logits come to attention as position_bias; it has a reader, which is taken away here."""
+    config = {
+        "model_type": "inkling_text", "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+        "swa_num_attention_heads": 4, "swa_num_key_value_heads": 2, "swa_head_dim": 16, "num_hidden_layers": 2,
+        "intermediate_size": 64, "mlp_layer_types": ["dense"] * 2, "vocab_size": 100, "max_position_embeddings": 512,
+    }  # fmt: skip
+    monkeypatch.delitem(READERS, "inkling_text")
+    monkeypatch.delitem(NOT_ROTARY, "inkling_text")
+    found = inspect(write(config, tmp_path))
+    assert found.where == ("logits, by position",) and [layer.scheme for layer in found.layers] == ["bias"] * 2
+    assert found.text == "" and any("logits of 2 layers get a bias besides" in warning for warning in found.warnings)
 
 
 # -- inspect and spec of a type that no list knows ---------------------------------------------------------------------

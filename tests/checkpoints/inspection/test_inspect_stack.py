@@ -1,8 +1,10 @@
 """inspect gives back a model's stack as text, which build reads; and says what the text leaves out."""
 
+import importlib
 import json
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from milepost import build
@@ -85,3 +87,61 @@ def test_a_real_config_gives_back_its_stack(config, text, left, tmp_path):
     assert data["text"] == text and data["not_in_text"] == list(left)
     shown = "".join(CliRunner().invoke(app, ["inspect", str(file)]).stdout.split())
     assert "".join(text.split()) in shown and all("".join(f"left out: {s}".split()) in shown for s in left)
+
+
+@pytest.mark.parametrize("more", [{}, {"log_scaling_n_floor": 4, "log_scaling_alpha": 0.3}, {"local_layer_ids": [1]}])
+def test_the_text_of_inkling_builds_what_its_layers_add(more, tmp_path):
+    """Every layer's relative logits and its temperature, by encodings that are built of the text alone, with the model's
+    own weights: the bias and the queries that its class hands to attention."""
+    transformers, utils = (importlib.import_module(name) for name in ("transformers", "transformers.modeling_utils"))
+    sizes = {"hidden_size": 24, "intermediate_size": 16, "sliding_window_size": 3, "rel_extent": 7, "d_rel": 5}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "swa_num_attention_heads": 2}
+    swa = {"swa_num_key_value_heads": 1, "swa_head_dim": 12}
+    config = transformers.InklingTextConfig(
+        vocab_size=20,
+        num_hidden_layers=7,
+        mlp_layer_types=["dense"] * 7,
+        pad_token_id=0,
+        **sizes,
+        **heads,
+        **swa,
+        **more,
+    )
+    (tmp_path / "config.json").write_text(json.dumps({**config.to_dict(), **more}))
+    found = inspect(tmp_path / "config.json")
+    stack = build(found.text)
+    model, handed = transformers.InklingTextModel(config).eval(), []
+    for p in model.parameters():
+        torch.nn.init.normal_(p, std=0.3)
+
+    def keep(module, q, k, v, *_, position_bias=None, sliding_window=None, **__):
+        handed.append((module, q, position_bias, sliding_window))
+        return torch.zeros(*q.transpose(1, 2).shape), None
+
+    utils.ALL_ATTENTION_FUNCTIONS.register("handed", keep)
+    hidden: dict[int, torch.Tensor] = {}
+    for n, layer in enumerate(model.layers):
+        layer.self_attn.register_forward_pre_hook(
+            lambda _, args, kwargs, n=n: hidden.update({n: kwargs.get("hidden_states", args[0] if args else None)}),
+            with_kwargs=True,
+        )
+    model.config._attn_implementation = "handed"
+    try:
+        with torch.no_grad():
+            model(torch.arange(1, 12)[None], use_cache=False)
+            pos, at = torch.arange(11), torch.arange(11)
+            for n, (module, q, bias, window) in enumerate(handed):
+                enc, sees = layer_of(stack, n)
+                assert sees == window == found.layers[n].window
+                enc.mix.weight.copy_(module.r_proj.weight)
+                enc.profiles.copy_(module.rel_logits_proj.proj)
+                f = enc.features(hidden[n], pos)
+                ours = enc.weigh(torch.arange(enc.heads), f, f, at[:, None], at[None])
+                seen = torch.ones(11, 11, dtype=torch.bool).tril()
+                assert (ours - bias)[..., seen].abs().max() <= 8 * 2.0**-23 * bias.abs().max()
+                plain = module.q_norm(module.q_proj(hidden[n]).view(1, 11, enc.heads, -1)).transpose(1, 2)
+                assert (enc.query(plain, pos) - q).abs().max() <= 4 * 2.0**-23 * q.abs().max()
+                assert bias[..., seen].abs().max() > 0.1
+    finally:
+        utils.ALL_ATTENTION_FUNCTIONS._global_mapping.pop("handed")
+    assert len(handed) == len(found.layers) == 7
