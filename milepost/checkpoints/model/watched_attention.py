@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from milepost.checkpoints.model.engine_attention import FAMILIES, use_engine, watched
+from milepost.checkpoints.model.engine_attention import FAMILIES, ROW, use_engine, watched
 from milepost.checkpoints.model.loaded import Look
 from milepost.checkpoints.model.patch import patched
 from milepost.encoding import Encoding
@@ -63,7 +63,7 @@ def implementation(model: Any, name: str) -> AbstractContextManager[None]:
 
 def looks(model: Any, run: Callable[[], Any]) -> list[Look]:
     """What every layer's queries and keys were, while ``run`` runs the model once."""
-    if model.config.get_text_config().model_type in FAMILIES:
+    if FAMILIES.get(model.config.get_text_config().model_type) == ROW:
         return _rows(model, run)
     from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
 
@@ -101,6 +101,8 @@ def extras(module: Any, scale: float, more: dict[str, Any]) -> Encoding:
     """What logits get besides q k: nothing, or a cap."""
     if more.get("s_aux") is not None or more.get("sinks") is not None:
         raise ConfigError(f"{type(module).__name__} has learned sinks beside its keys, which are not followed here")
+    if more.get("position_bias") is not None:
+        raise ConfigError(f"{type(module).__name__} adds a bias of its own to the logits, which is not followed here")
     cap = more.get("softcap")
     return Encoding() if cap is None else Capped(float(cap), scale)
 
