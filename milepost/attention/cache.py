@@ -125,7 +125,7 @@ class KVCache:
     def _filled(self, held: Tensor | None) -> Tensor:
         if held is None:
             raise ValueError("the cache is empty; append first")
-        return held[:, :, : len(self)]
+        return held.narrow(2, 0, len(self))
 
     def next(self, length: int = 1, *, window: int | None = None) -> Layout:
         """Where the next tokens are: each row goes on where its own text ended."""
@@ -257,8 +257,8 @@ class KVCache:
             ):
                 assert by is not None
                 self._k[:, :, :held] = by.rekey(self._k[:, :, :held], self.layout.pos, self.by, self.layout.pos)
-            self._k[:, :, held : held + k.shape[2]] = k
-            self._v[:, :, held : held + k.shape[2]] = v
+            self._k.narrow(2, held, k.shape[2]).copy_(k)  # narrow, not a slice: indexing takes three times as long
+            self._v.narrow(2, held, v.shape[2]).copy_(v)
             if features is not None and self._f is not None:
                 self._f[:, 0, held : held + k.shape[2]] = features
             self.by, self.stage, self._layout, self._lane = by, stage, layout, None
