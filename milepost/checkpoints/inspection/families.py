@@ -365,6 +365,7 @@ def _inkling(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions
         local = [(n + 1) % 6 != 0 if places is None else n in places.value for n in range(count)]
     if len(local) != count:
         raise ConfigError(f"layer_types lists {len(local)} layers, and there are {count}")
+    said: dict[str, tuple[float | None, float | None]]
     said = {"size": (size, 16), "extent": (extent.value, 1024), "floor": (floor.value if floor else None, None)}
     said["alpha"] = (alpha.value if alpha else 0.1, 0.1)
     near = {"size": said["size"], "extent": (window.value, 1024)}
