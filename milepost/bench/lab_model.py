@@ -26,6 +26,8 @@ from milepost.lab.training.optimizers import Optimizers
 from milepost.measure.losses import buckets, by_position, sliding
 from milepost.measure.results import provenance
 
+REPEATS = 8
+"""How often what takes a millisecond is done in one turn."""
 SCHEMES = ("alibi", "rope", "t5", "kerple", "shaw", "transformer_xl", "deberta")
 
 
@@ -60,6 +62,67 @@ def bench_train(
     sizes = {"profile": profile, "rows": size.rows, "length": size.length, "width": size.width, "layers": size.layers}
     about = {"threads": torch.get_num_threads(), "bfloat16_products": bfloat16_pays()}
     return {"rows": rows, "provenance": provenance(**sizes, rounds=rounds, **about)}
+
+
+def bench_costs(
+    shape: Shape,
+    encodings: Sequence[str],
+    *,
+    rows: int = 8,
+    longest: int = 512,
+    rounds: int = 7,
+    tell: Callable[[str], None] = lambda text: None,
+) -> dict[str, dict[str, float | None]]:
+    """By encoding, the time over that of a model without positions: of a step of training (``train``), of reading a
+    text of the ``longest`` length (``read``), and of a token with so many in the cache (``decode``). None where a table
+    ends before, or a cache can't serve.
+    """
+    kinds = {"train": _lab_step, "read": _read, "decode": _decode}
+    sizes = {"train": rows, "read": longest, "decode": longest}
+    names = tuple(dict.fromkeys(("nope", *encodings)))
+    costs: dict[str, dict[str, float | None]] = {name: {} for name in names}
+    for kind, make in kinds.items():
+        runs = {}
+        for name in names:
+            try:
+                runs[name] = make(shape, name, sizes[kind])
+                runs[name]()
+            except ValueError as reason:
+                tell(f"{name}, {kind}: {reason}")
+                runs.pop(name, None)
+        tell(kind)
+        seconds = best_seconds(runs, rounds, warm=True, tell=tell)
+        for name in names:
+            costs[name][kind] = round(seconds[name] / seconds["nope"], 3) if name in seconds else None
+    return costs
+
+
+def _read(shape: Shape, encoding: str, length: int) -> Callable[[], Any]:
+    """A text read at once."""
+    model = Decoder(shape, encoding).start(0).eval()
+    ids = torch.zeros(1, length, dtype=torch.long)
+
+    @torch.no_grad()
+    def read() -> None:
+        for _ in range(REPEATS):
+            model(ids)
+
+    return read
+
+
+def _decode(shape: Shape, encoding: str, length: int) -> Callable[[], Any]:
+    """Tokens one by one, after ``length`` cached ones."""
+    model = Decoder(shape, encoding).start(0).eval()
+    caches, token = model.caches(), torch.zeros(1, 1, dtype=torch.long)
+    with torch.no_grad():
+        model(torch.zeros(1, length, dtype=torch.long), caches=caches)
+
+    @torch.no_grad()
+    def decode() -> None:
+        for _ in range(REPEATS):
+            model(token, caches=caches)
+
+    return decode
 
 
 def _lab_step(shape: Shape, encoding: str, rows: int) -> Callable[[], Any]:

@@ -95,13 +95,13 @@ def test_points_stand_in_rows_within_their_intervals():
         for node in root.iter(f"{SVG}circle")
         if node.get("fill") == "#2563eb"
     ][:2]  # then its key
-    bars = [node.get("d") for node in root.iter(f"{SVG}path") if node.get("stroke") == "#2563eb"]
-    for (y, x), bar in zip(blue, bars, strict=True):
-        low, at, high = map(float, re.match(r"M([\d.]+) ([\d.]+)H([\d.]+)", bar).groups())
+    (path,) = [node.get("d") for node in root.iter(f"{SVG}path") if node.get("stroke") == "#2563eb"]
+    bars = [tuple(map(float, bar)) for bar in re.findall(r"M([\d.]+) ([\d.]+)H([\d.]+)", path)]
+    for (y, x), (low, at, high) in zip(blue, bars, strict=True):
         assert low < x < high and at == y
     (y0, x0), (y1, x1) = blue
     assert y0 < y1 and x0 < x1 and bars[0] != bars[1]
-    low, _, high = map(float, re.match(r"M([\d.]+) ([\d.]+)H([\d.]+)", bars[0]).groups())
+    low, _, high = bars[0]
     assert x0 == pytest.approx((low + high) / 2, abs=0.11)  # 1 lies between 0 and 2
     assert {"first", "a second one", "share", "a", "b"} <= set(words(root))
     assert (

@@ -230,3 +230,21 @@ def test_the_keyboard_reads_a_figure_aloud(chromium, report):
         )
         seen.page.keyboard.press("Escape")
         assert seen.page.locator("#part-4 .cursor:visible").count() == 0
+
+
+def test_a_click_on_a_column_s_head_sorts_the_table(chromium, report):
+    cells = """[...document.querySelectorAll('#part-0 table')].find(table => table.tHead.rows[0].cells[0].textContent ===
+        'encoding').tBodies[0]"""
+    column = f"[...{cells}.rows].map(row => row.cells[2].textContent)"
+    with Opened(chromium, report) as seen:
+        before = seen.ask(column)
+        press = f"{cells}.previousElementSibling.rows[0].cells[2].querySelector('button').click()"
+        seen.ask(press)
+        up = seen.ask(column)
+        ended = [cell for cell in before if not cell[0].isdigit()]
+        numbers = sorted((cell for cell in before if cell[0].isdigit()), key=lambda cell: float(cell.split()[0]))
+        assert ended and up == [*numbers, *ended]  # what is no number comes last
+        seen.ask(press)
+        assert seen.ask(column) == [*sorted(numbers, key=lambda cell: -float(cell.split()[0])), *ended]
+        assert seen.ask("document.querySelector('[aria-sort]').getAttribute('aria-sort')") == "descending"
+        seen.check()

@@ -68,6 +68,26 @@ for (const section of document.querySelectorAll("section")) {
   if (bar) { labels(section, bar, hidden, section.querySelectorAll(".figure")); maps(bar, figures); bar.hidden = !bar.children.length; }
 }
 
+// A click on the head of a table's column sorts its rows, and another one the other way round; what is no number comes last among numbers.
+const measured = cell => { const found = cell.textContent.replaceAll(",", "").match(/^[+-]?\d+(\.\d+)?(e[+-]?\d+)?/); return found ? Number(found[0]) : null; };
+for (const head of document.querySelectorAll("thead")) {
+  const body = head.nextElementSibling, first = [...body.rows];
+  if (first.length > 2) [...head.rows[0].cells].forEach((title, at) => {
+    const sorted = node("button", {type: "button"}, ...title.childNodes);
+    title.append(sorted);
+    sorted.addEventListener("click", () => {
+      const way = title.getAttribute("aria-sort") === "ascending" ? -1 : 1;
+      for (const other of head.rows[0].cells) other.removeAttribute("aria-sort");
+      title.setAttribute("aria-sort", way > 0 ? "ascending" : "descending");
+      const keys = new Map(first.map(row => [row, measured(row.cells[at])])), numbers = first.some(row => keys.get(row) !== null);
+      const order = (a, b) => !numbers ? way * a.cells[at].textContent.localeCompare(b.cells[at].textContent)
+        : keys.get(a) === null || keys.get(b) === null ? (keys.get(a) === null) - (keys.get(b) === null) : way * (keys.get(a) - keys.get(b));
+      body.append(...[...first].sort(order));
+      speak(`${title.textContent}, ${title.getAttribute("aria-sort")}`);
+    });
+  });
+}
+
 const verdicts = [...document.querySelectorAll("[data-status]")];
 function only(word) {
   for (const chip of verdicts) chip.setAttribute("aria-pressed", chip.dataset.status === word);

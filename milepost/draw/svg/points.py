@@ -55,18 +55,18 @@ def points(figure: Figure, width: int, keys: bool) -> str:
         if row and len(named) > 1:
             parts.append(f'<path d="M0 {tops[row]:.1f}H{frame.right:.1f}" stroke="currentColor" stroke-opacity=".08"/>')
     for n, (name, values) in enumerate(named.items()):
-        sides, body = figure.sides_of(name), []
+        sides, bars, places = figure.sides_of(name), [], []
         style = look(figure, name)
         for row, value in enumerate(values):
             y = tops[row] + heights[row] / 2 + 10 * (n - (len(named) - 1) / 2)
             low, high = sides[row] if sides else (None, None)
             if low is not None and high is not None:
                 a, b = axis.at(low), axis.at(high)
-                ends = f"M{a:.1f} {y - 4:.1f}v8M{b:.1f} {y - 4:.1f}v8"
-                body.append(f'<path d="M{a:.1f} {y:.1f}H{b:.1f}{ends}" stroke="{style.colour}" stroke-width="2"/>')
+                bars.append(f"M{a:.1f} {y:.1f}H{b:.1f}m0-4v8M{a:.1f} {y - 4:.1f}v8")
             if value is not None:
-                body.append(style.points((axis.at(value), y)))
-        parts.append(labelled(figure.style(name).label, "".join(body)))
+                places.append((axis.at(value), y))
+        body = f'<path d="{"".join(bars)}" stroke="{style.colour}" stroke-width="2"/>' if bars else ""
+        parts.append(labelled(figure.style(name).label, body + style.points(*places)))
     parts.append(word(figure.x_title, (frame.left + frame.right) / 2, frame.bottom + 34, "middle"))
     after, below = legend(figure, 0, width - RIGHT, frame.bottom + BOTTOM) if keys else ("", 0.0)
     about = {"rows": ",".join(f"{height:g}" for height in heights)}

@@ -33,6 +33,8 @@ SIZE, LINE = 12, 15
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 30, 46
 TITLE = 27
 """Pixels for a line of the y axis's title, and between numbers and plot."""
+FEW = 6
+"""Points, from which on they are one path and not a circle each: a drawing has hundreds."""
 GRID, EDGE = 'stroke="currentColor" stroke-opacity=".14"', 'stroke="currentColor" stroke-opacity=".5"'
 
 
@@ -75,8 +77,11 @@ class Look:
         """Its points at some places."""
         line = self.hollow or self.mark in ("cross", "star")
         ink = f'fill="none" stroke="{self.colour}" stroke-width="2"' if line else f'fill="{self.colour}"'
-        if self.mark in ("", "circle"):
+        if self.mark in ("", "circle") and (line or len(places) < FEW):
             return "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" {ink}/>' for x, y in places)
+        if self.mark in ("", "circle"):  # the round ends of lines without length
+            path = "".join(f"M{x:.1f} {y:.1f}h.01" for x, y in places)
+            return f'<path d="{path}" stroke="{self.colour}" stroke-width="8" stroke-linecap="round"/>'
         path = "".join(f"M{x:.1f} {y:.1f}{SHAPES[self.mark]}" for x, y in places)
         return f'<path d="{path}" {ink}/>' if path else ""
 

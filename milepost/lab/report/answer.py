@@ -21,6 +21,8 @@ from milepost.lab.report.runs import (
     without,
 )
 
+NAMED = 8
+"""The most encodings that a note names."""
 QUESTION = "Does a model still know where its tokens are, in texts longer than those it was trained on?"
 
 
@@ -138,6 +140,11 @@ def listed(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
+def _first(words: list[str]) -> list[str]:
+    """The words, or where they are many the first of them and how many more there are."""
+    return words if len(words) <= NAMED else [*words[: NAMED - 1], f"{len(words) - NAMED + 1} more"]
+
+
 def unfinished(results: Results) -> list[str]:
     """A sentence on trials without numbers, where there are any."""
     gone = lost(results)
@@ -162,8 +169,8 @@ def notes(results: Results) -> list[str]:
     at_trained = {label: loss for loss, label in _losses(results, base(results))} if plain(results) else {}
     if open_yet := unsettled(plain(results), at_trained):
         known.append(
-            f"Still learning: doubling the tokens would take more from {listed(open_yet)} than the best is ahead at "
-            f"{base(results)} tokens, so the order there is not settled."
+            f"Still learning: doubling the tokens would take more from {listed(_first(open_yet))} than the best is "
+            f"ahead at {base(results)} tokens, so the order there is not settled."
         )
     return known + _repeated(results) + differing(results)
 

@@ -27,9 +27,12 @@ from milepost.lab.report.runs import (
     trained,
     whose,
 )  # fmt: skip
+from milepost.lab.report.seeds import as_shown, drawn, merged
 from milepost.measure.report import heads_by_distance
 
 NATS = "loss, nats a token"
+BANDS, ROWS = 8, 12
+"""The most lines of places that have bands, and the most strategies that one figure has."""
 Row = dict[str, Any]
 
 
@@ -61,10 +64,11 @@ def curves(
 
 
 def by_length(results: Results) -> Figure:
-    """Loss against length: a line for each run and seed, with bands."""
+    """Loss against length: a line for each run and seed with its band, as far as these can be told apart."""
     title = f"Loss of the same last {results['provenance']['protocol']['targets']} tokens"
     figure = _against_length(results, title, "tokens of context (log scale)", NATS)
-    return curves(figure, results, texts(results), lambda run: run["loss_by_length"], lambda row: row["length"])
+    shown, runs = drawn(results)
+    return curves(figure, shown, runs, lambda run: run["loss_by_length"], lambda row: row["length"])
 
 
 def by_position(results: Results) -> Figure:
@@ -73,13 +77,27 @@ def by_position(results: Results) -> Figure:
         "lines", "Loss at each place of a long text", "place in the text, tokens", NATS, marks=(trained_mark(results),)
     )
     rows_of: Callable[[Run], list[Row]] = lambda run: run.get("loss_by_position", [])  # noqa: E731
-    drawn = curves(figure, results, texts(results), rows_of, lambda row: (row["start"] + row["end"]) / 2)
-    return replace(drawn, styles={line: replace(look, mark="") for line, look in (drawn.styles or {}).items()})
+    shown, runs = drawn(results)
+    made = curves(figure, shown, runs, rows_of, lambda row: (row["start"] + row["end"]) / 2)
+    sides = made.sides if len(made.labels()) <= BANDS else None
+    return replace(
+        made, sides=sides, styles={line: replace(look, mark="") for line, look in (made.styles or {}).items()}
+    )
 
 
-def strategies(results: Results) -> Figure:
-    """Nats gained by each strategy with paired intervals, and the cost to a short text, in rows; seeds singly."""
-    groups, far = by_name(helped(results)), [n for n in lengths(results) if n > trained(results)]
+def strategies(results: Results) -> list[Figure]:
+    """Nats gained by each strategy with paired intervals, and the cost to a short text, in rows: one figure, with seeds
+    singly, or where that has many rows one for each model, with seeds merged.
+    """
+    if len(by_name(helped(results))) <= ROWS:
+        return [_strategies(results, helped(results))]
+    shown = merged(results)
+    models = list(dict.fromkeys(whose(run) for run in helped(shown)))
+    return [_strategies(shown, [run for run in helped(shown) if whose(run) == model], model) for model in models]
+
+
+def _strategies(results: Results, runs: list[Run], model: str = "") -> Figure:
+    groups, far = by_name(runs), [n for n in lengths(results) if n > trained(results)]
     paid = f"short text ({base(results)}), set for {lengths(results)[-1]}"
     seeds = sorted({run["seed"] for runs in groups.values() for run in runs})
     lines: dict[str, Numbers] = {}
@@ -101,7 +119,8 @@ def strategies(results: Results) -> Figure:
             styles[line] = Style(label, "length", (3, 0, 2, 4, 1)[number % 5], mark="" if number else "cross")
     about: dict[str, Any] = {"lines": lines, "sides": sides, "styles": styles, "marks": (Mark("x", 0.0, ""),)}
     title, axis = "Nats gained against no strategy", "nats a token gained (left of 0: lost)"
-    return Figure("points", title, axis, "strategy", y_names=tuple(groups), **about)
+    names = tuple(name.removeprefix(f"{model}, ") if model else name for name in groups)
+    return Figure("points", f"{model}: nats gained" if model else title, axis, "strategy", y_names=names, **about)
 
 
 def _paid(run: Run, results: Results) -> Row | None:
@@ -118,7 +137,7 @@ def attention(results: Results) -> list[Figure]:
 
     A figure for each length, the longest first.
     """
-    watched = [(run, looks) for run in results["runs"] for looks in run.get("attention") or []]
+    watched = [(run, looks) for run in as_shown(results)["runs"] for looks in run.get("attention") or []]
     seeds = len({run["seed"] for run, _ in watched}) > 1
     most = max(share for _, looks in watched for head in looks["heads"] for share in head["distance"])
     figures = []
@@ -141,11 +160,11 @@ def tasks(results: Results) -> list[Figure]:
 def _task(results: Results, task: str) -> Figure:
     runs = [run for run in results["runs"] if task in (run.get("tasks") or {})]
     figure = _against_length(results, f"{task}: loss of the answers", "tokens (log scale)", "loss, nats an answer")
-    drawn = curves(replace(figure, low=0.0), results, runs, lambda run: run["tasks"][task], lambda row: row["length"])
+    made = curves(replace(figure, low=0.0), results, runs, lambda run: run["tasks"][task], lambda row: row["length"])
     chance = dict(sorted({row["length"]: row["chance"] for run in runs for row in run["tasks"][task]}.items()))
-    lines, xs = {**drawn.named, "chance": list(chance.values())}, {**(drawn.xs or {}), "chance": list(chance)}
+    lines, xs = {**made.named, "chance": list(chance.values())}, {**(made.xs or {}), "chance": list(chance)}
     return replace(
-        drawn, lines=lines, xs=xs, styles={**(drawn.styles or {}), "chance": Style("chance", "encoding", GREY, dash=2)}
+        made, lines=lines, xs=xs, styles={**(made.styles or {}), "chance": Style("chance", "encoding", GREY, dash=2)}
     )
 
 

@@ -109,6 +109,11 @@ def check(results: Any, name: str) -> Results:
         has_rows(run, "attention", ("length", "heads"), name, place)
         for at, looks in enumerate(run.get("attention", [])):
             has_rows(looks, "heads", HEAD, name, f"{place}attention[{at}].")
+    if "costs" in results:
+        has(results["costs"], {"rows": dict, "about": str}, name, "costs.")
+        for times in results["costs"]["rows"].values():
+            if not isinstance(times, dict) or not all(_is_kind("a number", value) for value in times.values()):
+                raise ValueError(f"{name} is no whole result of `milepost lab`: costs.rows wants times by encoding")
     for number, comparison in enumerate(results["comparisons"]):
         has(
             comparison,

@@ -30,8 +30,51 @@ from milepost.lab.report.runs import (
     trained,
     whose,
 )  # fmt: skip
+from milepost.lab.report.seeds import as_shown, merged_run
 
 NONE = "not measured"
+RUNNING = ("train", "read", "decode")
+
+
+def overview_table(results: Results) -> Cells:
+    """One row for each encoding: its loss, how far it is behind the best, what is left of it beyond, what it costs."""
+    groups, short, best = _ordered(results)
+    far = [n for n in lengths(results) if n in (2 * trained(results), lengths(results)[-1]) and n > short]
+    costs = results.get("costs", {}).get("rows", {})
+    rows = []
+    for label, runs in groups.items():
+        losses = [(n, mean_loss(runs, n)) for n in far]
+        gap = None if label == best else paired(groups[best], runs, short)
+        rows.append([
+            label,
+            _with_interval(_over_seeds(runs, short)),
+            str(len(runs)),
+            "best" if label == best else gap_cell(gap),
+            *[_loss(loss, ends(runs, n), mean_loss(runs, short)) for n, loss in losses],
+            *[NONE if runs[0].get(key) is None else f"{runs[0][key]:,}" for key in ("encoding_parameters",)],
+            *[_ratio(costs.get(runs[0]["encoding"], {}).get(what)) for what in RUNNING],
+        ])  # fmt: skip
+    head = ["encoding", f"loss at {short}", "seeds", f"behind {best}", *[f"at {n} ({n / short:g}x)" for n in far]]
+    return [*head, "its parameters", "training", f"reading {lengths(results)[-1]}", "a token"], rows
+
+
+def _ordered(results: Results) -> tuple[dict[str, list[Run]], int, str]:
+    """The runs with nothing done to them by name, those with the lowest loss at the trained length first; that length,
+    and the name of the first.
+    """
+    short, groups = base(results), by_name(plain(results))
+    known = {label: loss for label, runs in groups.items() if (loss := mean_loss(runs, short)) is not None}
+    names = sorted(known, key=lambda label: known[label])
+    return {label: groups[label] for label in names}, short, names[0] if names else ""
+
+
+def _over_seeds(runs: list[Run], length: int) -> dict[str, Any]:
+    """The mean over seeds at a length, with the ends of all their intervals."""
+    return next(row for row in merged_run(runs)["loss_by_length"] if row["length"] == length)
+
+
+def _ratio(value: float | None) -> str:
+    return NONE if value is None else f"{value:.2f}"
 
 
 def length_table(results: Results, field: str = "loss_by_length") -> Cells:
@@ -47,36 +90,35 @@ def length_table(results: Results, field: str = "loss_by_length") -> Cells:
 
 def paired_table(results: Results) -> Cells:
     """How far each encoding is behind the one that is best at the trained length, on the very same tokens."""
-    groups = by_name(plain(results))
-    known = {label: loss for label, runs in groups.items() if (loss := mean_loss(runs, base(results))) is not None}
-    if not known:
-        return ["encoding", *_times(results)], []
-    best = min(known, key=lambda label: known[label])
+    groups, _, best = _ordered(results)
     rows = []
-    for label in sorted(known, key=lambda label: known[label]):
-        gaps = [None if label == best else paired(groups[best], groups[label], n) for n in lengths(results)]
+    for label, runs in groups.items():
+        gaps = [None if label == best else paired(groups[best], runs, n) for n in lengths(results)]
         rows.append([label, *["best at 1x" if label == best else gap_cell(gap) for gap in gaps]])
-    return [f"behind {best}", *_times(results)], rows
+    return [f"behind {best}" if best else "encoding", *_times(results)], rows
 
 
 def seed_table(results: Results) -> Cells:
-    """The same, each seed alone with its interval."""
+    """The same, each seed alone with its interval; of many runs, those with nothing done to them."""
     rows = []
-    for run in texts(results):
+    for run in texts(results) if as_shown(results) is results else plain(results):
         cells = [row_at(run, n) for n in lengths(results)]
         rows.append([name(run), str(run["seed"]), *[NONE if row is None else _with_interval(row) for row in cells]])
     return ["encoding", "seed", *_times(results)], rows
 
 
 def unit_table(results: Results) -> Cells:
-    """The same losses as perplexity and as bits per byte."""
+    """The same losses as perplexity and as bits per byte; of many runs, those with nothing done to them."""
     rows = []
-    for label, runs in by_name(texts(results)).items():
+    for label, runs in by_name(texts(results) if as_shown(results) is results else plain(results)).items():
         cells = []
+        size = results["provenance"]["protocol"]["text"].get("bytes_per_token")
         for n in lengths(results):
             measured = [row_at(run, n) for run in runs]
-            bits = mean_of(row.get("bits_per_byte") for row in measured if row is not None)
             loss = mean_loss(runs, n)
+            bits = mean_of(row.get("bits_per_byte") for row in measured if row is not None)
+            if bits is None and loss is not None and size:
+                bits = loss / math.log(2) / size
             cells.append(
                 "table ends"
                 if ends(runs, n)
@@ -106,6 +148,7 @@ def protocol_loss_table(results: Results) -> Cells:
 def strategy_table(results: Results, *, intervals: bool = True) -> Cells:
     """Each strategy's gain beyond the trained length, beside what a short text pays when it is set for the longest."""
     far = [n for n in lengths(results) if n > trained(results)]
+    results = as_shown(results)
     rows = []
     for label, runs in by_name(helped(results)).items():
         if len(runs) > 1:
@@ -130,9 +173,9 @@ def strategy_table(results: Results, *, intervals: bool = True) -> Cells:
 
 
 def attention_table(results: Results) -> Cells:
-    """How far heads look, as means over the heads of each run."""
+    """How far heads look, as means over the heads of each run; of many runs, of the first seed."""
     rows = []
-    for run in results["runs"]:
+    for run in as_shown(results)["runs"]:
         for looks in run.get("attention") or []:
             heads = looks["heads"]
             far, keys, sink = (mean_of(h[field] for h in heads) or 0.0 for field in ("mean", "entropy", "sink"))
@@ -174,7 +217,7 @@ def cost_table(results: Results) -> Cells:
         if run["encoding"] == "nope"
     }
     rows = []
-    for run in plain(results):
+    for run in plain(as_shown(results)):
         speed, of = run.get("train_tokens_per_s"), base_speed.get((run["seed"], run.get("run")))
         whole, own, tokens = (run.get(key) for key in ("parameters", "encoding_parameters", "train_tokens"))
         gain = gain_of_doubling(run.get("train_loss") or [])
@@ -229,8 +272,11 @@ def published_table(results: Results) -> Cells:
 
 
 def lost_table(results: Results) -> Cells:
-    """Trials that failed or are missing."""
-    rows = [[whose(trial), str(trial["seed"]), str(trial.get("data", "text")), why] for trial, why in lost(results)]
+    """Trials that failed or are missing, seeds with the same reason together."""
+    seeds: dict[tuple[str, str, str], list[str]] = {}
+    for trial, why in lost(results):
+        seeds.setdefault((whose(trial), str(trial.get("data", "text")), why), []).append(str(trial["seed"]))
+    rows = [[name, ", ".join(several), data, why] for (name, data, why), several in seeds.items()]
     return ["encoding", "seed", "data", "what happened"], rows
 
 

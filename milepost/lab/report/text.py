@@ -7,15 +7,16 @@ from milepost.lab.report import figures, tables
 from milepost.lab.report.answer import QUESTION, answer, notes
 from milepost.lab.report.evidence.patterns import UNKNOWN, patterns
 from milepost.lab.report.evidence.ranks import rank_table
-from milepost.lab.report.runs import Results, helped, lost, plain, texts
+from milepost.lab.report.runs import Results, helped, lengths, lost, plain, texts
+from milepost.lab.report.seeds import as_shown
 
 TITLE = "Train short, test long"
 
 
 def document(results: Results, wide: bool = True) -> Document:
     """The parts of a report, each where there is something to show."""
-    lengths = "loss, nats a token (change against the trained length)"
-    shown = [Table(*tables.length_table(results), lengths)]
+    title = "loss, nats a token (change against the trained length)"
+    shown = [Table(*tables.length_table(results), title)]
     brief = list(shown)
     if helped(results):
         title = "strategies: nats a short text pays, and nats gained beyond the trained length"
@@ -61,14 +62,32 @@ def _patterns(results: Results) -> list[Section]:
     return [Section("Published patterns", words, tables=[Table(*tables.pattern_table(results))])]
 
 
+def _overview(results: Results) -> list[Section]:
+    """All encodings in one table, where their costs were measured one by one."""
+    if not results.get("costs") or not plain(results):
+        return []
+    about = results["costs"]["about"]
+    words = (
+        "Each encoding with nothing done to it: nats a token at the trained length (mean over seeds, with the ends of "
+        "all their 95% intervals over files), how far it is behind the best on the same tokens of the same seeds, and "
+        "its loss beyond. Costs are times over those of a model without positions, taken in turns on one core: "
+        f"a training step, a text of {lengths(results)[-1]} tokens read at once, and a token after as many in the "
+        f"cache ({about}). A click on a column's head sorts by it."
+    )
+    return [Section("All encodings", words, tables=[Table(*tables.overview_table(results))])]
+
+
 def _losses(results: Results) -> list[Section]:
     targets = results["provenance"]["protocol"]["targets"]
     several = len({run["seed"] for run in texts(results)}) > 1
-    seeds = ", mean over seeds in the table and each seed as a line" if several else ""
+    many = as_shown(results) is not results
+    seeds = (
+        f", mean over seeds in the table and {'in the figure' if many else 'each seed as a line'}" if several else ""
+    )
+    bands = "hold the 95% intervals of every seed" if several and many else "are 95% intervals"
     words = (
         f"The same last {targets} tokens of each test text, read with more and more context before them: only the "
-        "context "
-        f"differs. Loss in nats a token{seeds}; bands are 95% intervals. In brackets, the change against the trained "
+        f"context differs. Loss in nats a token{seeds}; bands {bands}. In brackets, the change against the trained "
         "length."
     )
     folded = [
@@ -77,8 +96,8 @@ def _losses(results: Results) -> list[Section]:
         Table(*tables.protocol_loss_table(results), "Measured in three ways", fold=True),
     ]
     paired = Table(*tables.paired_table(results), "Nats behind on the same tokens, 95% over files")
-    shown = [*[paired] * bool(paired.rows), Table(*tables.length_table(results)), *folded]
-    sections = [Section("Loss by length", words, [figures.by_length(results)], shown)]
+    all_tables = [*[paired] * bool(paired.rows), Table(*tables.length_table(results)), *folded]
+    sections = [*_overview(results), Section("Loss by length", words, [figures.by_length(results)], all_tables)]
     second = Table(*tables.length_table(results, "second_by_length"))
     if second.rows:
         source = results["provenance"]["protocol"]["text"]["second"]["source"]
@@ -103,7 +122,7 @@ def _losses(results: Results) -> list[Section]:
             "In brackets, 95% intervals of paired differences."
         )
         sections.append(
-            Section("Strategies", words, [figures.strategies(results)], [Table(*tables.strategy_table(results))])
+            Section("Strategies", words, figures.strategies(results), [Table(*tables.strategy_table(results))])
         )
     return sections
 
