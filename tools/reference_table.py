@@ -18,6 +18,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import torch
+
 from milepost.bench.lab_model import bench_costs
 from milepost.lab.plan import TextPlan, make
 from milepost.lab.report import load, save
@@ -39,7 +41,7 @@ ENCODINGS = (
 STRATEGIES = ("none", "base", "linear", "ntk", "dynamic", "yarn", "self-extend", "rerope")
 DIGITS = 4
 """Decimals of the shipped numbers: losses differ in the third."""
-ROUNDS, ROWS = 9, 8
+ROUNDS, ROWS = 7, 32
 """Turns in which costs are timed, and texts of a step."""
 OF_ALL = (
     "encoding",
@@ -148,6 +150,7 @@ def publish(results: dict[str, Any]) -> None:
 
 def time_costs(plan: TextPlan) -> None:
     """Time what each encoding costs, one by one in turns, and put it beside the shipped results."""
+    torch.set_num_threads(1)
     held = json.loads(SHIPPED.read_text())
     about = provenance()
     rows = bench_costs(plan.shape, plan.encodings, rows=ROWS, longest=max(plan.lengths), rounds=ROUNDS, tell=print)
