@@ -2,6 +2,7 @@
 
 peak_mb(run)                      while ``run`` ran, less what was held before it
 reset_peak, held_at_peak_mb       since the last reset, all of it
+keep_freed                        freed memory stays with this process, for its next tensors
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+MMAP_THRESHOLD, TRIM_THRESHOLD, NEVER = -3, -1, 1 << 30
+"""Options of glibc's mallopt: the size from which on memory is mapped by itself, and given back; bytes that nobody asks
+for."""
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -35,6 +39,19 @@ def peak_mb(run: Callable[[], Any], device: str = "cpu") -> float | None:
         return None
     run()
     return max(0.0, (held_at_peak_mb() or 0.0) - held)
+
+
+def keep_freed() -> bool:
+    """Let this process keep what it frees; False where the C library can't. For processes that only train.
+
+    A training step makes and frees the same tensors again and again. glibc gives the larger ones back to the system,
+    which clears them page by page when they come again: thousands of page faults a step.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # another C library
+        return False
+    return bool(mallopt(MMAP_THRESHOLD, NEVER) and mallopt(TRIM_THRESHOLD, NEVER))
 
 
 def reset_peak() -> bool:

@@ -10,7 +10,7 @@ from milepost.lab import checkpoint
 from milepost.lab.model import Decoder, Shape
 from milepost.lab.space.encoder import Encoder, EncoderShape
 from milepost.lab.training.linear import Linear, feed_forward, rounded_products
-from milepost.lab.training.optimizers import ADAMW_RATE, MUON_RATE, Optimizers, split
+from milepost.lab.training.optimizers import ADAMW_RATE, MUON_RATE, Batched, Optimizers, split
 from milepost.layout import Layout
 
 SHAPE = Shape(256, 2, 96, 4, 64)
@@ -196,3 +196,29 @@ def test_products_are_of_float32_outside_of_training():
     with pytest.raises(RuntimeError, match="stopped"), rounded_products(model, True):
         raise RuntimeError("stopped")
     assert torch.equal(model(ids), before)
+
+
+def test_batched_matrices_step_as_torch_s_own_muon_does():
+    torch.manual_seed(0)
+    shapes = [(12, 36), (36, 12), (12, 36), (12, 12), (36, 12)]
+    theirs = [torch.nn.Parameter(torch.randn(shape)) for shape in shapes]
+    ours = [torch.nn.Parameter(parameter.detach().clone()) for parameter in theirs]
+    about = {"lr": 0.02, "momentum": 0.95, "weight_decay": 0.01}
+    pair = torch.optim.Muon(theirs, **about), Batched(ours, **about)
+    for _ in range(3):
+        for one, other in zip(theirs, ours, strict=True):
+            before = one.detach().clone()
+            one.grad = torch.randn_like(one)
+            other.grad = one.grad.clone()
+            other.data.copy_(before)  # each step from the same numbers: what is compared is one step
+        before = [one.detach().clone() for one in theirs]
+        for optimizer in pair:
+            optimizer.step()
+        for start, one, other in zip(before, theirs, ours, strict=True):
+            moved = (one - start).norm()
+            # five iterations of three products in bfloat16, whose sums may go in another order
+            assert (one - other).norm() <= 5 * 3 * 2**-8 * moved, one.shape
+    states = [optimizer.state_dict() for optimizer in pair]
+    for number, held in states[0]["state"].items():
+        assert torch.equal(held["momentum_buffer"], states[1]["state"][number]["momentum_buffer"])
+    pair[1].load_state_dict(states[0])  # runs that torch's own began go on with this one

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from milepost.lab.sweep.modalities import read_plan, run_trial
+from milepost.measure.memory import keep_freed
 
 PAUSE = 0.5
 """Seconds between two lines about steps."""
@@ -19,6 +20,7 @@ PAUSE = 0.5
 def main(out: str, key: str) -> None:
     """Run trial ``key`` of the plan in ``out``."""
     threading.Thread(target=_end_with_the_driver, daemon=True).start()
+    keep_freed()
     plan = read_plan(json.loads((Path(out) / "plan.json").read_text(encoding="utf-8")))
     last = 0.0
 
