@@ -70,6 +70,12 @@ class Relative:
     share: float = 1.0
 
 
+ByRow = Callable[[Tensor, Tensor | None], Tensor]
+"""The bias of given heads (H) in a strip of R rows, by row and distance: H R n. It is written into the second tensor,
+where one is given: no gradient is asked for then.
+"""
+
+
 @dataclass(frozen=True)
 class Stretch:
     """Keys ``first .. stop-1`` of a text as one query meets them: in copy number ``copy``, by the query ``q`` (B H 1
@@ -152,9 +158,9 @@ class Encoding(nn.Module):
         """What is added to the logit of head h, query at i, key at j: all three broadcast."""
         return torch.zeros((), device=i.device)
 
-    def bias_by_row(self, h: Tensor, i: Tensor, distance: Tensor) -> Tensor | None:
-        """The bias of heads ``h`` (H), neighbouring queries ``i`` (R) and distances i - j (n): H R n, where a strip of
-        rows has a quicker way to it than `bias`; for fast paths, which equal the hook.
+    def bias_by_row(self, i: Tensor, distance: Tensor) -> ByRow | None:
+        """The bias of neighbouring queries ``i`` (R) at distances i - j (n), where a strip of rows has a quicker way to
+        it than `bias`: for fast paths, which equal the hook.
         """
         return None
 

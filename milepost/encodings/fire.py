@@ -25,9 +25,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from milepost.encoding import Encoding
+from milepost.encoding import ByRow, Encoding
 
-ROWS = 32
+ROWS = 16
 """Rows for which a distance is in one piece or not."""
 
 
@@ -75,31 +75,41 @@ class FIRE(Encoding):
         piece, row = torch.bucketize(x.detach(), edges, right=True), h % len(slope)
         return slope[row, piece] * x + offset[row, piece]
 
-    def bias_by_row(self, h: Tensor, i: Tensor, distance: Tensor) -> Tensor:
+    def bias_by_row(self, i: Tensor, distance: Tensor) -> ByRow:
         """For some rows at a time: where all of them find a distance in one piece, the bias is slope psi(d)/psi(reach)
         + offset, a product. At the few other distances an edge passes as the rows go by, and the network is asked.
         """
         edges, slope, offset = self.pieces()
-        c, start, row, count = self.slant.to(edges.dtype), self.start.to(edges.dtype), h % len(slope), len(i)
+        c, start, count = self.slant.to(edges.dtype), self.start.to(edges.dtype), len(i)
         i = torch.cat([i, i[-1:].expand(-count % ROWS)])
         psi = torch.log1p((c * distance.to(edges.dtype)).abs())
         reach = torch.log1p((c * torch.maximum(i.to(edges.dtype), start.abs())).abs()).view(-1, ROWS, 1)
         ends = torch.cat([reach[:, 0], reach[-1:, -1]])
         piece = torch.bucketize((psi / ends).detach(), edges, right=True)  # strips + 1, n
         passes = piece[:-1] != piece[1:]
-        lines = torch.cat([slope[row], offset[row]])  # 2H pieces
-        rates = lines.gather(1, piece[:-1].flatten().expand(len(lines), -1)).view(len(lines), *passes.shape)
-        rates = rates.masked_fill(passes, 0.0).view(2, len(h), len(passes), 1, len(distance))  # 2 H strips 1 n
-        if rates.requires_grad:  # a product, for the sake of its gradient
-            share = torch.cat([1 / reach, torch.ones_like(reach)], dim=2)
-            bias = share @ torch.cat([rates[0] * psi, rates[1]], dim=2)
-        else:
-            bias = torch.addcmul(rates[1], rates[0] * psi, 1 / reach)  # H strips ROWS n
         strip, passed = passes.nonzero().unbind(1)
-        x = psi[passed, None] / reach[strip, :, 0]
-        w, b, outer = (t.to(x.dtype) for t in (self.inner.weight[:, 0], self.inner.bias, self.outer.weight[row]))
-        asked = outer @ torch.relu(torch.addcmul(b[:, None], w[:, None], x.flatten()))  # H passed*ROWS
-        asked = (asked + self.outer.bias[row, None].to(x.dtype)).view(len(h), *x.shape)
-        where = torch.arange(len(h))[:, None, None], strip[:, None], torch.arange(ROWS), passed[:, None]
-        bias.index_put_(tuple(t.to(h.device) for t in where), asked, accumulate=bias.requires_grad)
-        return bias.flatten(1, 2)[:, :count]
+        x = psi[passed] / reach[strip, :, 0].T  # ROWS passed
+        w, b = self.inner.weight[:, 0].to(x.dtype), self.inner.bias.to(x.dtype)
+        units = torch.addcmul(b[:, None], w[:, None], x.flatten()).relu_()  # hidden ROWS*passed
+        asked_row, n = strip * ROWS + torch.arange(ROWS, device=i.device)[:, None], len(distance)
+
+        def of_heads(h: Tensor, out: Tensor | None) -> Tensor:
+            row = h % len(slope)
+            lines = torch.cat([slope[row], offset[row]])  # 2H pieces
+            rates = lines.gather(1, piece[:-1].flatten().expand(len(lines), -1)).view(2, len(h), *passes.shape)
+            asked = self.outer.weight[row].to(x.dtype) @ units + self.outer.bias[row, None].to(x.dtype)
+            if out is None:  # products, for the sake of their gradient
+                rates = rates.masked_fill(passes, 0.0)
+                share = torch.cat([1 / reach, torch.ones_like(reach)], dim=2)
+                bias = (share @ torch.stack([rates[0] * psi, rates[1]], dim=2)).flatten(1)
+                place = (asked_row * n + passed).flatten().expand(len(h), -1)
+                return bias.scatter_add(1, place, asked).view(len(h), -1, n)[:, :count]
+            whole = out if count == len(i) else out.new_empty(len(h), len(i), n)
+            rates = rates[..., None, :]
+            torch.addcmul(rates[1], rates[0] * psi, 1 / reach, out=whole.view(len(h), -1, ROWS, n))
+            flat = whole.as_strided((len(h), (len(i) - 1) * whole.stride(1) + n), (whole.stride(0), 1))
+            place = (asked_row * whole.stride(1) + passed).flatten().expand(len(h), -1)
+            flat.scatter_(1, place, asked.to(out.dtype))
+            return out if whole is out else out.copy_(whole[:, :count])
+
+        return of_heads

@@ -80,9 +80,17 @@ def test_a_strip_of_rows_is_the_bias(first):
     enc = made("fire(threshold=20.0)")
     h, i = torch.arange(4), torch.arange(first, first + 64)
     distance = torch.arange(min(first + 63, 5000), -1, -1)
-    got = enc.bias_by_row(h, i, distance)
+    strip = enc.bias_by_row(i, distance)
+    assert strip is not None
+    got = strip(h, None)
     want = enc.bias(h[:, None, None], i[:, None], i[:, None] - distance)
-    assert got is not None and torch.allclose(got, want, atol=1e-12)
+    assert torch.allclose(got, want, atol=1e-12)
+    room = torch.full((4, len(i), len(distance) + 7), 9.0, dtype=torch.float64)  # written into a part of wider rows
+    with torch.no_grad():
+        assert torch.allclose(strip(h, room[..., 5:-2]), want, atol=1e-12)
+    assert (
+        torch.allclose(room[..., 5:-2], want, atol=1e-12) and (room[..., :5] == 9).all() and (room[..., -2:] == 9).all()
+    )
 
 
 def test_a_decode_is_the_whole():

@@ -17,6 +17,7 @@ The mass is what the weights put on each of the n distances: Shaw's value term i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -37,7 +38,7 @@ HELD = 1 << 21
 HIDDEN = float("-inf")
 
 
-class _Strip(NamedTuple):
+class Strip(NamedTuple):
     """Rows ``first .. stop-1`` with keys ``low .. high-1``; columns ``begin .. end-1`` of its mask are distances that
     are seen, the first of them number ``start`` of the n.
     """
@@ -56,7 +57,7 @@ class _Strip(NamedTuple):
         return self.stop - self.first + self.high - self.low - 1
 
 
-class _Shape(NamedTuple):
+class Shape(NamedTuple):
     """What a call is about, apart from its numbers; ``nearest`` to ``farthest`` are the distances of the strips."""
 
     queries: int
@@ -66,7 +67,7 @@ class _Shape(NamedTuple):
     nearest: int
     farthest: int
 
-    def strips(self, height: int) -> Iterator[_Strip]:
+    def strips(self, height: int) -> Iterator[Strip]:
         """Strips of rows that see at least one key each."""
         ahead = self.ahead
         stop = min(self.queries, self.keys + self.farthest - ahead)
@@ -75,23 +76,39 @@ class _Shape(NamedTuple):
             low, high = max(0, ahead + a - self.farthest), min(self.keys, ahead + e - self.nearest)
             top = ahead + e - 1 - low  # the distance of column 0
             begin, end = max(0, top - self.farthest), min(e - a + high - low - 1, top - self.nearest + 1)
-            yield _Strip(a, e, low, high, begin, end, self.far - (top - begin))
+            yield Strip(a, e, low, high, begin, end, self.far - (top - begin))
 
 
-def _shape(queries: int, keys: int, ahead: int, causal: bool, window: int, far: int, count: int, apart: bool) -> _Shape:
+def shape_of(
+    queries: int, keys: int, ahead: int, causal: bool, window: int, far: int, count: int, apart: bool
+) -> Shape:
     nearest, farthest = (0 if causal else ahead - keys + 1), ahead + queries - 1
     if window:
         nearest, farthest = max(nearest, 1 - window), min(farthest, window - 1)
     if apart:
         nearest, farthest = max(nearest, far - count + 2), min(farthest, far - 1)
-    return _Shape(queries, keys, ahead, far, nearest, farthest)
+    return Shape(queries, keys, ahead, far, nearest, farthest)
 
 
-def _height(shape: _Shape, apart: bool) -> int:
+def _height(shape: Shape, apart: bool) -> int:
     """Rows of a strip in the forward pass: few where the band is narrow, since a strip is as wide as both together."""
     if apart:
         return NARROW if shape.farthest - shape.nearest < 2 * NARROW else 3 * NARROW // 2
     return STRIP if shape.keys <= 2**13 else STRIP // 2
+
+
+class Room:
+    """Memory that one strip after another is written into: fresh pages take longer to come than the numbers."""
+
+    def __init__(self, dtype: torch.dtype, device: torch.device):
+        self.flat = torch.empty(0, dtype=dtype, device=device)
+
+    def of(self, *shape: int) -> Tensor:
+        """A contiguous tensor of that shape; what it was last time is overwritten."""
+        numbers = math.prod(shape)
+        if numbers > self.flat.numel():
+            self.flat = self.flat.new_empty(numbers)
+        return self.flat[:numbers].view(shape)
 
 
 def groups(batch: int, heads: int, numbers: int) -> Iterator[tuple[slice, slice]]:
@@ -107,7 +124,7 @@ def of_heads(t: Tensor, heads: slice) -> Tensor:
     return t if t.shape[0] == 1 else t[heads]
 
 
-def _numbers(s: _Strip, count: int, device: torch.device) -> Tensor:
+def _numbers(s: Strip, count: int, device: torch.device) -> Tensor:
     """Which of the n vectors each distance of a strip has; those past an end have the end's."""
     return torch.arange(s.start, s.start + s.end - s.begin, device=device).clamp(0, count - 1)
 
@@ -128,7 +145,7 @@ def _give(t: Tensor, start: int, part: Tensor) -> None:
         t.index_add_(1, torch.arange(start, start + count, device=t.device).clamp(0, t.shape[1] - 1), part)
 
 
-def _skewed(x: Tensor, keys: int) -> Tensor:
+def skewed(x: Tensor, keys: int) -> Tensor:
     """Columns by distance (B H R wide) as pairs (B H R keys): a view, ``[r, c] = x[r, c - r + R - 1]``."""
     R, wide = x.shape[-2:]
     return x.as_strided(
@@ -141,13 +158,13 @@ def summed(t: Tensor, like: Tensor) -> Tensor:
     return t.sum(dim=(0, 1))[None] if like.shape[0] == 1 else t.sum(dim=0)
 
 
-def _of_rows(table: Tensor, s: _Strip) -> Tensor:
+def _of_rows(table: Tensor, s: Strip) -> Tensor:
     """What a table says of a strip's distances: (H 1|R distances), the same for all rows, or row by row."""
     some = table[:, None] if table.dim() == 2 else table[:, s.first : s.stop]
     return some[..., s.start : s.start + s.end - s.begin]
 
 
-def _mask(x: Tensor, s: _Strip, p: Tensor, a: Tensor | None, table: Tensor | None) -> Tensor:
+def _mask(x: Tensor, s: Strip, p: Tensor, a: Tensor | None, table: Tensor | None) -> Tensor:
     """What is added to the logits of a strip, written into x (B H R wide): the view B H R keys."""
     seen = x[..., s.begin : s.end]
     x[..., : s.begin] = HIDDEN
@@ -160,17 +177,17 @@ def _mask(x: Tensor, s: _Strip, p: Tensor, a: Tensor | None, table: Tensor | Non
         seen.copy_(_of_rows(table, s))
     else:
         seen.zero_()
-    return _skewed(x, s.high - s.low)
+    return skewed(x, s.high - s.low)
 
 
 class _Met:
     """The vectors that the keys of a strip meet, by segments of keys; strips that lie alike meet the same."""
 
-    def __init__(self, b: Tensor, shape: _Shape, alike: bool):
+    def __init__(self, b: Tensor, shape: Shape, alike: bool):
         self.b, self.shape, self.alike = b, shape, alike
         self.last: dict[tuple[int, ...], Tensor] = {}
 
-    def segments(self, s: _Strip) -> Iterator[tuple[slice, int, Tensor]]:
+    def segments(self, s: Strip) -> Iterator[tuple[slice, int, Tensor]]:
         """A strip's keys in segments of one size: which, how large, and the distances that each segment meets
         (segments, R + size - 1) as numbers of the n vectors, the nearest last.
         """
@@ -182,7 +199,7 @@ class _Met:
                 distance = nearest[:, None] + torch.arange(s.stop - s.first + size - 1, device=device)
                 yield slice(first, stop), size, (self.shape.far - distance).clamp(0, self.b.shape[1] - 1)
 
-    def vectors(self, s: _Strip, heads: slice) -> Iterator[tuple[slice, int, Tensor, Tensor]]:
+    def vectors(self, s: Strip, heads: slice) -> Iterator[tuple[slice, int, Tensor, Tensor]]:
         """The same with the vectors themselves (H|1 segments R+size-1 D)."""
         for keys, size, numbers in self.segments(s):
             if not self.alike:
@@ -209,7 +226,7 @@ def _cut(t: Tensor, dim: int, size: int) -> Tensor:
     return t.unfold(dim, size, size).movedim(-1, dim + 1)
 
 
-def _add_keys(mask: Tensor, s: _Strip, k: Tensor, met: _Met, heads: slice) -> None:
+def _add_keys(mask: Tensor, s: Strip, k: Tensor, met: _Met, heads: slice) -> None:
     """Add k_j · b[d] to the mask of a strip."""
     for keys, size, _, vectors in met.vectors(s, heads):
         z = _cut(k[:, :, keys], 2, size) @ vectors.transpose(-1, -2)  # B H segments size R+size-1
@@ -230,7 +247,7 @@ class Side(NamedTuple):
         return [t.flip(2) for t in tensors] if self.right else list(tensors)
 
 
-def _sides(shape: _Shape, causal: bool, count: int, apart: bool) -> list[Side]:
+def _sides(shape: Shape, causal: bool, count: int, apart: bool) -> list[Side]:
     """The far keys: to the left of each row, and to its right where that is seen."""
     if not apart:
         return []
@@ -277,16 +294,17 @@ def bands(
     (B, H, I, D), J = q.shape, k.shape[2]
     ends = b
     a, b = None if a is None else a.to(work), None if b is None else b.to(work) * scale
-    shape = _shape(I, J, ahead, causal, window, far, count, apart)
+    shape = shape_of(I, J, ahead, causal, window, far, count, apart)
     met = None if b is None else _Met(b, shape, apart)
     out = torch.zeros(B, H, I, D, dtype=q.dtype, device=q.device)
     lse = torch.full((B, H, I), HIDDEN, dtype=work, device=q.device)
     mass = torch.zeros((B, H, I, count) if weigh else 0, dtype=work, device=q.device)
+    room = Room(work, q.device)
     for s in shape.strips(_height(shape, apart)):
         R, seen, these = s.stop - s.first, slice(s.low, s.high), slice(s.first, s.stop)
         for rows_, heads in groups(B, H, R * s.wide):
             some_q, some_k, some_v = q[rows_, heads, these], k[rows_, heads, seen], v[rows_, heads, seen]
-            x = torch.empty(*some_q.shape[:3], s.wide, dtype=work, device=q.device)
+            x = room.of(*some_q.shape[:3], s.wide)
             one = None if a is None else of_heads(a, heads)
             mask = _mask(x, s, p[rows_, heads, these].to(work) * scale, one, None if table is None else table[heads])
             if met is not None:
@@ -296,7 +314,7 @@ def bands(
                 weight = torch.logsumexp(logits, dim=-1)
                 weights = logits.sub_(weight[..., None]).exp_()
                 done = (weights @ some_v.to(work)).to(q.dtype)
-                _skewed(x.zero_(), s.high - s.low).copy_(weights)
+                skewed(x.zero_(), s.high - s.low).copy_(weights)
                 mass[rows_, heads, these].index_add_(-1, _numbers(s, count, q.device), x[..., s.begin : s.end])
             else:
                 done, weight = flash(some_q, some_k, some_v, mask=mask, scale=scale)
@@ -353,7 +371,7 @@ def bands_backward(
     k, v = rows(k), rows(v)
     ends = b
     a, b = (None if t is None else t.to(work) * scale for t in (a, b))
-    shape = _shape(I, J, ahead, causal, window, far, count, apart)
+    shape = shape_of(I, J, ahead, causal, window, far, count, apart)
     met = None if b is None else _Met(b, shape, apart)
     dq, dp, dk, dv = (torch.zeros(t.shape, dtype=work, device=t.device) for t in (q, p, k, v))
     da, db, dt = (torch.zeros(0 if t is None else t.shape, dtype=work, device=q.device) for t in (a, b, table))
@@ -361,12 +379,13 @@ def bands_backward(
     if grad_mass is not None:
         delta += (grad_mass * mass).sum(-1)
     total = torch.zeros_like(delta)  # of dS over the band, row by row
+    room = Room(work, q.device)
     for s in shape.strips(NARROW):
         R, seen, these = s.stop - s.first, slice(s.low, s.high), slice(s.first, s.stop)
         for rows_, heads in groups(B, H, R * s.wide):
             some_q, some_p, some_grad = (t[rows_, heads, these] for t in (q, p, grad))
             some_k, some_v = k[rows_, heads, seen], v[rows_, heads, seen]
-            x = torch.empty(*some_q.shape[:3], s.wide, dtype=work, device=q.device)
+            x = room.of(*some_q.shape[:3], s.wide)
             one = None if a is None else of_heads(a, heads)
             weights = _mask(x, s, some_p, one, None if table is None else table[heads])
             if met is not None:
@@ -378,14 +397,14 @@ def bands_backward(
             if grad_mass is not None:
                 x[..., s.begin : s.end] = grad_mass[rows_, heads, these][..., _numbers(s, count, q.device)]
                 x[..., : s.begin] = x[..., s.end :] = 0
-                ds += _skewed(x, s.high - s.low)
+                ds += skewed(x, s.high - s.low)
             ds.sub_(delta[rows_, heads, these, None]).mul_(weights)
             dq[rows_, heads, these] = (ds @ some_k).mul_(scale)
             dk[rows_, heads, seen] += (ds.transpose(-1, -2) @ some_q).mul_(scale)
             if apart:
                 total[rows_, heads, these] = ds.sum(-1)
             if one is not None or table is not None:
-                _skewed(x.zero_(), s.high - s.low).copy_(ds)
+                skewed(x.zero_(), s.high - s.low).copy_(ds)
                 by_distance = x[..., s.begin : s.end]
                 if one is not None:
                     dp[rows_, heads, these] = by_distance @ _between(one, s.start, s.end - s.begin)
@@ -420,7 +439,7 @@ def bands_backward(
     return dq, dp, dk, dv, da, db, dt
 
 
-def _give_keys(ds: Tensor, s: _Strip, k: Tensor, met: _Met, heads: slice, dk: Tensor, db: Tensor, scale: float) -> None:
+def _give_keys(ds: Tensor, s: Strip, k: Tensor, met: _Met, heads: slice, dk: Tensor, db: Tensor, scale: float) -> None:
     """Add to dk and db what dS gives them through k_j · b[d]."""
     for keys, size, numbers, vectors in met.vectors(s, heads):
         some = _cut(k[:, :, keys], 2, size)

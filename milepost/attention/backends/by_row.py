@@ -9,23 +9,22 @@ attention is not.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from milepost.attention.backends import chunked
-from milepost.attention.backends.bands import bands, bands_backward
+from milepost.attention.backends.bands import HIDDEN, Room, Strip, bands_backward, shape_of, skewed
 from milepost.attention.backends.toeplitz import fold
 from milepost.attention.blocks import Block
 from milepost.attention.call import Call
-from milepost.attention.kernel import fused, gradients_of
-from milepost.encoding import Encoding, has_quick, parts_of
+from milepost.attention.kernel import flash, fused, gradients_of
+from milepost.encoding import ByRow, Encoding, has_quick, parts_of
 
 ROWS = 256
 """Rows in a strip."""
-HELD = 1 << 21
+HELD = 1 << 20
 """Numbers of a strip that are held at a time: of as many heads as fit."""
 
 
@@ -65,53 +64,34 @@ def _one_query(call: Call, block: Block, q: Tensor, k: Tensor, v: Tensor) -> Ten
     return fused(fold(q, k), k, v, mask=mask, scale=call.scale).reshape(q.shape)
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Some heads of a strip of rows, each with its keys: which rows, query heads, keys and key heads they are."""
+class _Part(NamedTuple):
+    """Some heads of a strip of rows, each with its keys."""
 
-    rows: slice
+    strip: Strip
     heads: slice
-    keys: slice
     key_heads: slice
-    ahead: int
-    far: int
-    count: int
 
     def queries(self, t: Tensor) -> Tensor:
         """Its part of what there is for each query (B H I ...)."""
-        return t[:, self.heads, self.rows]
+        return t[:, self.heads, self.strip.first : self.strip.stop]
 
-    def keys_of(self, t: Tensor) -> Tensor:
+    def keys(self, t: Tensor) -> Tensor:
         """Its part of what there is for each key (B G J D)."""
-        return t[:, self.key_heads, self.keys]
-
-    def bias(self, call: Call, index: Tensor) -> Tensor:
-        """The bias of its heads by row and distance (H R n); ``index`` holds the places of the block's queries."""
-        distance = torch.arange(self.far, self.far - self.count, -1, device=index.device)
-        return _bias(call.enc, call.head_numbers()[self.heads], index[self.rows], distance).to(call.work_dtype)
-
-    def how(self, call: Call) -> tuple[Any, ...]:
-        """The plain arguments of `bands`."""
-        return call.scale, self.ahead, call.causal, call.at.window or 0, self.far, self.count, False, False
+        return t[:, self.key_heads, self.strip.low : self.strip.high]
 
 
-def _parts(call: Call, block: Block) -> Iterator[_Part]:
-    group, window = call.group, call.at.window or 0
-    for a in range(0, block.shape[0], ROWS):
-        strip = block.cut(a, min(a + ROWS, block.shape[0]), call.causal, call.at.window)
-        (I, J), ahead, low = strip.shape, strip.ahead, strip.key_first - block.key_first
-        if J == 0:
-            continue
-        far, near = ahead + I - 1, 0 if call.causal else ahead - J + 1
-        if window:
-            far, near = min(far, window - 1), max(near, 1 - window)
-        step = max(1, HELD // max(1, I * (far - near + 1)))
+def _strips(call: Call, block: Block) -> Iterator[tuple[Strip, Tensor, Tensor, list[_Part]]]:
+    """Strips of rows, each with its queries' places, its distances, and some heads at a time."""
+    (I, J), group, far = block.shape, call.group, block.ahead + block.shape[0] - 1
+    index = block.layouts(call.at, call.to)[0].index[0]
+    for s in shape_of(I, J, block.ahead, call.causal, call.at.window or 0, far, 0, False).strips(ROWS):
+        distance = torch.arange(far - s.start, far - s.start - (s.end - s.begin), -1, device=index.device)
+        step, parts = max(1, HELD // ((s.stop - s.first) * s.wide)), []
         for r in range(group):
             for g in range(0, call.k.shape[1], step):
                 stop = min(g + step, call.k.shape[1])
-                heads = slice(r + g * group, r + (stop - 1) * group + 1, group)
-                keys = slice(low, low + J)
-                yield _Part(slice(a, a + I), heads, keys, slice(g, stop), ahead, far, far - near + 1)
+                parts.append(_Part(s, slice(r + g * group, r + (stop - 1) * group + 1, group), slice(g, stop)))
+        yield s, index[s.first : s.stop], distance, parts
 
 
 class _Attention(torch.autograd.Function):
@@ -119,13 +99,19 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, call: Call, block: Block, q: Tensor, k: Tensor, v: Tensor, *parameters: Tensor) -> Tensor:
-        index = block.layouts(call.at, call.to)[0].index[0]
         out = torch.zeros(q.shape, dtype=q.dtype, device=q.device)
         lse = torch.zeros(q.shape[:3], dtype=call.work_dtype, device=q.device)
-        for part in _parts(call, block):
-            some = part.queries(q)
-            given = (some, some, part.keys_of(k), part.keys_of(v), None, None, part.bias(call, index))
-            part.queries(out)[:], part.queries(lse)[:], _ = bands(*given, *part.how(call))
+        room, numbers = Room(call.work_dtype, q.device), call.head_numbers()
+        for s, i, distance, parts in _strips(call, block):
+            bias = _bias(call.enc, i, distance)
+            for part in parts:
+                some = part.queries(q)
+                x = room.of(some.shape[1], s.stop - s.first, s.wide)
+                x[..., : s.begin], x[..., s.end :] = HIDDEN, HIDDEN
+                bias(numbers[part.heads], x[..., s.begin : s.end])
+                mask = skewed(x[None], s.high - s.low)
+                done = flash(some, part.keys(k), part.keys(v), mask=mask, scale=call.scale)
+                part.queries(out)[:], part.queries(lse)[:] = done
         ctx.call, ctx.block = call, block
         ctx.save_for_backward(q, k, v, out, lse, *parameters)
         return out
@@ -137,40 +123,51 @@ class _Attention(torch.autograd.Function):
             at, to = block.layouts(call.at, call.to)
             again = chunked.run(Call(q, k, v, call.enc, at, to, call.causal, call.scale, call.first_head))
             return None, None, *gradients_of(again, (q, k, v, *parameters), ctx.needs_input_grad[2:], grad)
-        index, learned = block.layouts(call.at, call.to)[0].index[0], [p for p in parameters if p.requires_grad]
+        learned, numbers = [p for p in parameters if p.requires_grad], call.head_numbers()
         dq, dk, dv = (torch.zeros(t.shape, dtype=lse.dtype, device=t.device) for t in (q, k, v))
         learn = {id(p): torch.zeros_like(p) for p in learned}
-        none = lse.new_empty(0)
-        for part in _parts(call, block):
+        none, window = lse.new_empty(0), call.at.window or 0
+        for s, i, distance, parts in _strips(call, block):
+            ahead, far = block.ahead + s.first - s.low, int(distance[0])
+            how = (call.scale, ahead, call.causal, window, far, len(distance), False, False)
             with torch.enable_grad():
-                bias = part.bias(call, index)
-            some = part.queries(q)
-            given = (some, some, part.keys_of(k), part.keys_of(v), None, None, bias.detach())
-            results = (part.queries(out), part.queries(lse), none)
-            some_grad = part.queries(grad).contiguous()
-            parts = bands_backward(some_grad, None, *given, *results, *part.how(call))
-            part.queries(dq).add_(parts[0])
-            part.keys_of(dk).add_(parts[2])
-            part.keys_of(dv).add_(parts[3])
-            if bias.requires_grad:
-                for p, g in zip(learned, torch.autograd.grad(bias, learned, parts[6], allow_unused=True), strict=True):
-                    if g is not None:
-                        learn[id(p)] += g
+                bias = _bias(call.enc, i, distance)
+            for part in parts:
+                with torch.enable_grad():
+                    table = bias(numbers[part.heads], None).to(lse.dtype)
+                some, some_grad = part.queries(q), part.queries(grad).contiguous()
+                given = (some, some, part.keys(k), part.keys(v), None, None, table.detach())
+                results = (part.queries(out), part.queries(lse), none)
+                grads = bands_backward(some_grad, None, *given, *results, *how)
+                part.queries(dq).add_(grads[0])
+                part.keys(dk).add_(grads[2])
+                part.keys(dv).add_(grads[3])
+                if table.requires_grad:
+                    keep = part is not parts[-1]  # heads share what depends on the rows alone
+                    of_bias = torch.autograd.grad(table, learned, grads[6], retain_graph=keep, allow_unused=True)
+                    for p, g in zip(learned, of_bias, strict=True):
+                        if g is not None:
+                            learn[id(p)] += g
         of_inputs = (t.to(like.dtype) for t, like in zip((dq, dk, dv), (q, k, v), strict=True))
         return None, None, *of_inputs, *(learn.get(id(p)) for p in parameters)
 
 
-def _bias(enc: Encoding, h: Tensor, i: Tensor, distance: Tensor) -> Tensor:
-    """The bias of a strip by row and distance, H R n."""
-    total: Tensor | None = None
-    for part in parts_of(enc):
-        if "bias" not in part.points:
-            continue
-        if part.toeplitz:
-            more: Tensor | None = part.bias(h[:, None, None], distance, torch.zeros_like(distance))
-        else:
-            more = part.bias_by_row(h, i, distance)
-        assert more is not None
-        total = more if total is None else total + more
-    assert total is not None
-    return total.expand(len(h), len(i), len(distance))
+def _bias(enc: Encoding, i: Tensor, distance: Tensor) -> ByRow:
+    """The bias of a strip of rows."""
+    parts = [part for part in parts_of(enc) if "bias" in part.points]
+    rows = [made for part in parts if not part.toeplitz and (made := part.bias_by_row(i, distance)) is not None]
+    alike = [part for part in parts if part.toeplitz]
+
+    def of_heads(h: Tensor, out: Tensor | None) -> Tensor:
+        total: Tensor | None = None
+        for of_row in rows:
+            total = of_row(h, out) if total is None else total + of_row(h, None)
+        for part in alike:
+            more = part.bias(h[:, None, None], distance, torch.zeros_like(distance))
+            total = more if total is None else total + more
+        assert total is not None
+        if out is not None and total is not out:
+            out.copy_(total)
+        return total.expand(len(h), len(i), len(distance))
+
+    return of_heads
