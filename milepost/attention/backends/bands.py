@@ -9,8 +9,10 @@ that the strip meets; seen with a row stride one shorter, X is the mask itself, 
 r - d. Distances that are hidden are columns of -inf. The term of the keys is made alike and added.
 
 Where distances past the ends are all alike (``apart``), only the band between them needs a mask. For a key past an end,
-p · a[end] is one number for a whole row, which is added to the log-sum-exp, and k · b[end] is met by q + b[end]: those
-keys go through the kernel without a mask, by its own causal flag, and are merged with the band.
+p · a[end] is one number for a whole row, which is added to the log-sum-exp, and k · b[end] is met by q + b[end]. So
+keys that are past an end for all rows of a strip go through the kernel without a mask, and are merged; the backward
+pass takes all of them at once, by the kernel's own causal flag. Where keys have a term, the forward pass reverses the
+rows of a strip: the vectors that neighbouring keys meet are then a view, as the mask is.
 
 The mass is what the weights put on each of the n distances: Shaw's value term is its product with vectors of values.
 """
@@ -30,7 +32,9 @@ from milepost.attention.kernel import flash, flash_backward, gradients_of, merge
 STRIP = 512
 """Rows in a strip."""
 NARROW = 128
-"""Rows in a strip of a band that is narrower than itself, and in the backward pass."""
+"""Rows in a strip in the backward pass; keys past the ends that are worth a call of their own."""
+TOGETHER = 1024
+"""Rows for which keys past an end are met at once."""
 SEGMENT = 64
 """Keys that meet their distances together."""
 HELD = 1 << 21
@@ -58,7 +62,9 @@ class Strip(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What a call is about, apart from its numbers; ``nearest`` to ``farthest`` are the distances of the strips."""
+    """What a call is about, apart from its numbers; ``nearest`` to ``farthest`` are the distances that need a mask, and
+    ``least`` to ``most`` those that it shows.
+    """
 
     queries: int
     keys: int
@@ -66,35 +72,41 @@ class Shape(NamedTuple):
     far: int
     nearest: int
     farthest: int
+    least: int
+    most: int
 
     def strips(self, height: int) -> Iterator[Strip]:
-        """Strips of rows that see at least one key each."""
-        ahead = self.ahead
-        stop = min(self.queries, self.keys + self.farthest - ahead)
-        for a in range(max(0, self.nearest - ahead), stop, height):
+        """Strips of rows that see at least one key each, with the keys for which one of them needs a mask."""
+        ahead, stop = self.ahead, min(self.queries, self.keys + self.most - self.ahead)
+        for a in range(max(0, self.least - ahead), stop, height):
             e = min(a + height, stop)
-            low, high = max(0, ahead + a - self.farthest), min(self.keys, ahead + e - self.nearest)
+            low = min(self.keys, max(0, ahead + a - self.farthest))
+            high = max(low, min(self.keys, ahead + e - self.nearest))
             top = ahead + e - 1 - low  # the distance of column 0
-            begin, end = max(0, top - self.farthest), min(e - a + high - low - 1, top - self.nearest + 1)
+            begin, end = max(0, top - self.most), min(e - a + high - low - 1, top - self.least + 1)
             yield Strip(a, e, low, high, begin, end, self.far - (top - begin))
 
 
 def shape_of(
-    queries: int, keys: int, ahead: int, causal: bool, window: int, far: int, count: int, apart: bool
+    queries: int, keys: int, ahead: int, causal: bool, window: int, far: int, count: int, apart: bool, corners: bool
 ) -> Shape:
-    nearest, farthest = (0 if causal else ahead - keys + 1), ahead + queries - 1
+    """With ``corners``, a strip's mask shows distances past an end where it meets them."""
+    least, most = (0 if causal else ahead - keys + 1), ahead + queries - 1
     if window:
-        nearest, farthest = max(nearest, 1 - window), min(farthest, window - 1)
+        least, most = max(least, 1 - window), min(most, window - 1)
+    nearest, farthest = least, most
     if apart:
         nearest, farthest = max(nearest, far - count + 2), min(farthest, far - 1)
-    return Shape(queries, keys, ahead, far, nearest, farthest)
+    if not corners:
+        least, most = nearest, farthest
+    return Shape(queries, keys, ahead, far, nearest, farthest, least, most)
 
 
 def _height(shape: Shape, apart: bool) -> int:
     """Rows of a strip in the forward pass: few where the band is narrow, since a strip is as wide as both together."""
-    if apart:
-        return NARROW if shape.farthest - shape.nearest < 2 * NARROW else 3 * NARROW // 2
-    return STRIP if shape.keys <= 2**13 else STRIP // 2
+    if apart and shape.farthest - shape.nearest < 2 * NARROW:
+        return NARROW
+    return max(1, STRIP // 2) if apart or shape.keys > 2**13 else STRIP
 
 
 class Room:
@@ -111,9 +123,9 @@ class Room:
         return self.flat[:numbers].view(shape)
 
 
-def groups(batch: int, heads: int, numbers: int) -> Iterator[tuple[slice, slice]]:
+def groups(batch: int, heads: int, numbers: int, held: int = HELD) -> Iterator[tuple[slice, slice]]:
     """Rows of the batch and heads that are done together, where one of them holds so many numbers."""
-    many = max(1, HELD // max(1, numbers))
+    many = max(1, held // max(1, numbers))
     some, step = max(1, min(batch, many)), max(1, many // max(1, batch))
     for b in range(0, batch, some):
         for h in range(0, heads, step):
@@ -127,6 +139,13 @@ def of_heads(t: Tensor, heads: slice) -> Tensor:
 def _numbers(s: Strip, count: int, device: torch.device) -> Tensor:
     """Which of the n vectors each distance of a strip has; those past an end have the end's."""
     return torch.arange(s.start, s.start + s.end - s.begin, device=device).clamp(0, count - 1)
+
+
+def _extended(t: Tensor | None, reach: int) -> Tensor | None:
+    """Vectors (H n D) with ``reach`` more past each end, which are the end's."""
+    if t is None or reach == 0:
+        return t
+    return torch.cat([t[:, :1].expand(-1, reach, -1), t, t[:, -1:].expand(-1, reach, -1)], dim=1)
 
 
 def _between(t: Tensor, start: int, count: int) -> Tensor:
@@ -164,13 +183,15 @@ def _of_rows(table: Tensor, s: Strip) -> Tensor:
     return some[..., s.start : s.start + s.end - s.begin]
 
 
-def _mask(x: Tensor, s: Strip, p: Tensor, a: Tensor | None, table: Tensor | None) -> Tensor:
-    """What is added to the logits of a strip, written into x (B H R wide): the view B H R keys."""
+def _mask(x: Tensor, s: Strip, p: Tensor, a: Tensor | None, table: Tensor | None, reach: int = 0) -> Tensor:
+    """What is added to the logits of a strip, written into x (B H R wide): the view B H R keys. ``a`` begins with
+    ``reach`` vectors past the end.
+    """
     seen = x[..., s.begin : s.end]
     x[..., : s.begin] = HIDDEN
     x[..., s.end :] = HIDDEN
     if a is not None:
-        torch.matmul(p, _between(a, s.start, s.end - s.begin).transpose(-1, -2), out=seen)
+        torch.matmul(p, _between(a, s.start + reach, s.end - s.begin).transpose(-1, -2), out=seen)
         if table is not None:
             seen.add_(_of_rows(table, s))
     elif table is not None:
@@ -226,12 +247,55 @@ def _cut(t: Tensor, dim: int, size: int) -> Tensor:
     return t.unfold(dim, size, size).movedim(-1, dim + 1)
 
 
-def _add_keys(mask: Tensor, s: Strip, k: Tensor, met: _Met, heads: slice) -> None:
+def _add_keys(mask: Tensor, s: Strip, k: Tensor, met: _Met, heads: slice, room: Room) -> None:
     """Add k_j · b[d] to the mask of a strip."""
     for keys, size, _, vectors in met.vectors(s, heads):
-        z = _cut(k[:, :, keys], 2, size) @ vectors.transpose(-1, -2)  # B H segments size R+size-1
+        some = _cut(k[:, :, keys], 2, size)
+        z = room.of(*some.shape[:4], vectors.shape[2])  # B H segments size R+size-1
+        torch.matmul(some, vectors.transpose(-1, -2), out=z)
         part = _cut(mask[..., keys.start - s.low : keys.stop - s.low], 3, size)
         part.add_(_by_key(z, mask.shape[2], size))
+
+
+def _leaning(x: Tensor, keys: int) -> Tensor:
+    """`skewed` of reversed rows: a view, ``[r, c] = x[r, c + r]``."""
+    return x.as_strided((*x.shape[:3], keys), (x.stride(0), x.stride(1), x.shape[-1] + 1, 1), x.storage_offset())
+
+
+def _add_keys_reversed(mask: Tensor, s: Strip, k: Tensor, b: Tensor, start: int, room: Room) -> None:
+    """Add k_j · b[d] to the mask of a strip whose rows are reversed. b (H n D) holds all distances of the strip: number
+    ``start`` is that of its last row and its first key.
+    """
+    B, H, rows_ = mask.shape[:3]
+    whole = (s.high - s.low) // SEGMENT * SEGMENT
+    for first, stop in ((0, whole), (whole, s.high - s.low)):
+        if stop == first:
+            continue
+        size, keys = min(SEGMENT, stop - first), slice(s.low + first, s.low + stop)
+        many, wide, D = (stop - first) // size, rows_ + size - 1, b.shape[-1]
+        offset = b.storage_offset() + (start + first) * D
+        met = b.as_strided((len(b), many, wide, D), (b.stride(0), size * D, D, 1), offset)
+        z = room.of(B, H, many, size, wide)
+        torch.matmul(_cut(k[:, :, keys], 2, size), met.transpose(-1, -2), out=z)
+        strides = (z.stride(0), z.stride(1), 1, size * wide, wide + 1)
+        _cut(mask[..., first:stop], 3, size).add_(z.as_strided((B, H, rows_, many, size), strides))
+
+
+def _past(strips: list[Strip], keys: int, causal: bool, height: int) -> Iterator[tuple[slice, slice, bool]]:
+    """Rows with the keys past an end that no strip of theirs has in its mask, and whether that is the left end: first
+    those of many rows together, for which the kernel is quickest, then those of a strip.
+    """
+    many = max(1, TOGETHER // height)
+    for n in range(0, len(strips), many):
+        some = strips[n : n + many]
+        low, high = some[0].low, keys if causal else some[-1].high
+        parts = [(slice(some[0].first, some[-1].stop), slice(0, low), slice(high, keys))]
+        parts += [(slice(s.first, s.stop), slice(low, s.low), slice(high if causal else s.high, high)) for s in some]
+        for these, left, right in parts:
+            if left.stop > left.start:
+                yield these, left, True
+            if right.stop > right.start:
+                yield these, right, False
 
 
 class Side(NamedTuple):
@@ -292,56 +356,61 @@ def bands(
     work = torch.promote_types(q.dtype, torch.float32)
     k, v = rows(k), rows(v)
     (B, H, I, D), J = q.shape, k.shape[2]
-    ends = b
+    ends, room, room_of_keys = b, Room(work, q.device), Room(work, q.device)
     a, b = None if a is None else a.to(work), None if b is None else b.to(work) * scale
-    shape = shape_of(I, J, ahead, causal, window, far, count, apart)
-    met = None if b is None else _Met(b, shape, apart)
+    shape = shape_of(I, J, ahead, causal, window, far, count, apart, True)
+    height, held = _height(shape, apart), HELD // 4 if apart else HELD
+    reach = height + max(0, shape.farthest - far, far - count + 1 - shape.nearest)  # distances past the ends
+    wide_a, wide_b = (_extended(t, reach if apart or b is not None else 0) for t in (a, b))
+    lean = skewed if b is None else _leaning
     out = torch.zeros(B, H, I, D, dtype=q.dtype, device=q.device)
     lse = torch.full((B, H, I), HIDDEN, dtype=work, device=q.device)
     mass = torch.zeros((B, H, I, count) if weigh else 0, dtype=work, device=q.device)
-    room = Room(work, q.device)
-    for s in shape.strips(_height(shape, apart)):
+    for s in shape.strips(height):
         R, seen, these = s.stop - s.first, slice(s.low, s.high), slice(s.first, s.stop)
-        for rows_, heads in groups(B, H, R * s.wide):
+        for rows_, heads in groups(B, H, R * s.wide, held) if s.high > s.low else ():
             some_q, some_k, some_v = q[rows_, heads, these], k[rows_, heads, seen], v[rows_, heads, seen]
-            x = room.of(*some_q.shape[:3], s.wide)
-            one = None if a is None else of_heads(a, heads)
-            mask = _mask(x, s, p[rows_, heads, these].to(work) * scale, one, None if table is None else table[heads])
-            if met is not None:
-                _add_keys(mask, s, k[rows_, heads].to(work), met, heads)
+            x, scaled = room.of(*some_q.shape[:3], s.wide), p[rows_, heads, these].to(work) * scale
+            one = None if wide_a is None else of_heads(wide_a, heads)
+            added = None if table is None else table[heads]
+            if wide_b is None:
+                mask = _mask(x, s, scaled, one, added, reach if apart else 0)
+            else:
+                some_q = some_q.flip(2)
+                _mask(x, s, scaled.flip(2), one, added, reach)
+                mask = lean(x, s.high - s.low)
+                start = s.start - s.begin + reach
+                _add_keys_reversed(mask, s, k[rows_, heads].to(work), of_heads(wide_b, heads), start, room_of_keys)
             if weigh:
                 logits = torch.add(mask, some_q.to(work) @ some_k.to(work).transpose(-1, -2), alpha=scale)
                 weight = torch.logsumexp(logits, dim=-1)
                 weights = logits.sub_(weight[..., None]).exp_()
                 done = (weights @ some_v.to(work)).to(q.dtype)
-                skewed(x.zero_(), s.high - s.low).copy_(weights)
-                mass[rows_, heads, these].index_add_(-1, _numbers(s, count, q.device), x[..., s.begin : s.end])
+                lean(x.zero_(), s.high - s.low).copy_(weights)
+                by_distance = x if wide_b is None else x.flip(2)
+                mass[rows_, heads, these].index_add_(
+                    -1, _numbers(s, count, q.device), by_distance[..., s.begin : s.end]
+                )
             else:
                 done, weight = flash(some_q, some_k, some_v, mask=mask, scale=scale)
+            if wide_b is not None:
+                done, weight = done.flip(2), weight.flip(2)
             out[rows_, heads, these], lse[rows_, heads, these] = done, weight.to(work)
-    sides = _sides(shape, causal, count, apart)
-    band_lse = lse.clone() if weigh and sides else lse
-    beside = []
-    for side in sides:
-        these, of_side = _rows_of(side, I), torch.empty(0)
+    band_lse, beside = lse.clone() if weigh else lse, []
+    for these, keys, left in _past(list(shape.strips(height)), J, causal, height) if apart else ():
+        number = 0 if left else count - 1
+        shifted = q[:, :, these] if ends is None else q[:, :, these] + ends[:, number, None].to(q.dtype)
+        more, weight = flash(shifted, k[:, :, keys], v[:, :, keys], scale=scale)
+        weight = weight.to(work)
+        if a is not None:
+            weight = weight + (p[:, :, these].to(work) @ a[:, number, :, None])[..., 0] * scale
+        out[:, :, these], lse[:, :, these] = merged(out[:, :, these], lse[:, :, these], more, weight)
         if weigh:
-            of_side = torch.empty_like(lse[:, :, these])
-            beside.append((side, of_side))
-        for rows_, heads in groups(B, H, I * D):
-            own = (rows_, heads, these)
-            shifted = q[own] if ends is None else q[own] + of_heads(ends, heads)[:, side.vector, None].to(q.dtype)
-            more, weight = far_keys(side, shifted, k[rows_, heads], v[rows_, heads], scale)
-            weight = weight.to(work)
-            if a is not None:
-                weight = weight + (p[own].to(work) @ of_heads(a, heads)[:, side.vector, :, None])[..., 0] * scale
-            out[own], lse[own] = merged(out[own], lse[own], more, weight)
-            if weigh:
-                of_side[rows_, heads] = weight
-    if weigh and sides:
+            beside.append((these, number, weight))
+    if beside:
         mass *= torch.where(lse.isneginf(), 0.0, (band_lse - lse).exp())[..., None]
-        for side, weight in beside:
-            these = _rows_of(side, I)
-            mass[:, :, these, side.vector] += (weight - lse[:, :, these]).exp()
+    for these, number, weight in beside:
+        mass[:, :, these, number] += (weight - lse[:, :, these]).exp()
     return out, lse, mass
 
 
@@ -371,7 +440,7 @@ def bands_backward(
     k, v = rows(k), rows(v)
     ends = b
     a, b = (None if t is None else t.to(work) * scale for t in (a, b))
-    shape = shape_of(I, J, ahead, causal, window, far, count, apart)
+    shape = shape_of(I, J, ahead, causal, window, far, count, apart, False)
     met = None if b is None else _Met(b, shape, apart)
     dq, dp, dk, dv = (torch.zeros(t.shape, dtype=work, device=t.device) for t in (q, p, k, v))
     da, db, dt = (torch.zeros(0 if t is None else t.shape, dtype=work, device=q.device) for t in (a, b, table))
@@ -379,7 +448,7 @@ def bands_backward(
     if grad_mass is not None:
         delta += (grad_mass * mass).sum(-1)
     total = torch.zeros_like(delta)  # of dS over the band, row by row
-    room = Room(work, q.device)
+    room, room_of_keys = Room(work, q.device), Room(work, q.device)
     for s in shape.strips(NARROW):
         R, seen, these = s.stop - s.first, slice(s.low, s.high), slice(s.first, s.stop)
         for rows_, heads in groups(B, H, R * s.wide):
@@ -389,7 +458,7 @@ def bands_backward(
             one = None if a is None else of_heads(a, heads)
             weights = _mask(x, s, some_p, one, None if table is None else table[heads])
             if met is not None:
-                _add_keys(weights, s, k[rows_, heads], met, heads)
+                _add_keys(weights, s, k[rows_, heads], met, heads, room_of_keys)
             weights = weights.sub(lse[rows_, heads, these, None])
             weights.add_(some_q @ some_k.transpose(-1, -2), alpha=scale).exp_()
             dv[rows_, heads, seen] += weights.transpose(-1, -2) @ some_grad

@@ -84,7 +84,7 @@ def _strips(call: Call, block: Block) -> Iterator[tuple[Strip, Tensor, Tensor, l
     """Strips of rows, each with its queries' places, its distances, and some heads at a time."""
     (I, J), group, far = block.shape, call.group, block.ahead + block.shape[0] - 1
     index = block.layouts(call.at, call.to)[0].index[0]
-    for s in shape_of(I, J, block.ahead, call.causal, call.at.window or 0, far, 0, False).strips(ROWS):
+    for s in shape_of(I, J, block.ahead, call.causal, call.at.window or 0, far, 0, False, True).strips(ROWS):
         distance = torch.arange(far - s.start, far - s.start - (s.end - s.begin), -1, device=index.device)
         step, parts = max(1, HELD // ((s.stop - s.first) * s.wide)), []
         for r in range(group):
