@@ -98,10 +98,10 @@ def _stranger(name: str, base: type[T]) -> type[T]:
         raise ValueError(
             f"module {module!r} of {name!r} is not imported; import it first (build never imports by itself)"
         )
-    found = getattr(sys.modules[module], attribute, None)
-    if not (isinstance(found, type) and issubclass(found, base)):
-        raise ValueError(f"{name!r} is not a subclass of milepost's {base.__name__}, got {type(found).__name__}")
-    return found
+    named = getattr(sys.modules[module], attribute, None)
+    if not (isinstance(named, type) and issubclass(named, base)):
+        raise ValueError(f"{name!r} is not a subclass of milepost's {base.__name__}, got {type(named).__name__}")
+    return named
 
 
 def _parse(text: str) -> ast.expr:
@@ -230,13 +230,13 @@ def _value(node: ast.expr, text: str, sizes: Mapping[str, int | tuple[int, ...] 
 def _names_encoding(name: str) -> bool:
     """Whether a name inside a spec is an encoding's, ours or of an imported module; the others are scalings."""
     module, _, attribute = name.partition(":")
-    found = getattr(sys.modules.get(module), attribute, None) if attribute else None
-    return name in PAGES or name in encodings.RENAMED or (isinstance(found, type) and issubclass(found, Encoding))
+    named = getattr(sys.modules.get(module), attribute, None) if attribute else None
+    return name in PAGES or name in encodings.RENAMED or (isinstance(named, type) and issubclass(named, Encoding))
 
 
 def _arguments(cls: type) -> dict[str, inspect.Parameter]:
-    found = dict(inspect.signature(cls).parameters)
-    return {k: v for k, v in found.items() if v.kind not in (v.VAR_POSITIONAL, v.VAR_KEYWORD)}
+    parameters = dict(inspect.signature(cls).parameters)
+    return {k: v for k, v in parameters.items() if v.kind not in (v.VAR_POSITIONAL, v.VAR_KEYWORD)}
 
 
 def _make(cls: Callable[..., Any], name: str, known: Mapping[str, inspect.Parameter], given: dict[str, Any]) -> Any:
@@ -275,9 +275,12 @@ def _check_type(name: str, word: str, value: Any, parameter: inspect.Parameter) 
     """A value must be of the kind that the signature names; what the signature says otherwise is the class's to
     check.
     """
-    said = parameter.annotation
+    annotation = parameter.annotation
     kinds = [
-        kind.strip() for kind in (said if isinstance(said, str) else getattr(said, "__name__", str(said))).split("|")
+        kind.strip()
+        for kind in (
+            annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+        ).split("|")
     ]
     whole = isinstance(value, int) and not isinstance(value, bool)
     if whole and value > MOST.get(word, LARGEST):

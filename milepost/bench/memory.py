@@ -65,7 +65,7 @@ def peak_of(scheme: str, length: int, heads: int, head_dim: int) -> float | None
 
 
 if __name__ == "__main__":
-    found = peak_of(sys.argv[1], *map(int, sys.argv[2:5]))
-    if found is None:
+    peak = peak_of(sys.argv[1], *map(int, sys.argv[2:5]))
+    if peak is None:
         sys.exit("this system does not tell the peak of a process")
-    print(found)
+    print(peak)

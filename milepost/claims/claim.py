@@ -13,7 +13,7 @@ A part that was not run gives no numbers: the rule then decides only if the othe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from milepost.claims.checkpoint import StretchedCheckpoint
@@ -40,10 +40,6 @@ class Plot:
     log_x: bool = False
     log_y: bool = False
     mark: float | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,7 @@ def _judge(claim: Claim, parts: Sequence[str], sources: Mapping[str, Any], reaso
             not_run.append(f"its {part} part was not run: {reason}")
             continue
         numbers |= {name: n if isinstance(n, Number) else Number(float(n)) for name, n in measured.numbers.items()}
-        figures += [figure.to_json() for figure in measured.figures]
+        figures += [asdict(figure) for figure in measured.figures]
         notes += measured.notes
     seconds = round(time.perf_counter() - begun, 3)
     return {**describe(claim, numbers, [*notes, *not_run]), "figures": figures, "seconds": seconds}

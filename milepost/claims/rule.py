@@ -64,7 +64,7 @@ class Number:
 def _extreme(pick: Callable[..., Any], numbers: Iterable[Number]) -> Number:
     known = list(numbers)
     low, high = (pick(number.sides[side] for number in known) for side in (0, 1))
-    return Number(pick(number.value for number in known), low, high, pick(known, key=lambda one: one.value).over)
+    return Number(pick(number.value for number in known), low, high, pick(known, key=lambda number: number.value).over)
 
 
 least = partial(_extreme, min)

@@ -88,7 +88,7 @@ def gap(a: Sequence[Run], b: Sequence[Run], length: int, *, field: str = "loss_b
     if not pairs:
         raise NotMeasured("the two were not trained from the same seeds")
     first, second = losses([run for run, _ in pairs], length), losses([run for _, run in pairs], length, field)
-    if first.shape != second.shape or any(one["window_files"] != two["window_files"] for one, two in pairs):
+    if first.shape != second.shape or any(run["window_files"] != other["window_files"] for run, other in pairs):
         raise NotMeasured("the two were not tested on the same texts")
     return mean_over(second - first, "files", pairs[0][1]["window_files"])
 

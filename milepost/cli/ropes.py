@@ -79,8 +79,7 @@ def spec_command(
         check_name(out)
     target = read_length(target_length, "--target-length")
     spec = _extended(_read(model, engine, allow_unknown, trained_length), method, target)
-    analysis = [layer.to_json() | {"sentence": layer.sentence} for layer in analyse(spec, target)]
-    result = {"spec": spec.to_json(), "analysis": analysis}
+    result = {"spec": spec.to_json(), "analysis": [layer.to_json() for layer in analyse(spec, target)]}
     _show(result, report.save, report.document, out, as_json)
 
 
@@ -185,8 +184,8 @@ def _compare_all(config: Config, name: str, as_json: bool) -> None:
         print_json({"name": name, "engines": rows})
     else:
         for row in rows:
-            said = "same" if row["same"] else row.get("stops") or row["differences"][0]
-            typer.echo(f"{row['engine']} {row['version'] or ''}".strip() + f": {said} ({row['evidence']})")
+            verdict = "same" if row["same"] else row.get("stops") or row["differences"][0]
+            typer.echo(f"{row['engine']} {row['version'] or ''}".strip() + f": {verdict} ({row['evidence']})")
     exit_unless(all(row["same"] for row in rows))
 
 
@@ -227,8 +226,8 @@ def export_command(
     for note in written.notes:
         aside().print(f"note: {note}", soft_wrap=True)
     if as_json:
-        found = {"engine": to, "version": written.version, "text": written.text, "config": dict(written.config)}
-        print_json(found | {"notes": list(written.notes)})
+        data = {"engine": to, "version": written.version, "text": written.text, "config": dict(written.config)}
+        print_json(data | {"notes": list(written.notes)})
     else:
         typer.echo(written.text)
 

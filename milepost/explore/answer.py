@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 from unicodedata import category
 
@@ -93,7 +93,7 @@ def answer(view: str, query: Mapping[str, str]) -> dict[str, Any]:
         "view": view,
         "spec": viewed.spec,
         "encoding": repr(viewed.enc),
-        "controls": [control.to_json() for control in viewed.controls],
+        "controls": [asdict(control) for control in viewed.controls],
         "asked": viewed.asked,
         "sentence": viewed.shown.sentence[:1].upper() + viewed.shown.sentence[1:],
         "table": [list(row) for row in viewed.shown.table],
@@ -136,7 +136,7 @@ def widths(figures: Sequence[Figure], column: int) -> list[int]:
 def start(language: str) -> dict[str, Any]:
     """What a page wants to know before it asks: words, and every view with its encodings and controls."""
     views = {
-        name: {"encodings": list(made.ENCODINGS), "controls": [control.to_json() for control in made.CONTROLS]}
+        name: {"encodings": list(made.ENCODINGS), "controls": [asdict(control) for control in made.CONTROLS]}
         for name, made in VIEWS.items()
     }
     return {"words": Words(language).starting("page."), "language": language, "views": views, "longest": LONGEST}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 
@@ -24,10 +24,6 @@ class Control:
     whole: bool = True
     options: tuple[str, ...] = ()
     label: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
 
     def read(self, text: str) -> Any:
         """The value of a typed ``text``."""

@@ -139,9 +139,15 @@ def loss_row(losses: Numbers, groups: Numbers) -> dict[str, Any]:
     if not np.isfinite(losses).all():
         empty = dict.fromkeys(("loss", "low", "high", "perplexity"))
         return {**empty, "tokens": 0, "note": "the loss is not a number"}
-    found = mean(losses, groups)
-    perplexity = math.exp(found.value) if found.value < 700 else None
-    return {"loss": found.value, "low": found.low, "high": found.high, "perplexity": perplexity, "tokens": found.tokens}
+    over_groups = mean(losses, groups)
+    perplexity = math.exp(over_groups.value) if over_groups.value < 700 else None
+    return {
+        "loss": over_groups.value,
+        "low": over_groups.low,
+        "high": over_groups.high,
+        "perplexity": perplexity,
+        "tokens": over_groups.tokens,
+    }
 
 
 def by_position(

@@ -168,11 +168,11 @@ def _bias(enc: Encoding, n: int, only: Kind | None) -> list[Figure]:
         lines = {f"head {head}": row[at].tolist() for at, head in enumerate(shown)}
         figures.append(Figure("lines", "Bias by distance", "distance", "added to the logit", _numbers(n), lines=lines))
     if only != "lines":
-        one = shown[len(shown) // 2]
-        middle = enc.bias(torch.tensor(one), i, j).double().expand(n, n)
+        head = shown[len(shown) // 2]
+        middle = enc.bias(torch.tensor(head), i, j).double().expand(n, n)
         if enc.causal_only:
             middle = middle.masked_fill(j > i, float("nan"))
-        figures.append(_heat(f"Bias of head {one}", "key position", "query position", middle))
+        figures.append(_heat(f"Bias of head {head}", "key position", "query position", middle))
     return figures
 
 
@@ -189,8 +189,8 @@ def _content(enc: Encoding, n: int, only: Kind | None) -> list[Figure]:
         """What is added to the scores of head 0, for queries at these positions."""
         i, j = pos[None, None, :, None], torch.arange(n)[None, None, None, :]
         plain = (q @ k.transpose(-1, -2)).masked_fill(j > i, float("-inf"))
-        found = (enc.rescore(plain, q, k, i, j) - plain)[0, 0] * size**-0.5
-        return torch.where(found.isfinite(), found, torch.nan)  # hidden by the mask or by the encoding: a gap
+        added = (enc.rescore(plain, q, k, i, j) - plain)[0, 0] * size**-0.5
+        return torch.where(added.isfinite(), added, torch.nan)  # hidden by the mask or by the encoding: a gap
 
     figures = []
     if only != "heat":
@@ -366,10 +366,10 @@ def document(pictures: Sequence[tuple[Portrait, Page | None]]) -> Document:
     """Title, formula, reference and figures of each encoding."""
     sections = [
         Section(
-            about.title if about else found.encoding, found.encoding if about else "", found.figures,
+            about.title if about else drawn.encoding, drawn.encoding if about else "", drawn.figures,
             code=about.formula if about else "", facts=[("reference", about.reference)] if about else [],
         )
-        for found, about in pictures
+        for drawn, about in pictures
     ]  # fmt: skip
     title = pictures[0][0].encoding if len(pictures) == 1 else "Positional encodings"
     return Document(title, sections=sections)

@@ -65,8 +65,8 @@ def _(scaling: Scaling) -> Document:
 @document.register
 def _(spec: RopeSpec) -> Document:
     """What it says and where that comes from, and the turns of each pair where the lengths are known."""
-    found = [] if spec.trained is None else [one.to_json() | {"sentence": one.sentence} for one in analyse(spec)]
-    return report.document({"spec": spec.to_json(), "analysis": found})
+    analysis = [] if spec.trained is None else [kind.to_json() for kind in analyse(spec)]
+    return report.document({"spec": spec.to_json(), "analysis": analysis})
 
 
 def _formula(home: str) -> Section:

@@ -57,12 +57,13 @@ class Analysis:
     pairs: tuple[Pair, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self) | {"unseen_pairs": list(self.unseen_pairs), "pairs": [asdict(pair) for pair in self.pairs]}
+        """Plain data, with the sentence."""
+        pairs = {"unseen_pairs": list(self.unseen_pairs), "pairs": [asdict(pair) for pair in self.pairs]}
+        return asdict(self) | pairs | {"sentence": self.sentence}
 
     def _repr_html_(self) -> str:
         """How it looks in a notebook."""
-        return report.analysis_document(self.to_json() | {"sentence": self.sentence}).fragment()
+        return report.analysis_document(self.to_json()).fragment()
 
     @property
     def sentence(self) -> str:

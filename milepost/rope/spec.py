@@ -15,7 +15,7 @@ each kind. It has three lengths, which are not the same:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from milepost.rope.temperature import QueryTemperature
@@ -184,7 +184,7 @@ class RopeSpec:
             **lengths,
             "kinds": kinds,
             "layers": list(self.layers),
-            "temperatures": {kind: temperature.to_json() for kind, temperature in self.temperatures},
+            "temperatures": {kind: asdict(temperature) for kind, temperature in self.temperatures},
             "sources": dict(self.sources),
             "notes": list(self.notes),
         }

@@ -11,8 +11,8 @@ p is the query's position. All are 1, or nearly, at position 0: a reader that dr
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 Form = Literal["llama4", "mistral", "inkling", "beam"]
 FORMS: tuple[Form, ...] = ("llama4", "mistral", "inkling", "beam")
@@ -43,7 +43,3 @@ class QueryTemperature:
         if self.form == "inkling":
             return 1 + self.a * math.log(max(1.0, (p + 1) / self.n))
         return float((1 + (p + 1) / self.n) ** self.a)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)

@@ -12,7 +12,7 @@ not known          none of these, and positions could not be tried by themselves
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from milepost.checkpoints.inspection.inspect import inspect
@@ -34,10 +34,6 @@ class Cause:
     name: str
     sentence: str
     rule: str
-
-    def to_json(self) -> Row:
-        """Plain data."""
-        return asdict(self)
 
 
 def find_cause(

@@ -82,7 +82,7 @@ class Diagnosis(CommandResult):
             onset=None if failure is None else failure.start,
             verdict=tuple(verdict(subject.trained, rows, longest, failure, cause, measured)),
             failure=None if failure is None else _finite(asdict(failure)),
-            cause=None if cause is None else cause.to_json(), **measured, notes=tuple(notes),
+            cause=None if cause is None else asdict(cause), **measured, notes=tuple(notes),
             protocol=about["protocol"], provenance={key: value for key, value in about.items() if key != "protocol"},
         )  # fmt: skip
 
@@ -150,7 +150,7 @@ def _pairs(subject: Loaded, longest: int) -> tuple[list[Row], list[str]]:
     if subject.spec is None:
         return [], []
     try:
-        return [found.to_json() | {"sentence": found.sentence} for found in analyse(subject.spec, longest)], []
+        return [analysis.to_json() for analysis in analyse(subject.spec, longest)], []
     except ValueError as error:
         return [], [f"angles can't be compared with training: {error}"]
 

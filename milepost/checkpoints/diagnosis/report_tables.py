@@ -112,37 +112,36 @@ def _mean(heads: Sequence[Row], key: str, digits: int) -> str:
     return f"{sum(h[key] for h in heads) / len(heads):.{digits}f}" if heads else ""
 
 
+def _kind(layers: Row) -> str:
+    return "" if layers["kind"] == "all" else f" ({layers['kind']})"
+
+
 def pair_table(data: Row) -> Cells:
     """Every rotary pair at the longest length."""
-    rows = []
-    for one in data["pairs"]:
-        kind = "" if one["kind"] == "all" else f" ({one['kind']})"
-        for p in one["pairs"]:
-            rows.append(
-                [
-                    f"{p['pair']}{kind}",
-                    f"{p['turns']:.4g}",
-                    f"{p['target_turns']:.4g}",
-                    "never seen" if p["unseen"] else "",
-                ]
-            )
-    return ["pair", "turns, trained", "turns, longest", "angles"], rows
+    return ["pair", "turns, trained", "turns, longest", "angles"], [
+        [
+            f"{pair['pair']}{_kind(layers)}",
+            f"{pair['turns']:.4g}",
+            f"{pair['target_turns']:.4g}",
+            "never seen" if pair["unseen"] else "",
+        ]
+        for layers in data["pairs"]
+        for pair in layers["pairs"]
+    ]
 
 
 def drift_table(data: Row) -> Cells:
     """Cached against uncached."""
-    rows = []
-    for r in data["drift"]:
-        rows.append(
-            [
-                str(r["length"]),
-                _power(r["largest"]),
-                "not known" if r["allowed"] is None else _power(r["allowed"]),
-                _power(r["divergence"]),
-                "more than rounding" if r["beyond"] else "rounding",
-            ]
-        )
-    return ["tokens", "largest difference of logits", "allowed", "divergence, nats", ""], rows
+    return ["tokens", "largest difference of logits", "allowed", "divergence, nats", ""], [
+        [
+            str(r["length"]),
+            _power(r["largest"]),
+            "not known" if r["allowed"] is None else _power(r["allowed"]),
+            _power(r["divergence"]),
+            "more than rounding" if r["beyond"] else "rounding",
+        ]
+        for r in data["drift"]
+    ]
 
 
 def protocol_table(data: Row) -> Cells:

@@ -13,7 +13,7 @@ appears when it is finished: written, tuned, verified and measured; where a chec
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +174,7 @@ def _about(
         "source": {"name": source.name, "config_sha256": source.digest, "weights": source.sizes},
         "method": plan.method, "factor": plan.factor, "trained": plan.trained, "target": plan.target, "dtype": dtype,
         "text": None if measured is None else measured.text.describe(),
-        "tuning": None if tuning is None else {**tuning.to_json(), "lora": has_peft(), "processes": processes},
+        "tuning": None if tuning is None else {**asdict(tuning), "lora": has_peft(), "processes": processes},
     }  # fmt: skip
 
 

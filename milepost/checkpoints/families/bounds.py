@@ -18,6 +18,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from milepost.checkpoints.model.patch import hooked
+
 SECONDS = 1.7
 """Of the processor, for building and running; 64 layers of the slowest class of text that is known take 1.3."""
 NUMBERS = 1 << 25
@@ -124,8 +126,5 @@ def counted(clock: Clock) -> Iterator[None]:
             register_module_buffer_registration_hook,
         )
     ]
-    try:
+    with hooked(*hooks):
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()

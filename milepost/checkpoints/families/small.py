@@ -300,5 +300,5 @@ def _class_of(config: Any) -> Any:
 
 def _takes(made: Any, config: Any) -> bool:
     """Whether a class says that it is built from such a config."""
-    said = inspect.signature(made.__init__).parameters.get("config")
-    return said is not None and type(config).__name__ in str(said.annotation)
+    parameter = inspect.signature(made.__init__).parameters.get("config")
+    return parameter is not None and type(config).__name__ in str(parameter.annotation)

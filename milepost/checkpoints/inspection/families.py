@@ -23,7 +23,7 @@ from typing import Any
 
 from milepost.checkpoints.files import StoredTensor, ending
 from milepost.checkpoints.inspection.parts import CONTENT, EMBEDDING, LOGITS, InspectedLayer, Length, Positions, Table
-from milepost.rope.config.keys import ConfigError, ConfigKeys, Entry, short
+from milepost.rope.config.keys import ConfigError, ConfigKeys, Entry, or_default, short
 
 Reader = Callable[[ConfigKeys, Mapping[str, StoredTensor]], Positions]
 
@@ -71,8 +71,7 @@ def _learned(
     limit = _count(keys, names, rows, 1 << 31)
     offset = extra
     if pad is not None:
-        found = keys.whole("pad_token_id", least=0)
-        offset = (pad if found is None else found.value) + 1
+        offset = or_default(keys.whole("pad_token_id", least=0), pad) + 1
     declared = limit.value + extra
     table = Table(declared, declared - offset, offset, _width(keys), source=limit.key)
     if table.usable < 1:
@@ -107,13 +106,11 @@ def _other_bert(keys: ConfigKeys, kind: Entry[str]) -> Positions:
 
 
 def _width(keys: ConfigKeys) -> int | None:
-    found = keys.whole("embedding_size") or keys.whole(*WIDTHS)
-    return None if found is None else found.value
+    return or_default(keys.whole("embedding_size") or keys.whole(*WIDTHS), None)
 
 
 def _init(keys: ConfigKeys) -> float | None:
-    found = keys.number("initializer_range", "init_std", above=0)
-    return None if found is None else found.value
+    return or_default(keys.number("initializer_range", "init_std", above=0), None)
 
 
 def _seen(table: Table, held: list[StoredTensor]) -> tuple[Table, list[str]]:
@@ -165,13 +162,13 @@ def _gpt_neo(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions
 def no_layer_turns(keys: ConfigKeys) -> bool:
     """Whether all of SmolLM3's layers are without rotation: no_rope_layers holds 0 for each."""
     listed = keys.items("no_rope_layers")
-    return listed is not None and bool(listed.value) and all(one == 0 for one in listed.value)
+    return listed is not None and bool(listed.value) and all(turns == 0 for turns in listed.value)
 
 
 def _nope(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions:
     """No position anywhere: a SmolLM3 none of whose layers turns."""
-    said = _count(keys, ("max_position_embeddings",), 32768, 1 << 31)
-    length = Length(said.value, said.key)
+    limit = _count(keys, ("max_position_embeddings",), 32768, 1 << 31)
+    length = Length(limit.value, limit.key)
     note = "no layer has positions of its own: the causal mask alone tells what came before"
     return Positions((), _plain(_layers(keys, 36)), (), length, replace(length, source=NO_SCALING), length, (note,))
 
@@ -250,30 +247,26 @@ def _t5(
     buckets = _count(keys, ("relative_attention_num_buckets",), 32, 1 << 16)
     distance = _count(keys, ("relative_attention_max_distance",), 128)
     first = _count(keys, ("num_layers", "num_hidden_layers"), layers, MOST_LAYERS).value
-    second = keys.whole("num_decoder_layers", most=MOST_LAYERS)
     stacks = [
         InspectedLayer(n, "t5", "encoder", buckets=buckets.value, max_distance=distance.value, both_sides=True)
         for n in range(first)
     ]
-    whole = keys.flag("is_encoder_decoder")
-    if not encoder_only and (whole is None or whole.value):
-        count = first if second is None else second.value
+    if not encoder_only and or_default(keys.flag("is_encoder_decoder"), True):
+        count = or_default(keys.whole("num_decoder_layers", most=MOST_LAYERS), first)
         stacks += [
             InspectedLayer(n, "t5", "decoder", buckets=buckets.value, max_distance=distance.value, both_sides=False)
             for n in range(count)
         ]
-    notes = []
     sources = {
         "buckets": buckets.key,
         "max_distance": distance.key,
         "scale": "logits are not divided by the root of the head size in T5's code",
     }
-    for held in ending(tensors, *BIASES):
-        if held.shape and held.shape[0] != buckets.value:
-            notes.append(
-                f"{buckets.key} = {buckets.value}, and the tensor {held.name} has {held.shape[0]} rows: one of them is "
-                "wrong"
-            )
+    notes = [
+        f"{buckets.key} = {buckets.value}, and the tensor {held.name} has {held.shape[0]} rows: one of them is wrong"
+        for held in ending(tensors, *BIASES)
+        if held.shape and held.shape[0] != buckets.value
+    ]
     length = keys.whole("n_positions")
     trained = (
         Length()
@@ -301,28 +294,21 @@ BIASES = ("relative_attention_bias.weight", "attn_rel_b.weight")
 
 def _deberta(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions:
     length = _count(keys, ("max_position_embeddings",), 512)
-    relative, added = keys.flag("relative_attention"), keys.flag("position_biased_input")
-    added_table = _learned(keys, tensors) if added is None or added.value else None
+    added_table = _learned(keys, tensors) if or_default(keys.flag("position_biased_input"), True) else None
     layers = _plain(_layers(keys, 24))
     where = () if added_table is None else added_table.where
     notes = [] if added_table is None else list(added_table.notes)
     sources: dict[str, str] = {}
-    if relative is not None and relative.value:
-        span = keys.whole("max_relative_positions", least=-1)
-        reach = length.value if span is None or span.value < 1 else span.value
-        buckets = keys.whole("position_buckets", least=-1)
-        some = buckets.value if buckets is not None and buckets.value > 0 else None  # -1: every distance has a row
+    if or_default(keys.flag("relative_attention"), False):
+        span = or_default(keys.whole("max_relative_positions", least=-1), -1)
+        reach = length.value if span < 1 else span
+        buckets = or_default(keys.whole("position_buckets", least=-1), -1)
+        some = buckets if buckets > 0 else None  # -1: every distance has a row
         side = some or reach
-        said = keys.config.get("pos_att_type") or ()
-        terms = (
-            said.lower().split("|")
-            if isinstance(said, str)
-            else []
-            if (listed := keys.items("pos_att_type")) is None
-            else listed.value
-        )
-        one = InspectedLayer(0, "deberta", buckets=some, max_distance=reach, both_sides=True, rows=2 * side)
-        layers, where = tuple(replace(one, layer=n) for n in range(len(layers))), (*where, CONTENT)
+        given = keys.config.get("pos_att_type") or ()
+        terms = given.lower().split("|") if isinstance(given, str) else or_default(keys.items("pos_att_type"), [])
+        first = InspectedLayer(0, "deberta", buckets=some, max_distance=reach, both_sides=True, rows=2 * side)
+        layers, where = tuple(replace(first, layer=n) for n in range(len(layers))), (*where, CONTENT)
         sources["terms"] = f"pos_att_type: {', '.join(map(str, terms)) or 'none'}"
         if not terms:
             notes.append("pos_att_type is empty, so distances act through no term: the relative table does nothing")
@@ -403,10 +389,10 @@ def _inkling(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions
 def _sides(keys: ConfigKeys, name: str, default: int) -> tuple[int, int]:
     """A size, or a pair of sizes."""
     if isinstance(keys.config.get(name), list | tuple):
-        found = keys.numbers(name)
-        if found is None or len(found.value) != 2 or any(n != int(n) for n in found.value):
+        sides = keys.numbers(name)
+        if sides is None or len(sides.value) != 2 or any(n != int(n) for n in sides.value):
             raise ConfigError(f"{name} must be one size or two, got {short(keys.config[name])}")
-        return int(found.value[0]), int(found.value[1])
+        return int(sides.value[0]), int(sides.value[1])
     side = _count(keys, (name,), default, 1 << 20).value
     return side, side
 
@@ -454,8 +440,7 @@ def _swin(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions:
             )
         sides = [-(-side // 2) for side in sides]
     tables: tuple[Table, ...] = ()
-    absolute = keys.flag("use_absolute_embeddings")
-    if absolute is not None and absolute.value:
+    if or_default(keys.flag("use_absolute_embeddings"), False):
         rows = grid[0] * grid[1]
         table, more = _seen(
             Table(rows, rows, grid=grid, source="image_size, patch_size"),

@@ -85,7 +85,7 @@ class Inspection(CommandResult):
             "where": list(self.where),
             "layers": [asdict(layer) for layer in self.layers],
             "tables": [asdict(table) for table in self.tables],
-            "analysis": [kind.to_json() | {"sentence": kind.sentence} for kind in self.analysis],
+            "analysis": [kind.to_json() for kind in self.analysis],
             "at_target": list(self.at_target),
             "cache": self.cache,
             "text": self.text,

@@ -51,10 +51,10 @@ def _model(data: dict[str, Any]) -> Table:
 
 
 def _lengths(data: dict[str, Any]) -> Table:
-    rows = []
-    for name in ("trained", "scaled", "served"):
-        length = data[name]
-        rows.append([name, "" if length["tokens"] is None else str(length["tokens"]), length["source"]])
+    rows = [
+        [name, "" if data[name]["tokens"] is None else str(data[name]["tokens"]), data[name]["source"]]
+        for name in ("trained", "scaled", "served")
+    ]
     return Table(["length", "tokens", "from"], rows, "lengths")
 
 
@@ -142,14 +142,14 @@ def _tables(data: dict[str, Any]) -> Table:
 def _at_target(data: dict[str, Any]) -> Table:
     title = "at the length that is served" if data["target"] is None else f"at {data['target']} tokens"
     rows = [[sentence, ""] for sentence in data["at_target"]]
-    for kind in data["analysis"]:
-        if kind["unseen_pairs"]:
-            rows.append(
-                [
-                    f"pairs that meet angles never seen{'' if kind['kind'] == 'all' else ' in ' + kind['kind']}",
-                    _numbers(list(kind["unseen_pairs"])),
-                ]
-            )
+    rows += [
+        [
+            f"pairs that meet angles never seen{'' if kind['kind'] == 'all' else ' in ' + kind['kind']}",
+            _numbers(list(kind["unseen_pairs"])),
+        ]
+        for kind in data["analysis"]
+        if kind["unseen_pairs"]
+    ]
     return Table(["", ""], rows, title)
 
 

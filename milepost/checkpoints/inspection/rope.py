@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from milepost.checkpoints.inspection.parts import ROTATED, InspectedLayer, Length, Positions
 from milepost.rope import LayerRope, RopeSpec
-from milepost.rope.config.keys import ConfigKeys
+from milepost.rope.config.keys import ConfigKeys, or_default
 from milepost.rope.config.layer_kinds import DO_NOT
 
 ALL_SLIDE = {
@@ -28,8 +28,8 @@ SLIDING, FULL, CHUNKED = "sliding_attention", "full_attention", "chunked_attenti
 
 def positions(spec: RopeSpec, keys: ConfigKeys, length: int | None) -> Positions:
     """What a spec says, layer by layer; temperatures are for a text of ``length`` tokens where that matters."""
-    count = _count(spec, keys)
-    kinds = list(spec.layers or ("all",) * count)
+    names = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "block_count")
+    kinds = list(spec.layers or ("all",) * or_default(keys.whole(*names, most=10000), 0))
     notes = list(spec.notes)
     named = _named(keys, kinds)
     seen = _windows(spec, keys, kinds, named, notes)
@@ -47,15 +47,10 @@ def positions(spec: RopeSpec, keys: ConfigKeys, length: int | None) -> Positions
     return Positions((ROTATED,), tuple(made), (), trained, scaled, served, tuple(notes), sources=dict(spec.sources))
 
 
-def _count(spec: RopeSpec, keys: ConfigKeys) -> int:
-    found = keys.whole("num_hidden_layers", "n_layer", "n_layers", "num_layers", "block_count", most=10000)
-    return 0 if found is None else found.value
-
-
 def _source(spec: RopeSpec, name: str) -> str:
     """Where a value of the spec came from; that of full attention, where kinds of layers differ."""
-    said = (spec.sources.get(key) for key in (name, f"{FULL}.{name}", *(f"{kind}.{name}" for kind, _ in spec.kinds)))
-    return next(filter(None, said), "")
+    sources = (spec.sources.get(key) for key in (name, f"{FULL}.{name}", *(f"{kind}.{name}" for kind, _ in spec.kinds)))
+    return next(filter(None, sources), "")
 
 
 def layer(number: int, kind: str, rope: LayerRope | None, window: int | None, length: int | None) -> InspectedLayer:
@@ -93,9 +88,8 @@ def _windows(
     size = _size(keys, spec.model, notes)
     listed = keys.items("layer_types")
     if spec.model in LATE_SLIDE and listed is None:
-        on, start = keys.flag("use_sliding_window"), keys.whole("max_window_layers", least=0)
-        first = 28 if start is None else start.value
-        return [size if on is not None and on.value and n >= first else None for n in range(len(kinds))]
+        slides, first = keys.flag("use_sliding_window"), or_default(keys.whole("max_window_layers", least=0), 28)
+        return [size if or_default(slides, False) and n >= first else None for n in range(len(kinds))]
     if spec.model == "gemma2" and listed is None:
         return [None if n % 2 else size for n in range(len(kinds))]
     if SLIDING in named or CHUNKED in named:
@@ -113,13 +107,12 @@ def _windows(
 
 def _size(keys: ConfigKeys, model: str, notes: list[str]) -> int | None:
     if model.startswith("modernbert"):
-        whole = keys.whole("local_attention")
-        size = 128 if whole is None else whole.value
+        size = or_default(keys.whole("local_attention"), 128)
         notes.append(f"sliding layers see {size // 2} tokens on each side (local_attention = {size})")
         return size
-    found = keys.whole("sliding_window", "attention.sliding_window", least=0)
-    if found is not None:
-        return found.value or None
+    window = keys.whole("sliding_window", "attention.sliding_window", least=0)
+    if window is not None:
+        return window.value or None
     if "sliding_window" in keys.config:  # null: none
         return None
     return 4096 if model in ("gemma2", "gemma3_text") else ALL_SLIDE.get(model)

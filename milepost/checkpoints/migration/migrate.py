@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -204,7 +204,7 @@ def _about(
         "length": length,
         "anneal": anneal,
         "text": measured.text.describe(),
-        "tuning": None if tuning is None else {**tuning.to_json(), "processes": processes},
+        "tuning": None if tuning is None else {**asdict(tuning), "processes": processes},
     }
 
 

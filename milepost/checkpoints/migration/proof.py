@@ -219,9 +219,9 @@ def _inside(value: Tensor, rows: Tensor) -> bool:
 @contextlib.contextmanager
 def _noise_in(origin: Origin) -> Iterator[None]:
     """The source with other positions, for a while: noise in its table, or another base."""
-    found = table_of(origin.model)
+    table = table_of(origin.model)
     enc: Any = origin.model.encodings[0] if isinstance(origin.model, Decoder) else None
-    where = found[0].weight if found is not None else enc.table if hasattr(enc, "table") else enc.frequencies
+    where = table[0].weight if table is not None else enc.table if hasattr(enc, "table") else enc.frequencies
     had = where.detach().clone()
     try:
         with torch.no_grad():

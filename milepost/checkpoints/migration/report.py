@@ -116,19 +116,19 @@ def _retrieval_words(data: Row) -> list[str]:
     if not asked:
         return []
     first = next(row for row in asked.values() if row)
-    found = []
-    for length in [one["length"] for one in first["lengths"]]:
-        shares = [(STAGES[name], _found(row, length)) for name, row in asked.items() if row]
-        told = ", ".join(f"{100 * one['share']:.0f}% {name}" for name, one in shares if one is not None)
-        found.append(f"at {length} tokens {told}")
+    sentences = []
+    for length in [row["length"] for row in first["lengths"]]:
+        shares = [
+            f"{100 * row['share']:.0f}% {STAGES[name]}"
+            for name, stage in asked.items()
+            for row in (stage["lengths"] if stage else ())
+            if row["length"] == length
+        ]
+        sentences.append(f"at {length} tokens {', '.join(shares)}")
     return [
         f"Retrieval (DroPE: rotations dropped, then recalibrated), {100 * first['chance']:.0f}% by chance: "
-        f"{'; '.join(found)}."
+        f"{'; '.join(sentences)}."
     ]
-
-
-def _found(row: Row, length: int) -> Row | None:
-    return next((one for one in row["lengths"] if one["length"] == length), None)
 
 
 def _retrieval(data: Row) -> Table:
@@ -138,14 +138,13 @@ def _retrieval(data: Row) -> Table:
     rows = [
         [
             STAGES[name],
-            str(one["length"]),
-            f"{one['share']:.3f}",
-            f"{one['low']:.3f} to {one['high']:.3f}",
-            str(one["trials"]),
+            str(row["length"]),
+            f"{row['share']:.3f}",
+            f"{row['low']:.3f} to {row['high']:.3f}",
+            str(row["trials"]),
         ]
-        for name, row in data["retrieval"].items()
-        if row
-        for one in row["lengths"]
+        for name, stage in data["retrieval"].items()
+        for row in (stage["lengths"] if stage else ())
     ]
     return Table(["", "tokens", "found", "95% interval", "trials"], rows, "retrieval of a needle, before and after")
 
@@ -174,13 +173,13 @@ def _stages(data: Row) -> list[str]:
 def _positions(data: Row) -> Table:
     names = _stages(data)
     rows = [[f"0 to {data['old']}, all", *[interval(data["inside"][name]) for name in names]]]
-    for row in data["by_position"]:
-        rows.append(
-            [
-                f"{row['start']} to {row['end']}",
-                *["table ends" if row[name] is None else interval(row[name]) for name in names],
-            ]
-        )
+    rows += [
+        [
+            f"{row['start']} to {row['end']}",
+            *["table ends" if row[name] is None else interval(row[name]) for name in names],
+        ]
+        for row in data["by_position"]
+    ]
     return Table(["tokens", *[STAGES[name] for name in names]], rows, POSITIONS)
 
 

@@ -68,9 +68,9 @@ class Origin:
 
     def table(self) -> tuple[Tensor, int]:
         """A copy of the learned table (offset + rows, C), and the offset."""
-        found = table_of(self.model)
-        if found is not None:
-            return found[0].weight.detach().clone(), found[1]
+        table = table_of(self.model)
+        if table is not None:
+            return table[0].weight.detach().clone(), table[1]
         return self.body().old, 0
 
 

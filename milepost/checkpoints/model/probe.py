@@ -136,9 +136,9 @@ class Case:
     @property
     def positions(self) -> int:
         """How many positions the config says there are; 0 where it does not."""
-        said = self.text_config.to_dict()
-        found = said.get("max_position_embeddings") or said.get("n_positions")
-        return found if isinstance(found, int) else 0
+        config = self.text_config.to_dict()
+        room = config.get("max_position_embeddings") or config.get("n_positions")
+        return room if isinstance(room, int) else 0
 
     # -- texts -----------------------------------------------------------------------------------------------------
 
@@ -243,8 +243,8 @@ class Case:
     @property
     def start(self) -> int:
         """The token that a decoder starts from."""
-        found = getattr(self.model.config, "decoder_start_token_id", None)
-        return int(found) if found is not None else int(self._words[0])
+        start = getattr(self.model.config, "decoder_start_token_id", None)
+        return int(start) if start is not None else int(self._words[0])
 
     # -- rounding --------------------------------------------------------------------------------------------------
 

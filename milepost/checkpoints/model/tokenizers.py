@@ -109,9 +109,9 @@ def find_tokenizer(name: str | Path, **how: Any) -> Tokenizer:
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # transformers' own errors are of many kinds; a panic of tokenizers is no Exception
-        said = (str(error) or type(error).__name__).strip().splitlines()[0][:160]
+        reason = (str(error) or type(error).__name__).strip().splitlines()[0][:160]
         raise ConfigError(
-            f"no tokenizer can be loaded from {name}: {said}; give one (tokenizer.json, or bytes), or a .npy file of "
+            f"no tokenizer can be loaded from {name}: {reason}; give one (tokenizer.json, or bytes), or a .npy file of "
             "token ids as text"
         ) from None
     return HuggingFaceTokenizer(made, type(made).__name__)

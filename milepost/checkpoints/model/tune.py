@@ -69,10 +69,6 @@ class Tuning:
                 f"tokens and {self.rate:g}"
             )
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
-
 
 def processes(device: str) -> Any:
     """What accelerate knows of this process and the others."""
@@ -189,7 +185,7 @@ def tune(
             _save(tuned.merge_and_unload() if lora else tuned, source, folder)
     rows, precision = args.train_batch_size * args.world_size, next((name for name, on in half.items() if on), None)
     return {
-        **tuning.to_json(),
+        **asdict(tuning),
         "warm_up": warm,
         "windows": len(windows),
         "windows_a_step": rows,

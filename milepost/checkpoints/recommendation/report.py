@@ -69,10 +69,10 @@ def _sections(data: Row) -> list[Section]:
         sections.append(Section("Settings that were tried", words, tables=[tried(data)]))
     words = "In the words of each engine, read back as that engine reads them."
     for engine, export in data["exports"].items():
-        said = (
+        sentence = (
             {"code": export["text"], "words": words} if "text" in export else {"words": f"Refused: {export['refused']}"}
         )
-        sections.append(Section(f"To paste: {engine}", **said))
+        sections.append(Section(f"To paste: {engine}", **sentence))
     return [*sections, facts(data["provenance"])]
 
 

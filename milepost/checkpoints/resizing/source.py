@@ -116,10 +116,12 @@ def _image(config: Mapping[str, Any], family: str, held: StoredTensor) -> tuple[
 
 
 def _pair(config: Mapping[str, Any], key: str) -> tuple[int, int]:
-    said = config.get(key)
-    pair = (said, said) if type(said) is int else tuple(said) if isinstance(said, list) else ()
+    declared = config.get(key)
+    pair = (declared, declared) if type(declared) is int else tuple(declared) if isinstance(declared, list) else ()
     if len(pair) != 2 or any(type(n) is not int or n < 1 for n in pair):
-        raise ConfigError(f"{key} in config.json must be a number of pixels, or two (height, width); got {short(said)}")
+        raise ConfigError(
+            f"{key} in config.json must be a number of pixels, or two (height, width); got {short(declared)}"
+        )
     return pair[0], pair[1]
 
 
@@ -132,10 +134,10 @@ def _text(config: Mapping[str, Any], family: str, held: StoredTensor) -> tuple[i
         )
     padding = config.get("pad_token_id", 1)
     prefix = (padding if type(padding) is int else 1) + 1 if family in AFTER_PADDING else 0
-    rows, said = held.shape[0], config.get("max_position_embeddings", 512)
-    if rows != said or rows <= prefix:
+    rows, declared = held.shape[0], config.get("max_position_embeddings", 512)
+    if rows != declared or rows <= prefix:
         raise ConfigError(
-            f"config.json says max_position_embeddings = {short(said)}, and {held.name} has {rows} rows: put the "
+            f"config.json says max_position_embeddings = {short(declared)}, and {held.name} has {rows} rows: put the "
             "config right first"
         )
     return prefix, (rows - prefix,), None

@@ -435,8 +435,8 @@ def _precision(case: Case, seen: list[MeasuredTurn]) -> Check:
 
 def _ratio(off: Tensor, may: Tensor) -> float:
     """The largest off / may; infinite where a number is none."""
-    found = float((off / may).max())
-    return found if math.isfinite(found) and bool(torch.isfinite(off).all()) else math.inf
+    largest = float((off / may).max())
+    return largest if math.isfinite(largest) and bool(torch.isfinite(off).all()) else math.inf
 
 
 def _at(s: MeasuredTurn) -> str:

@@ -87,8 +87,8 @@ def _laws(model: Decoder) -> list[Check]:
         broken = [v for v in verdicts if v.passed is False]
         count = sum(v.passed is True for v in verdicts)
         name, ok = f"laws, layer {number}", not broken
-        said = f"{enc!r} keeps its {count} laws" if ok else f"{enc!r} breaks {broken[0].row()}"
-        checks.append(Check(name, "PASS" if ok else "FAIL", said, float(len(broken)), 0.0, None, "laws"))
+        sentence = f"{enc!r} keeps its {count} laws" if ok else f"{enc!r} breaks {broken[0].row()}"
+        checks.append(Check(name, "PASS" if ok else "FAIL", sentence, float(len(broken)), 0.0, None, "laws"))
     return checks
 
 
@@ -136,10 +136,10 @@ def _reload(case: LabCase) -> Check:
     with tempfile.TemporaryDirectory(prefix="milepost-verify-") as folder:
         again: Any = load(save(case.model, Path(folder))).to(case.model.device, next(case.model.parameters()).dtype)
         with torch.no_grad():
-            found = again(case.text).double()
+            logits = again(case.text).double()
     return case.check(
         "reload",
-        found,
+        logits,
         "saved and loaded again, it gives the same logits",
         "saved and loaded again, it gives other logits",
     )

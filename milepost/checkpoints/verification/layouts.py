@@ -46,10 +46,10 @@ def _cached(case: Case) -> Check:
         return Check("cached", "NONE", "this model does not generate: there is no cache")
     half = case.length // 2
     prompt, forced = (case.source, case.text) if case.both else (case.text[:, :half], case.text[:, half:])
-    found = apart(case.continued([prompt], forced)[0], _full(case, prompt, forced))
+    off = apart(case.continued([prompt], forced)[0], _full(case, prompt, forced))
     return case.judge_logits(
         "cached",
-        found,
+        off,
         f"{forced.shape[1]} tokens said one by one from a cache give the logits of one pass",
         "tokens said one by one from a cache give other logits than one pass over the text",
     )
@@ -65,10 +65,10 @@ def _padded(case: Case) -> list[Check]:
     forced = torch.cat([case.tokens(SAID, 3), case.tokens(SAID, 4)])
     with watched(case.model) as watch, _looked_up(case) as rows:
         logits = case.continued([long, short], forced)
-    found = max(apart(logits[n], _full(case, prompt, forced[n : n + 1])) for n, prompt in enumerate((long, short)))
+    off = max(apart(logits[n], _full(case, prompt, forced[n : n + 1])) for n, prompt in enumerate((long, short)))
     check = case.judge_logits(
         "left-padded",
-        found,
+        off,
         f"a text with {long.shape[1] - short.shape[1]} tokens of padding before it is read and continued as alone",
         "a text with padding before it gives other logits than alone",
     )
@@ -98,10 +98,10 @@ def _padded_encoder(case: Case) -> Check:
     text = case.text
     ids, mask = torch.cat([text, text[:, :4]], 1), torch.ones(1, case.length + 4, dtype=torch.long, device=case.device)
     mask[:, case.length :] = 0
-    found = apart(case.logits(ids, attention_mask=mask)[:, : case.length], case.logits(text))
+    off = apart(case.logits(ids, attention_mask=mask)[:, : case.length], case.logits(text))
     return case.judge_logits(
         "padded",
-        found,
+        off,
         "a text with padding after it is read as alone (this model does not generate, and is padded on the right)",
         "a text with padding after it gives other logits than alone",
     )

@@ -168,5 +168,5 @@ def _guarded(name: str, check: Callable[[Case], list[Check]], case: Case) -> lis
         AssertionError,
     ) as error:
         lines = str(error).strip().splitlines()
-        said = lines[0][:200] if lines else "no words"
-        return [Check(name, "FAIL", f"the model can't be run for this check: {type(error).__name__}: {said}")]
+        reason = lines[0][:200] if lines else "no words"
+        return [Check(name, "FAIL", f"the model can't be run for this check: {type(error).__name__}: {reason}")]

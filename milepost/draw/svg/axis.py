@@ -85,8 +85,8 @@ def thinned(ticks: Sequence[tuple[float, str]], axis: Axis, size: float) -> tupl
 def rounded(step: float, whole: bool) -> float:
     """The next round step."""
     power = 10.0 ** math.floor(math.log10(step))
-    found = next(s * power for s in STEPS if s * power >= step * (1 - 1e-9))
-    return max(1.0, math.ceil(found)) if whole else found
+    size = next(s * power for s in STEPS if s * power >= step * (1 - 1e-9))
+    return max(1.0, math.ceil(size)) if whole else size
 
 
 def short(value: float, step: float) -> str:

@@ -47,9 +47,9 @@ def _dial(dial: Dial, x: float, y: float) -> str:
         f'<path d="{hand}" stroke="{RED if dial.unseen else "currentColor"}" stroke-width="2" stroke-linecap="round"/>'
     )
     numbers = f"{dial.name}: {dial.seen:.3g} → {dial.met:.3g}"  # for a pointer
-    said = f"<title>{escape(numbers)}</title>"
+    title = f"<title>{escape(numbers)}</title>"
     names = word(dial.name, x, y + ROUND + 17, "middle") + word(dial.note, x, y + ROUND + 31, "middle")
-    return f"{said}{face}{arcs}{line}{names}"
+    return f"{title}{face}{arcs}{line}{names}"
 
 
 def _arc(x: float, y: float, first: float, last: float, colour: str) -> str:

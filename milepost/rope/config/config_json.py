@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from milepost.rope.config.families import FAMILIES, NOT_HELD, NOT_ROTARY, Family
-from milepost.rope.config.keys import ConfigError, ConfigKeys, as_config_error, pass_over, short
+from milepost.rope.config.keys import ConfigError, ConfigKeys, as_config_error, or_default, pass_over, short
 from milepost.rope.config.layer_kinds import DO_NOT, UNSCALED, layer_kinds
 from milepost.rope.config.read_rope import Model, read_rope
 from milepost.rope.spec import LayerRope, RopeSpec
@@ -55,7 +55,7 @@ def parse(config: Mapping[str, Any], *, allow_unknown: bool = False) -> Parsed:
     known = family or Family(base=None, partial=True)
     counts = (keys.whole(n, most=10000) for n in ("num_hidden_layers", "n_layer", "n_layers", "num_layers"))
     count = next(filter(None, counts), None)
-    number = 0 if count is None else count.value
+    number = or_default(count, 0)
     if known.needs and not keys.has(known.needs):
         raise ConfigError(f"{known.needs} is not in the config, and which layers of a {name} turn is known by it alone")
     layers = layer_kinds(known, keys, number, known=family is not None)
@@ -106,9 +106,7 @@ def text_model(keys: ConfigKeys) -> tuple[ConfigKeys, str]:
     """The text model's part of a config, and the name of its type."""
     outer = ""
     for _ in range(4):
-        model_type = keys.text("model_type")
-        default = f"{outer}_text" if f"{outer}_text" in FAMILIES else outer
-        name = default if model_type is None else model_type.value
+        name = or_default(keys.text("model_type"), f"{outer}_text" if f"{outer}_text" in FAMILIES else outer)
         if name in NOT_HELD:
             return keys, name
         inner = next((keys.inner(part) for part in TEXT if isinstance(keys.config.get(part), Mapping)), None)
@@ -261,11 +259,8 @@ def _temperatures(
         form, a, n = family.temperature
         temperatures |= dict.fromkeys(still, QueryTemperature(form, a, n))  # type: ignore[arg-type]
     if keys.config.get("attn_temperature_tuning") and still:
-        strength, length = keys.number("attn_scale"), keys.whole("floor_scale")
-        tau = QueryTemperature(
-            "llama4", 0.1 if strength is None else strength.value, 8192 if length is None else length.value
-        )
-        temperatures |= dict.fromkeys(still, tau)
+        strength, length = or_default(keys.number("attn_scale"), 0.1), or_default(keys.whole("floor_scale"), 8192)
+        temperatures |= dict.fromkeys(still, QueryTemperature("llama4", strength, length))
         notes.append(
             "queries of layers without rotation are multiplied by a temperature of their position "
             "(attn_temperature_tuning); that is no part of the table"

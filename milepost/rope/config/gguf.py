@@ -31,7 +31,7 @@ from milepost.rope.config.gguf_archs import (
     Kinds,
 )
 from milepost.rope.config.gguf_header import WANTED, Tensor, metadata
-from milepost.rope.config.keys import ConfigError, ConfigKeys, as_config_error, short
+from milepost.rope.config.keys import ConfigError, ConfigKeys, as_config_error, or_default, short
 from milepost.rope.config.read_rope import whole_sections
 from milepost.rope.spec import LayerRope, RopeSpec
 from milepost.rope.temperature import QueryTemperature
@@ -195,8 +195,7 @@ def _still_layers(file: _File, layers: tuple[str, ...]) -> tuple[str, ...]:
 def _kinds(file: _File) -> tuple[tuple[str, ...], Kinds | None]:
     """The kind of each layer (nothing where that is not known), and what kinds there are (None: one)."""
     keys = file.keys
-    count = keys.whole("block_count", most=10000)
-    layers = 0 if count is None else count.value
+    layers = or_default(keys.whole("block_count", most=10000), 0)
     kinds = KINDS.get(file.arch)
     window = keys.whole("attention.sliding_window", least=0)
     if kinds is not None and (window is None or window.value == 0) and (kinds.window or window is not None):
@@ -213,8 +212,7 @@ def _kinds(file: _File) -> tuple[tuple[str, ...], Kinds | None]:
                 f"{keys.path('attention.sliding_window_pattern')} lists {len(listed)} layers, and there are {layers}"
             )
         return tuple(kinds.many if slides else kinds.one for slides in listed), kinds
-    pattern = keys.whole("attention.sliding_window_pattern")
-    group = kinds.group if pattern is None else pattern.value
+    group = or_default(keys.whole("attention.sliding_window_pattern"), kinds.group)
     if group == 0:
         file.notes.append("which layers slide is not in the file, and milepost does not know it of this architecture")
         return (), kinds
@@ -225,7 +223,7 @@ def _rope(file: _File) -> LayerRope:
     """The rope of all layers, or of those with full attention."""
     keys, sources = file.keys, file.sources
     given = keys.number("rope.freq_base", above=1)
-    base = BASE if given is None else given.value
+    base = or_default(given, BASE)
     sources["base"] = "not in the file: llama.cpp's default" if given is None else given.key
     if given is None:
         file.notes.append(f"the file has no {keys.path('rope.freq_base')}: llama.cpp takes {BASE:g}")
@@ -244,7 +242,6 @@ def _sliding(file: _File, main: LayerRope, kinds: Kinds) -> LayerRope:
     """The rope of the layers that slide."""
     keys = file.keys
     base = keys.number("rope.freq_base_swa", above=1)
-    head_dim = keys.whole("attention.key_length_swa", most=1 << 16)
     rotary = keys.whole("rope.dimension_count_swa", most=1 << 16)
     file.sources["sliding_attention.base"] = (
         "not in the file: the architecture's own in llama.cpp" if base is None else base.key
@@ -257,8 +254,8 @@ def _sliding(file: _File, main: LayerRope, kinds: Kinds) -> LayerRope:
         return replace(
             main,
             base=base.value if base is not None else kinds.local or main.base,
-            head_dim=main.head_dim if head_dim is None else head_dim.value,
-            rotary=main.rotary if rotary is None else rotary.value,
+            head_dim=or_default(keys.whole("attention.key_length_swa", most=1 << 16), main.head_dim),
+            rotary=or_default(rotary, main.rotary),
             scaling=main.scaling if kinds.scaled else None,
             sections=None if rotary is not None and rotary.value != main.rotary else main.sections,
         )
@@ -283,15 +280,14 @@ def _sizes(file: _File) -> tuple[int, int]:
             )
         head_dim, sources["head_dim"] = width.value // heads, f"{keys.path('embedding_length')} / attention.head_count"
     sources["rotary"] = "the whole head" if turned is None else turned.key
-    return head_dim, head_dim if turned is None else turned.value
+    return head_dim, or_default(turned, head_dim)
 
 
 def _heads(keys: ConfigKeys) -> int | None:
     """The number of heads; some architectures list it by layer, with zeros for layers without attention."""
     listed = keys.config.get("attention.head_count")
     if not isinstance(listed, list):
-        count = keys.whole("attention.head_count")
-        return None if count is None else count.value
+        return or_default(keys.whole("attention.head_count"), None)
     counts = {n for n in listed if n}
     if len(counts) != 1 or not all(isinstance(n, int) and n > 0 for n in counts):
         raise ConfigError(
@@ -332,8 +328,7 @@ def _sections(file: _File) -> tuple[int, ...] | None:
 def _scaling(file: _File, base: float, rotary: int) -> Scaling | None:
     """Everything that changes the frequencies or the temperature."""
     keys = file.keys
-    kind = keys.text("rope.scaling.type")
-    name = "linear" if kind is None else kind.value
+    name = or_default(keys.text("rope.scaling.type"), "linear")
     if name not in ("none", "linear", "yarn", "longrope"):
         raise ConfigError(
             f"{keys.path('rope.scaling.type')} = {short(name)} is no type of llama.cpp's: "
@@ -346,8 +341,7 @@ def _scaling(file: _File, base: float, rotary: int) -> Scaling | None:
         factor = 1.0
     if given is not None and factor != 1:
         file.sources["scaling"] = given.key
-    attn = keys.number("rope.scaling.attn_factor", above=0)
-    m = 1.0 if attn is None else attn.value
+    m = or_default(keys.number("rope.scaling.attn_factor", above=0), 1.0)
     extended = _extends(file) if name == "yarn" else False
     with as_config_error(keys.path("rope.scaling")):
         if file.tensors:

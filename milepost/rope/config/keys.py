@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+D = TypeVar("D")
 LONGEST = 1200
 """Letters of the longest sentence of an error."""
 
@@ -126,6 +127,11 @@ class ConfigKeys:
                 raise ConfigError(f"{self.path(name)} must be {expected}, got {short(self.config[name])}")
             entries.append(Entry(value, self.path(name)))
         return agreed(*entries)
+
+
+def or_default(entry: Entry[T] | None, default: D) -> T | D:
+    """The value of an entry; ``default`` where the config has none."""
+    return default if entry is None else entry.value
 
 
 def agreed(*entries: Entry[T] | None) -> Entry[T] | None:

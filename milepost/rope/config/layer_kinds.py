@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from milepost.rope.config.keys import ConfigError, ConfigKeys, short
+from milepost.rope.config.keys import ConfigError, ConfigKeys, or_default, short
 
 if TYPE_CHECKING:
     from milepost.rope.config.families import Family
@@ -79,8 +79,7 @@ def every(name: str, default: int, *, last: bool = True, other: str = "sliding_a
     """One full-attention layer in so many (as the key ``name`` says): the last of each group, or the first."""
 
     def rule(keys: ConfigKeys, layers: int) -> tuple[str, ...]:
-        entry = keys.whole(name) if name else None
-        n = default if entry is None else entry.value
+        n = or_default(keys.whole(name) if name else None, default)
         return tuple("full_attention" if (i + 1 if last else i) % n == 0 else other for i in range(layers))
 
     return rule
@@ -111,8 +110,7 @@ def still_at(name: str, *default: int) -> Rule:
     """The key ``name`` lists the numbers of layers that attend and do not turn (those that attend to images)."""
 
     def rule(keys: ConfigKeys, layers: int) -> tuple[str, ...]:
-        entry = keys.items(name)
-        still = default if entry is None else entry.value
+        still = or_default(keys.items(name), list(default))
         return tuple("no_rope" if i in still else "full_attention" for i in range(layers))
 
     return rule
@@ -139,6 +137,5 @@ def _no_rope(keys: ConfigKeys, layers: int) -> tuple[str, ...]:
                 f"{listed.key} holds {short(bad[0])}; it has 1 for a layer that turns, and 0 for one that does not"
             )
         return tuple("full_attention" if turns else "no_rope" for turns in listed.value)
-    entry = keys.whole("no_rope_layer_interval")
-    n = 4 if entry is None else entry.value
+    n = or_default(keys.whole("no_rope_layer_interval"), 4)
     return tuple("no_rope" if (i + 1) % n == 0 else "full_attention" for i in range(layers))

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from milepost.rope.config.config_json import check_names
-from milepost.rope.config.keys import ConfigError, ConfigKeys, Entry, as_config_error, pass_over, short
+from milepost.rope.config.keys import ConfigError, ConfigKeys, Entry, as_config_error, or_default, pass_over, short
 from milepost.rope.spec import LayerRope, RopeSpec
 from milepost.scaling import Llama3, Scaling, YaRN
 
@@ -49,20 +49,20 @@ def read(config: Mapping[str, Any], *, allow_unknown: bool = False) -> RopeSpec:
     sources["base"] = base.key
     head_dim = _head_dim(keys, sources)
     length = keys.whole("max_position_embeddings", "model_max_length") or keys.whole("max_seq_len")
-    served = None if length is None else length.value
+    served = or_default(length, None)
     if length is not None:
         sources["served"] = length.key
     with as_config_error("params.json"):
         scaling = _scaling(keys, length, notes, sources, allow_unknown)
     _note_others(keys, notes)
-    layers = keys.whole("n_layers", most=10000)
+    layers = or_default(keys.whole("n_layers", most=10000), 0)
     model = "llama" if keys.has("use_scaled_rope") or keys.has("ffn_dim_multiplier") else "mistral"
     with as_config_error("params.json"):
         rope = LayerRope(head_dim, base.value, head_dim, "interleaved", scaling)
         rope.spectrum()
         return RopeSpec(
             (("all", rope),),
-            ("all",) * (0 if layers is None else layers.value),
+            ("all",) * layers,
             rope.trained or served,
             served,
             model,
@@ -148,12 +148,7 @@ def _llama3(keys: ConfigKeys, notes: list[str], sources: dict[str, str]) -> Llam
             "use_scaled_rope is true and the file has no rope_scaling_factor: 8 is taken, as in Llama 3.1; "
             "the small models of Llama 3.2 have 32"
         )
-    return Llama3(
-        8.0 if factor is None else factor.value,
-        META_TRAINED,
-        1.0 if low is None else low.value,
-        4.0 if high is None else high.value,
-    )
+    return Llama3(or_default(factor, 8.0), META_TRAINED, or_default(low, 1.0), or_default(high, 4.0))
 
 
 def _note_others(keys: ConfigKeys, notes: list[str]) -> None:

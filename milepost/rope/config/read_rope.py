@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from milepost.rope.config.families import HEADS, Family
-from milepost.rope.config.keys import ConfigError, ConfigKeys, Entry, agreed, as_config_error, short
+from milepost.rope.config.keys import ConfigError, ConfigKeys, Entry, agreed, as_config_error, or_default, short
 from milepost.rope.config.read_scaling import ORIGINAL, ScalingReader, rope_type_of
 from milepost.rope.spec import LayerRope
 from milepost.scaling import Dynamic, Linear, YaRN, mscale
@@ -70,7 +70,7 @@ def _head_dim(model: Model, kind: str) -> int:
     if wide is not None and kind == wide[0]:
         own = keys.whole(wide[1], most=LARGEST_HEAD) or _size_of_layers(keys)
         sources[f"{kind}.head_dim"] = _by_default(wide[2]) if own is None else own.key
-        return wide[2] if own is None else own.value
+        return or_default(own, wide[2])
     part = keys.whole("qk_rope_head_dim", least=0, most=LARGEST_HEAD)
     if part is not None and part.value == 0:
         raise ConfigError(f"this model has no rotary positions: {part.key} = 0")
@@ -115,7 +115,7 @@ def _rotary(model: Model, given: ConfigKeys, head_dim: int, label: str) -> int:
     keys, family = model.keys, model.family
     share = agreed(given.number("partial_rotary_factor", above=0), keys.number(*SHARES, above=0))
     size = None if "rotary_dim" in family.unread else keys.whole("rotary_dim")
-    portion = family.share if share is None else share.value
+    portion = or_default(share, family.share)
     if portion > 1:
         raise ConfigError(
             f"{share.key if share else 'partial_rotary_factor'} = {portion:g} is more than the whole head"

@@ -10,7 +10,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from milepost.rope.config.keys import ConfigError, ConfigKeys, Entry, agreed, as_config_error, pass_over, short
+from milepost.rope.config.keys import (
+    ConfigError,
+    ConfigKeys,
+    Entry,
+    agreed,
+    as_config_error,
+    or_default,
+    pass_over,
+    short,
+)
 from milepost.scaling import NTK, Dynamic, Linear, Llama3, LongRoPE, Proportional, Scaling, YaRN
 
 COMMON = {
@@ -136,7 +145,7 @@ class ScalingReader:
                 f"{factor.key} = {factor.value:g} would shrink the context; a factor above 1 means longer: "
                 f"did you mean {1 / factor.value:g}?"
             )
-        return None if factor is None else factor.value
+        return or_default(factor, None)
 
     def _needed_factor(self, name: str) -> float:
         factor = self._factor()
@@ -159,8 +168,7 @@ class ScalingReader:
         return self.served
 
     def _value(self, name: str, *, above: float | None = None, least: float | None = None) -> float | None:
-        entry = self.keys.number(name, above=above, least=least)
-        return None if entry is None else entry.value
+        return or_default(self.keys.number(name, above=above, least=least), None)
 
     def _default(self) -> None:
         self.trained = self.served if self.original is None else self.original.value
@@ -224,10 +232,10 @@ class ScalingReader:
             beta_fast=32.0 if fast is None else fast,
             beta_slow=1.0 if slow is None else slow,
             truncate=None if truncate is None or truncate.value else False,
-            attention_factor=own_m if m is None else m.value,
+            attention_factor=or_default(m, own_m),
             mscale=self._value("mscale", least=0),
             mscale_all_dim=self._value("mscale_all_dim", least=0),
-            attn_factor=None if times_m is None else times_m.value,
+            attn_factor=or_default(times_m, None),
         )
         self.trained = trained
 

@@ -30,10 +30,6 @@ SEEN = 1e-3
 """A change of an output, of size about 1, that is larger than rounding."""
 
 
-def _rope() -> RoPE:
-    return RoPE(WIDTH // HEADS)
-
-
 def _shuffled(enc: RoPE | None) -> list[float]:
     """By depth: the largest change of any token's output when the tokens come in another order, without a mask."""
     x, order = gaussian(1, TOKENS, WIDTH, seed=2), permutation(TOKENS, 3)
@@ -43,7 +39,7 @@ def _shuffled(enc: RoPE | None) -> list[float]:
 
 def measure_permutation() -> Measurement:
     """Shuffle the tokens of a text, with and without positions."""
-    without, with_rope = _shuffled(None), _shuffled(_rope())
+    without, with_rope = _shuffled(None), _shuffled(RoPE(WIDTH // HEADS))
     figure = Plot(
         "lines",
         "Change of outputs when tokens are shuffled",

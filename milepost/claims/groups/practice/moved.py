@@ -73,7 +73,7 @@ def measure_moved(lab: Lab) -> Measurement:
         points("Loss at twice the old length, against the old length", "rise, as a share", rises, TOLERATED_RISE),
     )
     tuned = [some[0]["tuned"] for some in migrations.values()]
-    tokens = max(one["steps"] * one["batch"] * one["length"] for one in tuned)
+    tokens = max(how["steps"] * how["batch"] * how["length"] for how in tuned)
     notes = [f"tuned with {tokens:,} tokens at a rate of {RATE:g}; trained with {_trained_tokens(plan):,}"]
     notes += [
         f"to {to}: {before:.4f} nats a token before, {swapped:.4f} after the swap, {after:.4f} after tuning"
