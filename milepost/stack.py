@@ -74,7 +74,7 @@ class Stack(Encoding):
         return f"layers({', '.join(groups)})"
 
     def __add__(self, other: Encoding) -> NoReturn:
-        raise ValueError(f"what is added to {self!r} belongs into its layers: layers(rope + alibi, ...)")
+        raise ValueError(f"{self!r} has layers, so add the other encoding inside of them: layers(rope + alibi, ...)")
 
     def _refuse(self, *given: object) -> NoReturn:
         raise ValueError(f"{self!r} differs from layer to layer: give each layer its own, stack.layer(n)")

@@ -85,7 +85,7 @@ def test_a_stack_is_never_taken_for_one_encoding():
     ):
         with pytest.raises(ValueError, match="differs from layer to layer"):
             use()
-    with pytest.raises(ValueError, match="belongs into its layers"):
+    with pytest.raises(ValueError, match="add the other encoding inside of them"):
         stack + RoPE(8)
     with pytest.raises(ValueError, match="no pattern inside"):
         Stack(Group(1, stack))

@@ -475,7 +475,7 @@ class KVCache:
             )
         if self.layout.remapped:
             raise ValueError(
-                f"{what}() renumbers tokens, and these are told other positions than their index; renumbering would "
+                f"{what}() renumbers tokens, and these have other positions than their indices; renumbering would "
                 "lose them"
             )
 

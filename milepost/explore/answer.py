@@ -35,7 +35,7 @@ LONGEST = 8192
 ROOM, GAP = 860, 32
 """Pixels of a column from which on figures stand in pairs, and between the two."""
 KINDS = {"csv": "text/csv", "json": "application/json", "png": "image/png", "svg": "image/svg+xml"}
-"""What a figure is kept as."""
+"""What a figure is saved as."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def answer(view: str, query: Mapping[str, str]) -> dict[str, Any]:
 def file(view: str, kind: str, query: Mapping[str, str]) -> str | bytes:
     """One figure (``figure=0``) to keep, as csv, json, png or svg."""
     if kind not in KINDS:
-        raise ValueError(f"a figure is kept as {', '.join(KINDS)}, got {kind[:20]!r}")
+        raise ValueError(f"a figure is saved as {', '.join(KINDS)}, got {kind[:20]!r}")
     which = int(number("figure", query.get("figure", "0"), whole=True))
     viewed = view_query(view, {name: value for name, value in query.items() if name != "figure"})
     if not 0 <= which < len(viewed.shown.figures):

@@ -45,7 +45,9 @@ class Hybrid(Scaling):
         if not all(s is None or isinstance(s, Scaling) for s in self.scalings):
             raise ValueError(f"scalings of hybrid are scalings, or None to keep a band, got {self.scalings}")
         if any(isinstance(s, Staged) for s in self.scalings):
-            raise ValueError("staged goes by the stage of each query, which one band of a hybrid can't; use dynamic")
+            raise ValueError(
+                "staged depends on the stage of each query, and one band of a hybrid can't follow it; use dynamic"
+            )
 
     @property
     def length_dependent(self) -> bool:  # type: ignore[override]

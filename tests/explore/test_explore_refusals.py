@@ -81,7 +81,7 @@ ELSEWHERE = {
     "an address has at most {0} characters here, got {1}; give a shorter text",  # of the server, below
     "the address can't be read: what follows the ? is name=value, with & between, in UTF-8",
     "something went wrong in milepost itself; the terminal in which it runs has the details",
-    "trained models are kept as safetensors: {0}, or choose the random model",  # where safetensors is not installed
+    "trained models are saved as safetensors: {0}, or choose the random model",  # where safetensors is not installed
     "the spec {0} has encodings inside encodings, too deep to read",  # as deep as Python's own reader permits
 }
 

@@ -108,7 +108,7 @@ def test_figures_download_as_svg_csv_and_json(served, view):
         ("/api/code?length=0", 200, "length is a number from 2 to 160 here, got 0"),
         ("/api/code?encoding=%3Cscript%3E", 200, "can't read the spec"),
         ("/api/start?lang=fr", 400, "lang is one of en, zh"),
-        ("/file/code.exe", 400, "a figure is kept as csv, json, png, svg"),
+        ("/file/code.exe", 400, "a figure is saved as csv, json, png, svg"),
         ("/file/code.csv?figure=x%0d%0aSet-Cookie:a=b", 400, "figure is a whole number"),
         ("/file/code.csv?figure=7", 400, "figures 0 to 0 here, got figure=7"),
         ("/api/code?length=%ff", 400, "the address can't be read"),

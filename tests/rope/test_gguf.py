@@ -693,7 +693,7 @@ def test_older_and_idle_keys(model):
 
 
 WRONG = [
-    ("qwen2", {"rope.scaling.type": "ntk"}, (), "is no type of llama.cpp's"),
+    ("qwen2", {"rope.scaling.type": "ntk"}, (), "is not a type that llama.cpp has"),
     ("qwen2", {"rope.scaling.type": "longrope"}, (), "no tensor rope_factors_short.weight"),
     ("qwen2", {"rope.scaling.type": "linear", "rope.scaling.factor": 0.25}, (), "inverse of 4"),
     ("qwen2", {"rope.freq_base": math.inf}, (), "qwen2.rope.freq_base must be a finite number"),

@@ -112,5 +112,5 @@ def test_some_layers_of_molmo_2_turn_without_the_scaling():
 def test_values_that_turn_and_outputs_that_do_not_are_refused():
     config = {"model_type": "roformer", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}
     assert RopeSpec.from_config(config | {"rotary_value": False}).main.rotary == 16
-    with pytest.raises(ValueError, match="rotary_value is true: values turn, and outputs not back"):
+    with pytest.raises(ValueError, match="rotary_value is true: values are turned, and outputs are not turned back"):
         RopeSpec.from_config(config | {"rotary_value": True})

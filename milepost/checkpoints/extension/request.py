@@ -30,7 +30,7 @@ def check_request(
     if steps is None:
         if resume or length is not None:
             option = "--resume goes on with" if resume else "--tune-length is for"
-            raise ConfigError(f"{option} a tune: say its steps (--tune STEPS)")
+            raise ConfigError(f"{option} tuning: say how many steps (--tune STEPS)")
         return None
     if text is None:
         raise ConfigError("--tune trains on a text of yours: give one (--text PATH)")

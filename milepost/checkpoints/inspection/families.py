@@ -412,7 +412,7 @@ def _swin(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions:
     window = _count(keys, ("window_size",), 7, 1 << 16)
     depths = keys.numbers("depths")
     if depths is not None and sum(depths.value) > MOST_LAYERS:
-        raise ConfigError(f"depths adds up to {sum(depths.value):g} layers: at most {MOST_LAYERS} are believed")
+        raise ConfigError(f"depths adds up to {sum(depths.value):g} layers: a model has at most {MOST_LAYERS}")
     sides = [image[0] // piece[0], image[1] // piece[1]]
     grid = sides[0], sides[1]
     layers: list[InspectedLayer] = []

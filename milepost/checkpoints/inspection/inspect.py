@@ -239,7 +239,7 @@ def _read(opened: _Opened, target: int | None, allow_unknown: bool) -> _Read:
         except ConfigError:
             raise
         except (TypeError, ValueError) as error:  # an argument of a spec that is no number
-            raise ConfigError(f"{opened.file} is of no lab model: {error}") from None
+            raise ConfigError(f"{opened.file} is not that of a lab model: {error}") from None
     if opened.form == "gguf":
         return _read_gguf(opened, target, allow_unknown)
     if params_json.is_one(opened.config):

@@ -57,8 +57,8 @@ class Body:
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
             raise ConfigError(
-                f"the activation {self.activation!r} is none of {', '.join(ACTIVATIONS)}, which the new architectures "
-                "are known to hold"
+                f"the activation {self.activation!r} is none of {', '.join(ACTIVATIONS)}, which are those that "
+                "the new architectures have"
             )
         expected = {"tokens", "head", "norm.weight", "norm.bias"}
         expected |= {f"{n}.{name}.{part}" for n in range(self.layers) for name in LAYER for part in ("weight", "bias")}

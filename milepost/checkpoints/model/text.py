@@ -73,10 +73,9 @@ class Text:
             ratio = self.bytes_per_token
             more = "" if ratio is None else f", about {math.ceil(least * taken * ratio / 1000)} kB in one file"
             raise ValueError(
-                f"{self.source} is too short: texts of {length} tokens want {least} windows apart, {least * taken} "
-                f"tokens{more}, "
-                f"and its {len(self.files)} files have {self.tokens} tokens in all, room for {len(places)}; give more "
-                "text, or ask for shorter lengths"
+                f"{self.source} is too short: {least} windows of {length} tokens without overlap need {least * taken} "
+                f"tokens{more}; its {len(self.files)} files have {self.tokens} tokens in all, which is room for "
+                f"{len(places)}: give more text, or ask for shorter lengths"
             )
         chosen = [places[n * len(places) // min(count, len(places))] for n in range(min(count, len(places)))]
         cut = np.stack([self.files[number][a : a + taken] for number, a in chosen])

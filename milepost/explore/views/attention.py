@@ -114,7 +114,7 @@ def _trained(name: str) -> Decoder:
         return checkpoint.load(FOLDER / name)
     except ImportError:
         raise ValueError(
-            "trained models are kept as safetensors: pip install 'milepost[explore]', or choose the random model"
+            "trained models are saved as safetensors: pip install 'milepost[explore]', or choose the random model"
         ) from None
 
 

@@ -57,7 +57,7 @@ def parse(config: Mapping[str, Any], *, allow_unknown: bool = False) -> Parsed:
     count = next(filter(None, counts), None)
     number = or_default(count, 0)
     if known.needs and not keys.has(known.needs):
-        raise ConfigError(f"{known.needs} is not in the config, and which layers of a {name} turn is known by it alone")
+        raise ConfigError(f"{known.needs} is not in the config, and it alone says which layers of a {name} turn")
     layers = layer_kinds(known, keys, number, known=family is not None)
     if count is not None and layers and len(layers) != number:
         raise ConfigError(f"the config lists {len(layers)} kinds of layers, and {count.key} = {number}")
@@ -154,7 +154,9 @@ def _refuse_others(keys: ConfigKeys, name: str, family: Family | None) -> None:
             )
     values = keys.flag("rotary_value")
     if values is not None and values.value:
-        raise ConfigError(f"{values.key} is true: values turn, and outputs not back: a RopeSpec can't hold that")
+        raise ConfigError(
+            f"{values.key} is true: values are turned, and outputs are not turned back: a RopeSpec can't hold that"
+        )
     kind = keys.text("position_embedding_type")
     if kind is not None and not any(word in kind.value.lower() for word in ("rope", "rotary")):
         raise ConfigError(f"this model has no rotary positions: {kind.key} = {kind.value!r}")

@@ -312,7 +312,7 @@ NOT_HELD: dict[str, str] = {
         _GRID,
     ),
     "blt": "is four models in one, each with a config of its own (patcher, encoder, global, decoder)",
-    "clvp_encoder": "turns queries, keys and values, outputs not back",
+    "clvp_encoder": "turns queries, keys and values, and does not turn outputs back",
     "muse_glimmer_assistant": "reads the hidden states of another model",
     "pe_audio_video_encoder": "turns frames of sound and of video",
     "pe_video_encoder": "turns frames of video",

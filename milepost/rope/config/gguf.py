@@ -148,7 +148,7 @@ def _temperature(file: _File) -> QueryTemperature | None:
     if length is None:
         raise ConfigError(
             f"{scale.key} = {scale.value:g} needs {file.keys.path('attention.temperature_length')}, which the file "
-            "does not have: llama.cpp stops at it"
+            "does not have: llama.cpp does not load it"
         )
     file.sources["temperature"] = f"{scale.key}, {length.key}"
     return QueryTemperature("mistral", scale.value, length.value)
@@ -331,8 +331,8 @@ def _scaling(file: _File, base: float, rotary: int) -> Scaling | None:
     name = or_default(keys.text("rope.scaling.type"), "linear")
     if name not in ("none", "linear", "yarn", "longrope"):
         raise ConfigError(
-            f"{keys.path('rope.scaling.type')} = {short(name)} is no type of llama.cpp's: "
-            "there are none, linear, yarn, longrope"
+            f"{keys.path('rope.scaling.type')} = {short(name)} is not a type that llama.cpp has; "
+            "it has none, linear, yarn and longrope"
         )
     given = keys.number("rope.scaling.factor", least=0) or keys.number("rope.scale_linear", least=0)
     factor = given.value if given is not None and given.value else 1.0

@@ -176,7 +176,7 @@ class _Header:
     def count(self, what: str, *, most: int) -> int:
         count = int(self.number(U64))
         if count > most:
-            raise self.wrong(f"says that it has {count} {what}: at most {most} are believed, the file is damaged")
+            raise self.wrong(f"says that it has {count} {what}, and no model has more than {most}: the file is damaged")
         return count
 
     def name(self) -> str:

@@ -87,7 +87,7 @@ WRONG = [
         "has a table of 512 learned positions, so that a text of 1024 tokens can't be read: ask for lengths up to 512",
     ),
     ("learned", {"lengths": "32,64"}, (), "has a table of 32 learned positions"),
-    ("rope", {"lengths": "2k"}, (), "too short: texts of 2048 tokens want 2 windows apart, 4098 tokens"),
+    ("rope", {"lengths": "2k"}, (), "too short: 2 windows of 2048 tokens without overlap need 4098 tokens"),
     ("rope", {"text": "short.txt"}, (), "too short"),
     ("rope", {"text": "nothing.txt"}, (), "nothing.txt"),
     ("rope", {"lengths": "many"}, (), "lengths are numbers such as 4096 or 4k"),

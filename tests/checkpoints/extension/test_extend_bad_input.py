@@ -182,7 +182,7 @@ def test_an_out_that_is_taken_is_left_as_it_is(model, tmp_path):
         (["--target-length", "2k", "--method", "yarn", "--text", "nowhere.txt"], "nowhere.txt"),
         (
             ["--target-length", "2k", "--method", "yarn", "--text", "TEXT"],
-            "is too short: texts of 2048 tokens want 2 windows apart, 4098 tokens",
+            "is too short: 2 windows of 2048 tokens without overlap need 4098 tokens",
         ),
         (["--target-length", "2k", "--method", "yarn", "--text", "TEXT", "--tune", "0"], "at least 1 step"),
         (

@@ -379,7 +379,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "zero table": ("zero", {"to": "rope"}, f"the {OLD} rows of the table are zero"),
     "tied table": ("tied", {"to": "rope"}, "the table of positions is tied to transformer.wte.weight"),
     "missing table": ("missing", {"to": "rope"}, "1 weights of GPT2LMHeadModel are not in"),
-    "too little text": ("gpt2", {"text": "tiny.npy"}, "is too short: texts of 64 tokens want 2 windows apart"),
+    "too little text": ("gpt2", {"text": "tiny.npy"}, "is too short: 2 windows of 64 tokens without overlap need"),
     "no such target": ("gpt2", {"to": "t5"}, "a model can be moved to rope, alibi, nope, longer-table; got 't5'"),
     "negative steps": ("gpt2", {"steps": -1}, "got -1 steps"),
     "shorter table": (

@@ -220,7 +220,8 @@ def test_many_files_are_the_groups_of_a_bootstrap():
 
 def test_a_text_too_short_says_how_long_it_must_be():
     with pytest.raises(
-        ValueError, match=r"texts of 40 tokens want 2 windows apart, 82 tokens.* have 57 tokens in all, room for 1"
+        ValueError,
+        match=r"2 windows of 40 tokens without overlap need 82 tokens.* have 57 tokens in all, which is room for 1",
     ):
         text(50, 7).windows(40, 8)
 

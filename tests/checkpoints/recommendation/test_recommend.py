@@ -329,7 +329,7 @@ def test_the_command_writes_a_report_and_its_exit_code_says_whether_the_target_i
     [
         (["--target-length", "16"], "was trained for 32 tokens: 16 need no scaling"),
         (["--target-length", "1m"], "lengths are numbers such as 4096 or 4k"),
-        (["--target-length", "8k", "--text", "SHORT"], "is too short: texts of 8192 tokens want 2 windows apart"),
+        (["--target-length", "8k", "--text", "SHORT"], "is too short: 2 windows of 8192 tokens without overlap need"),
         (["--target-length", "64", "--windows", "1"], "--windows is at least 2"),
         (["--target-length", "64", "--text", "NOWHERE"], "there is no text at"),
         (["--target-length", "64", "--device", "moon"], "device 'moon' can't be used here"),
