@@ -64,7 +64,8 @@ def positions(
         or not all(isinstance(text, str) for text in listed.value)
     ):
         raise ConfigError(
-            "model.json is not that of a lab model: it needs a shape (layers, width, heads, length), and a list of encodings"
+            "model.json is not that of a lab model: it needs a shape (layers, width, heads, length), and a list of "
+            "encodings"
         )
     count, width, heads, trained = (size.value for size in sizes.values() if size is not None)
     if len(listed.value) != count or width % heads:

@@ -261,8 +261,8 @@ def _temperatures(
         form, a, n = family.temperature
         temperatures |= dict.fromkeys(still, QueryTemperature(form, a, n))  # type: ignore[arg-type]
     if keys.config.get("attn_temperature_tuning") and still:
-        strength, length = or_default(keys.number("attn_scale"), 0.1), or_default(keys.whole("floor_scale"), 8192)
-        temperatures |= dict.fromkeys(still, QueryTemperature("llama4", strength, length))
+        strength, steps = or_default(keys.number("attn_scale"), 0.1), or_default(keys.whole("floor_scale"), 8192)
+        temperatures |= dict.fromkeys(still, QueryTemperature("llama4", strength, steps))
         notes.append(
             "queries of layers without rotation are multiplied by a temperature of their position "
             "(attn_temperature_tuning); that is no part of the table"
