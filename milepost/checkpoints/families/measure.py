@@ -14,8 +14,9 @@ import contextlib
 import inspect
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -281,16 +282,19 @@ class Reading:
     def known(self) -> list[Turn]:
         return [turn for turn, _ in self.turns]
 
-    def before(self, turn: Turn) -> MeasuredTurn | None:
-        return next((made for known, made in self.turns if known is turn), None)
-
-    def keep(self, turn: Turn, made: MeasuredTurn) -> MeasuredTurn:
-        self.turns.append((turn, made))
-        return made
-
-    def unexplained(self, turn: Turn) -> MeasuredTurn:
-        self.notes.append(f"channels change with position, and not by a turn of pairs ({turn.left:.2g} is left over)")
-        return MeasuredTurn(turn.first, turn.size, turn.width, "", (), None)
+    def describe(self, turn: Turn, measure: Callable[[Turn], MeasuredTurn]) -> MeasuredTurn | None:
+        """What a turn is, which is measured once for all layers that have it; None where nothing turns."""
+        if not turn.turns:
+            return None
+        before = next((measured for known, measured in self.turns if known is turn), None)
+        if before is not None:
+            return before
+        if turn.left > UNEXPLAINED:
+            reason = f"channels change with position, and not by a turn of pairs ({turn.left:.2g} is left over)"
+            self.notes.append(reason)
+            return MeasuredTurn(turn.first, turn.size, turn.width, "", (), None)
+        self.turns.append((turn, measure(turn)))
+        return self.turns[-1][1]
 
 
 def _place(name: str) -> tuple[str, int]:
@@ -359,32 +363,27 @@ def _of_call(given: Tensor, got: Tensor, pos: Tensor | None, alone: bool, readin
     if pos is None:
         return _of_grid(given, got, reading)
     given, got = (by_position(x, len(pos), alone) for x in (given, got))
-    return _described(find_turn(given, got, reading.known()), pos, reading)
+    return reading.describe(find_turn(given, got, reading.known()), partial(_measure_line, pos=pos))
 
 
 def _of_attended(x: Tensor, pos: Tensor, reading: Reading) -> MeasuredTurn | None:
     """The turn between positions p and 0: pairs as attention gets them."""
     scaled = x / (x.norm(dim=(1, 2), keepdim=True) / x[:1].norm(dim=(1, 2), keepdim=True)).clamp_min(1e-30)
-    return _described(find_turn(scaled[:1].expand_as(scaled), scaled, reading.known()), pos, reading)
+    turn = find_turn(scaled[:1].expand_as(scaled), scaled, reading.known())
+    return reading.describe(turn, partial(_measure_line, pos=pos))
 
 
-def _described(turn: Turn, pos: Tensor, reading: Reading) -> MeasuredTurn | None:
-    if not turn.turns:
-        return None
-    if (before := reading.before(turn)) is not None:
-        return before
-    if turn.left > UNEXPLAINED:
-        return reading.unexplained(turn)
+def _measure_line(turn: Turn, pos: Tensor) -> MeasuredTurn:
+    """A turn whose angle grows evenly with the position."""
     w = frequencies(turn, pos)
     backwards = bool((w < 0).sum() > (w > 0).sum())
     w = -w if backwards else w
     table = tuple(float(f"{value:.9g}") for value in w.tolist())
     error = 1e-9 + 4e-6 / max(1, int(pos.max()))
     base = plain_base(table, turn.size, error)
-    made = MeasuredTurn(
+    return MeasuredTurn(
         turn.first, turn.size, turn.width, turn.pairing, table, base, round(turn.m, 7), backwards, error=error
     )
-    return reading.keep(turn, made)
 
 
 def plain_base(table: tuple[float, ...], size: int, error: float = 1e-9) -> float | None:
@@ -426,20 +425,18 @@ def _tables(watch: Watch, pos: Tensor, alone: bool) -> list[tuple[str, int, int]
 
 
 def _of_grid(given: Tensor, got: Tensor, reading: Reading) -> MeasuredTurn | None:
-    """The turn of patches or frames: which axis each pair takes is seen by how many angles it has."""
+    """The turn of patches or frames."""
     x, y = given.double(), got.double()
     axis = max(range(x.ndim - 1), key=lambda n: x.shape[n])
     x, y = (t.movedim(axis, 0).flatten(1, -2) for t in (x, y))
-    turn = find_turn(x, y, reading.known())
-    if not turn.turns:
-        return None
-    if (before := reading.before(turn)) is not None:
-        return before
-    if turn.left > UNEXPLAINED:
-        return reading.unexplained(turn)
-    line = _described(turn, torch.arange(len(turn.z)), Reading())
-    if line is not None and _is_line(turn, line):
-        return reading.keep(turn, line)
+    return reading.describe(find_turn(x, y, reading.known()), _measure_grid)
+
+
+def _measure_grid(turn: Turn) -> MeasuredTurn:
+    """A turn by one axis, or by two: which axis each pair takes is seen by how many angles it has."""
+    line = _measure_line(turn, torch.arange(len(turn.z)))
+    if _is_line(turn, line):
+        return line
     steps, axes = [], ""
     angle = turn.z.angle()
     for pair in range(angle.shape[1]):
@@ -447,10 +444,9 @@ def _of_grid(given: Tensor, got: Tensor, reading: Reading) -> MeasuredTurn | Non
         gaps = [b - a for a, b in itertools.pairwise(values) if b - a > 2e-4]
         steps.append(float(f"{min(gaps):.4g}") if gaps else 0.0)
         axes += {TALL: "y", WIDE: "x", 1: "."}.get(len(gaps) + 1, "+")
-    made = MeasuredTurn(
+    return MeasuredTurn(
         turn.first, turn.size, turn.width, turn.pairing, tuple(steps), None, round(turn.m, 7), axes=axes
     )
-    return reading.keep(turn, made)
 
 
 def _is_line(turn: Any, line: MeasuredTurn) -> bool:
