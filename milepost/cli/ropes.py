@@ -1,4 +1,4 @@
-"""spec, parity, export and convert-layout: the rotary positions of a checkpoint."""
+"""spec, parity and export: the rotary positions of a checkpoint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import typer
 from milepost.cli.shared import (
     AllowUnknown,
     Json,
-    NewFolder,
     Offline,
     TargetLength,
     TrainedLength,
@@ -23,7 +22,6 @@ from milepost.cli.shared import (
     read_length,
     refusing,
     teaching,
-    telling,
 )
 
 if TYPE_CHECKING:
@@ -230,34 +228,6 @@ def export_command(
         print_json(data | {"notes": list(written.notes)})
     else:
         typer.echo(written.text)
-
-
-@teaching
-def convert_layout_command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A folder with config.json and *.safetensors.")],
-    to: Annotated[
-        Literal["half", "interleaved"], typer.Option(help="half: pairs (i, i + d/2); interleaved: pairs (2i, 2i + 1).")
-    ],
-    out: NewFolder,
-    as_json: Json = False,
-) -> None:
-    """Reorder the channels of q and k for the other way of pairing them; ends with a proof by logits.
-
-    Example: `milepost convert-layout path/to/model --to interleaved --out path/to/converted`
-    """
-    from milepost.checkpoints import ProofError, convert_layout
-
-    with refusing(ProofError), telling() as tell:
-        done = convert_layout(model, to, out, tell=tell)
-    for note in (*done.notes, *(f"not copied: {name}" for name in done.left_out)):
-        aside().print(f"note: {note}", soft_wrap=True)
-    if as_json:
-        print_json(asdict(done))
-        return
-    proof = done.proof
-    typer.echo(f"wrote {done.out}: {done.count} tensors of {done.layers} layers, {done.source} to {done.target} pairs")
-    apart = f"{proof.difference:.2g} apart (at most {proof.tolerance:.2g})"
-    typer.echo(f"proof by logits: {apart}; without the conversion {proof.unconverted:.2g}")
 
 
 def _show(
