@@ -20,9 +20,8 @@ from milepost.encoding import Encoding, parts_of
 from milepost.encodings import NAMES, SPACE
 from milepost.encodings.catalogue import summarise
 from milepost.explore import arguments, specs
-from milepost.explore.controls import Control, number
 from milepost.explore.seeded import seeded
-from milepost.explore.shown import Shown
+from milepost.explore.view import Control, Shown, number
 from milepost.explore.views import VIEWS
 from milepost.explore.words import Words
 from milepost.maps import NAMES as MAPS

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Literal, get_args, get_origin
 
 from milepost.encoding import Encoding, Sum, parts_of
-from milepost.explore.controls import Control
+from milepost.explore.view import Control
 from milepost.scaling import Scaling
 
 RANGES: dict[str, tuple[float, float, float, bool]] = {

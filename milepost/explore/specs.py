@@ -15,7 +15,7 @@ from milepost.encoding import Encoding
 from milepost.encodings import NAMES, SPACE
 from milepost.encodings.catalogue import page
 from milepost.explore.arguments import RANGES, SCALINGS, controls
-from milepost.explore.controls import Control, number
+from milepost.explore.view import Control, number
 from milepost.spec import build, terms_of
 
 SIZES = {"heads": 8, "head_dim": 64, "width": 64, "length": 256}

@@ -19,9 +19,8 @@ from milepost.attention import attend
 from milepost.draw import Figure
 from milepost.encoding import Encoding
 from milepost.encodings import NAMES
-from milepost.explore.controls import choice, slider, text
 from milepost.explore.seeded import seeded
-from milepost.explore.shown import Shown, letters
+from milepost.explore.view import Shown, choice, slider, text
 from milepost.explore.words import Words
 from milepost.lab.model import Decoder, Shape
 from milepost.layout import Layout
@@ -40,6 +39,8 @@ CONTROLS = (
     slider("head", 0, 0, SHAPE.heads - 1),
     text("text", "def add(a, b): return a + b", LONGEST),
 )
+SEEN = {ord(" "): "␣", ord("\n"): "↵", ord("\t"): "⇥"}
+"""How bytes that are blank stand on an axis."""
 FOLDER = Path(__file__).parents[2] / "measured" / "explore"
 
 
@@ -59,7 +60,7 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
     plain = Layout.dense(len(read))
     other = plain.with_positions(changed(plain.pos[0], asked["change"], asked["amount"]))
     before, after = (weights(model, ids, at, asked["layer"], asked["head"]) for at in (plain, other))
-    names = letters([chr(byte) if byte < 128 else f"{byte:02x}" for byte in read])
+    names = tuple(SEEN.get(byte, chr(byte) if byte < 128 else f"{byte:02x}") for byte in read)
     moved = float((before - after).abs().sum(-1).mean() / 2)  # the share of each query's attention that goes elsewhere
     how = words.say(f"attention.{asked['change']}", amount=asked["amount"])
     title = words.say("attention.title", layer=asked["layer"], head=asked["head"])

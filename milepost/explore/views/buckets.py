@@ -10,8 +10,7 @@ import torch
 from milepost.draw import Figure, Mark
 from milepost.encoding import Encoding
 from milepost.encodings.t5 import T5
-from milepost.explore.controls import slider
-from milepost.explore.shown import Shown
+from milepost.explore.view import Shown, slider
 from milepost.explore.words import Words
 
 ENCODINGS = ("t5",)

@@ -14,8 +14,7 @@ from typing import Any
 from milepost.draw import Dial, Figure, Mark
 from milepost.encoding import Encoding
 from milepost.encodings.rope import RoPE
-from milepost.explore.controls import slider
-from milepost.explore.shown import Shown
+from milepost.explore.view import Shown, slider
 from milepost.explore.words import Words
 from milepost.rope import LayerRope, RopeSpec
 from milepost.rope.analysis import analyse

@@ -10,8 +10,7 @@ from typing import Any
 
 from milepost.encoding import Encoding
 from milepost.encodings import NAMES
-from milepost.explore.controls import slider
-from milepost.explore.shown import Shown
+from milepost.explore.view import Shown, slider
 from milepost.explore.words import Words
 from milepost.portrait import portrait
 

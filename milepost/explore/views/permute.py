@@ -26,8 +26,7 @@ from milepost.draw import Figure
 from milepost.encoding import Encoding
 from milepost.encodings import NAMES
 from milepost.explore import specs
-from milepost.explore.controls import choice, slider, text
-from milepost.explore.shown import Shown
+from milepost.explore.view import Shown, choice, slider, text
 from milepost.explore.words import Words
 from milepost.layout import Layout
 from milepost.testing import Layer

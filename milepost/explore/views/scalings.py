@@ -11,8 +11,7 @@ from typing import Any, Literal
 
 from milepost.draw import Figure, Mark
 from milepost.encoding import Encoding
-from milepost.explore.controls import slider
-from milepost.explore.shown import Shown
+from milepost.explore.view import Shown, slider
 from milepost.explore.views.clocks import spec_of
 from milepost.explore.words import Words
 from milepost.rope.analysis import Analysis, analyse

@@ -15,8 +15,7 @@ from milepost.attention import attend
 from milepost.draw import Figure, Mark
 from milepost.encoding import Encoding
 from milepost.encodings.alibi import ALiBi
-from milepost.explore.controls import slider
-from milepost.explore.shown import Shown
+from milepost.explore.view import Shown, slider
 from milepost.explore.words import Words
 from milepost.layout import Layout
 

@@ -1,10 +1,28 @@
-"""Control: one thing that a reader may set, with its limits. A value outside of them is refused, never clamped."""
+"""What a view takes and gives: controls that a reader sets, and what is shown for them.
+
+A control has limits. A value outside of them is refused, never clamped.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from milepost.draw import Figure
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Figures, a sentence about what they show, and the modules whose formulas they use besides the encoding's own.
+
+    ``table`` has a row of names, and rows of cells.
+    """
+
+    figures: tuple[Figure, ...]
+    sentence: str
+    modules: tuple[str, ...] = ()
+    table: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
