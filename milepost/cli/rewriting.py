@@ -153,7 +153,7 @@ def resize_command(
     grid: Annotated[
         str | None, typer.Option(help="Rows x columns of patches, such as 24x24: for ViT, DeiT, DINOv2.")
     ] = None,
-    length: Annotated[str | None, typer.Option(help="Tokens, such as 1024 or 1k: for BERT and its kin.")] = None,
+    length: Annotated[str | None, typer.Option(help="Tokens, such as 1024 or 1k: for BERT and models like it.")] = None,
     mode: Annotated[
         Literal["bicubic", "bilinear"], typer.Option(help="How a grid is resampled; transformers does it bicubically.")
     ] = "bicubic",

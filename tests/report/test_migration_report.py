@@ -144,7 +144,7 @@ def test_the_verdict_is_what_the_share_says():
         "Not clear whether it is recovered: replacing"
     ) and "95% between 50.0% and 200.0%" in migration.verdict(unsure)
     more = changed(share={"value": 1.25, "low": 1.1, "high": 1.4})
-    assert "More than all of it: tuning on this text helped besides" in migration.verdict(more)
+    assert "More than all of it was recovered: tuning on this text helped, too" in migration.verdict(more)
     assert migration.verdict(changed(share=None, recovered=None)).startswith("There was nothing to recover")
     assert migration.verdict(changed(share=None, recovered=None, tuned=None)).startswith("Not tuned: replacing")
     lost = changed(share=None, recovered=None)

@@ -265,7 +265,7 @@ def test_scalings_that_stood_outside_of_any_dictionary() -> None:
     assert read(real.NOMIC, rotary_scaling_factor=None).main.scaling is None
     with pytest.raises(
         ConfigError,
-        match=r"contradictory keys: rope_condense_ratio = 8 is a scaling, and there is .*linear\(factor=4.0\)",
+        match=r"contradictory keys: rope_condense_ratio = 8 is a scaling, and so is .*linear\(factor=4.0\)",
     ):
         read(real.LONGCHAT, rope_scaling={"type": "linear", "factor": 4.0})
 

@@ -63,7 +63,7 @@ def verdict(data: Row) -> str:
         )
     known = f"{share['value']:.1%} of the loss gap (95% between {share['low']:.1%} and {share['high']:.1%})"
     more = (
-        " More than all of it: tuning on this text helped besides, and the source was not tuned."
+        " More than all of it was recovered: tuning on this text helped, too, and the source was not tuned."
         if share["value"] > 1
         else ""
     )

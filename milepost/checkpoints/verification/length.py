@@ -115,7 +115,7 @@ def _crossing(case: Case) -> Check:
         name,
         off,
         f"past {trained} tokens a cache gives the logits of one pass",
-        f"past {trained} tokens a cache gives other logits than one pass: {kind} turns new keys otherwise than those "
+        f"past {trained} tokens a cache gives other logits than one pass: {kind} does not turn new keys as those "
         f"it has cached; {KNOWN}{own}",
     )
 

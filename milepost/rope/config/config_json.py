@@ -253,7 +253,7 @@ def _temperatures(
             continue
         temperatures[kind] = QueryTemperature("mistral", beta.value, length.value)
         notes.append(
-            f"queries are multiplied by 1 + {beta.value:g} ln(1 + floor(p / {length.value})) besides ({beta.key}); "
+            f"queries are also multiplied by 1 + {beta.value:g} ln(1 + floor(p / {length.value})) ({beta.key}); "
             "that is no part of the table"
         )
     still = [kind for kind, rope in kinds.items() if rope is None and kind not in DO_NOT[:-1]]

@@ -317,7 +317,7 @@ NOT_HELD: dict[str, str] = {
     "pe_audio_video_encoder": "turns frames of sound and of video",
     "pe_video_encoder": "turns frames of video",
     "qwen2_5_omni_dit": "turns the first head alone",
-    "musicflamingo": "turns frames of sound by their time in seconds, and has a text model besides",
+    "musicflamingo": "turns frames of sound by their time in seconds, and also has a text model",
     "nanochat": "turns pairs the other way round, by minus the angle",
     "deepseek_v4": (
         "turns the last channels of the head, with one table for keys and another for compressed keys, "

@@ -361,9 +361,7 @@ def _scaling(file: _File, base: float, rotary: int) -> Scaling | None:
 def _by_factors(file: _File, base: float, rotary: int, factor: float, m: float, extended: bool) -> Scaling | None:
     """A factor for each pair, from a tensor. rope_freqs comes before the two lists, as in llama.cpp."""
     if extended and factor != 1:
-        raise ConfigError(
-            f"the file has YaRN and {next(iter(file.tensors))} besides; milepost has no scaling that is both"
-        )
+        raise ConfigError(f"the file has YaRN and {next(iter(file.tensors))}; milepost has no scaling that is both")
     names = (FREQS, FREQS) if FREQS in file.tensors else (SHORT, LONG)
     lists = []
     for name in names:

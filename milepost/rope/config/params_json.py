@@ -155,7 +155,7 @@ def _note_others(keys: ConfigKeys, notes: list[str]) -> None:
     """What is no part of the table: notes say so."""
     if keys.config.get("llama_4_scaling"):
         notes.append(
-            "queries are multiplied by 1 + beta ln(1 + floor(p / trained)) besides (llama_4_scaling); "
+            "queries are also multiplied by 1 + beta ln(1 + floor(p / trained)) (llama_4_scaling); "
             "that is no part of the table"
         )
     window = keys.config.get("sliding_window")
@@ -163,6 +163,6 @@ def _note_others(keys: ConfigKeys, notes: list[str]) -> None:
         notes.append(f"sliding_window = {short(window)} limits what is attended to; positions do not change")
     if keys.has("qk_rope_head_dim") and keys.has("yarn"):
         notes.append(
-            "engines that run latent attention with YaRN multiply the softmax scale by (1 + 0.1 ln(factor))^2 besides; "
+            "engines that run latent attention with YaRN also multiply the softmax scale by (1 + 0.1 ln(factor))^2; "
             "params.json does not say it"
         )

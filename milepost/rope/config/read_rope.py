@@ -191,7 +191,7 @@ def _read_older_scalings(keys: ConfigKeys, reader: ScalingReader) -> None:
     shown = f"{given[0].key} = {given[0].value:g}"
     if len(given) > 1 or reader.scaling is not None:
         other = f"{given[1].key} = {given[1].value:g}" if reader.scaling is None else repr(reader.scaling)
-        raise ConfigError(f"contradictory keys: {shown} is a scaling, and there is {short(other)} besides; keep one")
+        raise ConfigError(f"contradictory keys: {shown} is a scaling, and so is {short(other)}; keep one")
     reader.sources["scaling"] = given[0].key
     if given[0] is ratio:
         reader.scaling = Linear(given[0].value)
