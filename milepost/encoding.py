@@ -447,7 +447,7 @@ def transform(hook: Literal["query", "key", "value"], enc: Encoding, x: Tensor, 
 
 
 @dataclass(frozen=True)
-class Mark:
+class TurnMark:
     """What `query`, `key` and `value` leave on the tensors that they return: who turned them, for which positions."""
 
     encoding: Encoding
@@ -462,11 +462,11 @@ def marks_exist() -> bool:
     return not torch.compiler.is_compiling() and bool(_marks.data)
 
 
-def mark_of(x: Tensor) -> Mark | None:
+def mark_of(x: Tensor) -> TurnMark | None:
     """The mark of a tensor that `query`, `key` or `value` returned; None for any other, and in a compiled graph."""
     if type(x) is not Tensor or not marks_exist():
         return None
-    mark: Mark | None = _marks.get(x)  # type: ignore[no-untyped-call]
+    mark: TurnMark | None = _marks.get(x)  # type: ignore[no-untyped-call]
     return mark
 
 
@@ -474,7 +474,7 @@ def _marked(out: Tensor, given: Tensor, enc: Encoding, pos: Tensor) -> Tensor:
     if torch.compiler.is_compiling() or type(out) is not Tensor:
         return out
     out = out.view_as(out) if out is given else out  # what was given stays without a mark
-    _marks[out] = Mark(enc, pos)
+    _marks[out] = TurnMark(enc, pos)
     return out
 
 

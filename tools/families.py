@@ -21,7 +21,7 @@ from typing import Any
 from milepost.checkpoints.families import CannotBuild, bounds, cache, watch
 from milepost.checkpoints.families import measure as measuring
 from milepost.checkpoints.families.compare import wrong
-from milepost.checkpoints.families.measure import Measured, main_layers, measure
+from milepost.checkpoints.families.measure import MeasuredFamily, main_layers, measure
 from milepost.checkpoints.families.small import version
 from milepost.checkpoints.model.quiet import quiet
 from milepost.rope.config.families import FAMILIES, NOT_HELD, NOT_ROTARY
@@ -218,7 +218,7 @@ or refused, and {known} known ones were read wrongly: the last column.
     return head + "\n".join(rows) + "\n"
 
 
-def verdict(name: str, config: dict[str, Any], measured: Measured) -> str:
+def verdict(name: str, config: dict[str, Any], measured: MeasuredFamily) -> str:
     """Whether the reader says what was measured; the named reason where not."""
     faults = wrong(config, measured)
     if not faults:
@@ -237,7 +237,7 @@ def reading(name: str) -> str:
     return f"no rope: {NOT_ROTARY[name]}" if name in NOT_ROTARY else "UNKNOWN"
 
 
-def describe(measured: Measured) -> str:
+def describe(measured: MeasuredFamily) -> str:
     """What was measured, in a cell: layers alike together."""
     groups: dict[str, int] = {}
     for layer in main_layers(measured):

@@ -20,7 +20,7 @@ from typing import Literal
 from torch import Tensor
 
 from milepost.attention.call import Call
-from milepost.encoding import Encoding, Mark, mark_of, marks_exist, parts_of, transform
+from milepost.encoding import Encoding, TurnMark, mark_of, marks_exist, parts_of, transform
 from milepost.layout import Layout
 
 Turned = Literal["keys"] | bool
@@ -108,7 +108,7 @@ def check_marks(enc: Encoding, where: Layout, **given: Tensor) -> None:
             )
 
 
-def _same_positions(mark: Mark, pos: Tensor) -> bool:
+def _same_positions(mark: TurnMark, pos: Tensor) -> bool:
     was = mark.positions
     if was is pos:
         return True

@@ -8,7 +8,7 @@ from __future__ import annotations
 from milepost.claims.checkpoint import StretchedCheckpoint
 from milepost.claims.claim import Claim, Measurement, Plot, measure_each, points
 from milepost.claims.needs import Need
-from milepost.claims.random_model import FAR, HEADS, WIDTH, Stack, gaussian, max_abs, permutation
+from milepost.claims.random_model import FAR, HEADS, WIDTH, RandomModel, gaussian, max_abs, permutation
 from milepost.claims.rule import Clause, NotMeasured, Number, Rule, control, core, least, limit, most
 from milepost.claims.seeds import (
     LEAD,
@@ -42,9 +42,9 @@ __all__ = [
     "Number",
     "Numbers",
     "Plot",
+    "RandomModel",
     "Rule",
     "Run",
-    "Stack",
     "StretchedCheckpoint",
     "accuracy",
     "control",

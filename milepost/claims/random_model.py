@@ -30,7 +30,7 @@ def permutation(n: int, seed: int) -> Tensor:
     return torch.randperm(n, generator=torch.Generator().manual_seed(seed))
 
 
-class Stack:
+class RandomModel:
     """``layers`` random layers of attention under one encoding."""
 
     def __init__(self, layers: int, enc: Encoding | None = None, seed: int = 1):

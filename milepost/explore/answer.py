@@ -23,7 +23,7 @@ from milepost.explore import arguments, specs
 from milepost.explore.seeded import seeded
 from milepost.explore.view import Control, Shown, number
 from milepost.explore.views import VIEWS
-from milepost.explore.words import Words
+from milepost.explore.words import PageWords
 from milepost.maps import NAMES as MAPS
 from milepost.measure.results import provenance
 
@@ -54,7 +54,7 @@ def view_query(view: str, query: Mapping[str, str]) -> ViewedQuery:
     if view not in VIEWS:
         raise ValueError(f"there is no view {view[:40]!r}; there are {', '.join(VIEWS)}")
     _check_characters(query)
-    made, words = VIEWS[view], Words(query.get("lang", "en"))
+    made, words = VIEWS[view], PageWords(query.get("lang", "en"))
     known = {control.name: control for control in made.CONTROLS}
     for name in query:
         if name not in ALWAYS and name not in known and not name.startswith("set."):
@@ -138,7 +138,7 @@ def start(language: str) -> dict[str, Any]:
         name: {"encodings": list(made.ENCODINGS), "controls": [asdict(control) for control in made.CONTROLS]}
         for name, made in VIEWS.items()
     }
-    return {"words": Words(language).starting("page."), "language": language, "views": views, "longest": LONGEST}
+    return {"words": PageWords(language).starting("page."), "language": language, "views": views, "longest": LONGEST}
 
 
 def light(found: dict[str, Any]) -> dict[str, Any]:

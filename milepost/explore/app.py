@@ -7,14 +7,14 @@ A Space is a container for everybody to look at, so here, and with --share, the 
 
 from __future__ import annotations
 
-from milepost.explore.server import Server
+from milepost.explore.server import PageServer
 
 HOST, PORT = "0.0.0.0", 7860
 
 
 def main(host: str = HOST, port: int = PORT) -> None:
     """Serve until stopped."""
-    with Server(host, port) as server:
+    with PageServer(host, port) as server:
         print(f"milepost explore on port {server.server_address[1]}", flush=True)
         server.serve_forever()
 

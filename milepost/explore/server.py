@@ -31,7 +31,7 @@ from urllib.parse import parse_qsl, urlsplit
 import torch
 
 from milepost.explore.answer import KINDS, LONGEST, answer, file, light, start
-from milepost.explore.words import Words
+from milepost.explore.words import PageWords
 
 PORT, TRIED = 8713, 50
 """Where to begin, and how many ports are tried."""
@@ -65,7 +65,7 @@ BUSY = (
 )
 
 
-class Server(ThreadingHTTPServer):
+class PageServer(ThreadingHTTPServer):
     """A server that knows whether it is for this machine alone."""
 
     daemon_threads = True
@@ -131,7 +131,7 @@ class Server(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     """One request."""
 
-    server: Server
+    server: PageServer
     protocol_version = "HTTP/1.1"
     server_version = "milepost"
     sys_version = ""
@@ -214,7 +214,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _translate(self, refusal: str) -> str:
         """A sentence that refuses, in the language of the address."""
-        return Words("zh" if CHINESE.search(self.path) else "en").refusal(refusal)
+        return PageWords("zh" if CHINESE.search(self.path) else "en").refusal(refusal)
 
     def _send(self, status: int, kind: str, body: bytes, more: dict[str, str]) -> None:
         packed = len(body) > SMALL and "gzip" in self.headers.get("Accept-Encoding", "")
@@ -257,11 +257,11 @@ def _json(data: Any) -> bytes:
     return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
-def opened(port: int, host: str = LOCAL) -> tuple[Server, str]:
+def opened(port: int, host: str = LOCAL) -> tuple[PageServer, str]:
     """A server on ``port``, or on the next free one; and a sentence where that is another."""
     for other in range(port, min(port + TRIED, 65536)):
         try:
-            server = Server(host, other)
+            server = PageServer(host, other)
         except OSError:
             continue
         return server, "" if other == port else f"port {port} is busy: using {other}"

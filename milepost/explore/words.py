@@ -38,7 +38,7 @@ def refusals(language: str) -> list[tuple[re.Pattern[str], str]]:
     return [(re.compile(HOLE.sub("(.+?)", re.escape(e)), re.DOTALL), translated[e]) for e in longest_first]
 
 
-class Words:
+class PageWords:
     """The words of one language."""
 
     def __init__(self, language: str):

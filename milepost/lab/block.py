@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 from milepost.attention import Attention, KVCache
 from milepost.encoding import Encoding, Sum, parts_of
-from milepost.lab.training.linear import Linear, feed_forward
+from milepost.lab.training.linear import RoundedLinear, feed_forward
 from milepost.layout import Layout
 from milepost.stack import layer_of
 
 
-class Block(Attention):
+class DecoderBlock(Attention):
     """One layer of ``width`` channels: attention, whose queries see ``window`` tokens (None: all), then a feed-forward
     part four times as wide.
     """
@@ -31,8 +31,8 @@ class Block(Attention):
         super().__init__(width, heads, enc, causal=causal)
         self.window = window
         self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = Linear(width, 3 * width, bias=False), Linear(width, width, bias=False)
-        self.up, self.down = Linear(width, 4 * width), Linear(4 * width, width)
+        self.qkv, self.out = RoundedLinear(width, 3 * width, bias=False), RoundedLinear(width, width, bias=False)
+        self.up, self.down = RoundedLinear(width, 4 * width), RoundedLinear(4 * width, width)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v of x (B L C) as they are, each B H L D."""

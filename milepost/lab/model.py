@@ -17,8 +17,8 @@ from torch.nn import functional as F
 
 from milepost.attention import KVCache
 from milepost.encoding import Encoding
-from milepost.lab.block import Block, Stacked, build_by_layer, start
-from milepost.lab.training.linear import Linear
+from milepost.lab.block import DecoderBlock, Stacked, build_by_layer, start
+from milepost.lab.training.linear import RoundedLinear
 from milepost.layout import Layout
 from milepost.spec import build
 
@@ -67,12 +67,12 @@ class Decoder(Stacked):
         self.tokens = nn.Embedding(shape.vocabulary, shape.width - encodings[0].added_width)
         self.blocks = nn.ModuleList(
             [
-                Block(shape.width, shape.heads, enc, window=window)
+                DecoderBlock(shape.width, shape.heads, enc, window=window)
                 for enc, window in zip(encodings, self.windows, strict=True)
             ]
         )
         self.norm = nn.LayerNorm(shape.width)
-        self.head = Linear(shape.width, shape.vocabulary, bias=False)
+        self.head = RoundedLinear(shape.width, shape.vocabulary, bias=False)
 
     @property
     def end(self) -> int | None:

@@ -17,7 +17,7 @@ from milepost.explore import specs
 from milepost.explore.answer import file, view_query
 from milepost.explore.arguments import SCALINGS
 from milepost.explore.views import VIEWS
-from milepost.explore.words import Words, refusals
+from milepost.explore.words import PageWords, refusals
 
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 PROSE = re.compile(r"\b(is|of|the|must|which|least|number|wants|and|or)\b")
@@ -121,27 +121,27 @@ def all_of(view):
 def test_wrong_values_are_refused_in_chinese(view):
     said = all_of(view)
     assert len(said) > 10
-    chinese = [Words("zh").refusal(text) for text in said]
+    chinese = [PageWords("zh").refusal(text) for text in said]
     assert not [text for text in chinese if not CHINESE.search(text) or PROSE.search(text)]
-    assert all(Words("en").refusal(text) == text for text in said)
+    assert all(PageWords("en").refusal(text) == text for text in said)
 
 
 @pytest.mark.parametrize(("view", "query"), ODD)
 def test_what_no_page_sends_is_refused_in_chinese(view, query):
     said = refused(view, query)
-    assert said and CHINESE.search(Words("zh").refusal(said)), said
+    assert said and CHINESE.search(PageWords("zh").refusal(said)), said
 
 
 @pytest.mark.parametrize("typed", TYPED)
 def test_wrong_specs_are_refused_in_chinese(typed):
     said = refused("code", {"encoding": typed})
-    assert said and CHINESE.search(Words("zh").refusal(said)), said
+    assert said and CHINESE.search(PageWords("zh").refusal(said)), said
 
 
 def test_numbers_and_names_of_the_english_are_all_in_the_chinese():
     for view in VIEWS:
         for text in all_of(view):
-            said = Words("zh").refusal(text)
+            said = PageWords("zh").refusal(text)
             got = (
                 text.rpartition("got ")[2].partition(";")[0].partition(": choose")[0].partition(" (None")[0]
                 if "got " in text
@@ -173,9 +173,11 @@ def test_every_sentence_is_one_that_is_said():
 
 
 def test_a_general_sentence_does_not_take_what_a_special_one_says():
-    said = Words("zh").refusal("a rotation turns pairs of channels: the rotary size must be even and at least 2, got 3")
+    said = PageWords("zh").refusal(
+        "a rotation turns pairs of channels: the rotary size must be even and at least 2, got 3"
+    )
     assert said == "旋转转动的是成对的通道：旋转的通道数应是偶数，至少为 2，收到的是 3"
-    assert Words("zh").refusal("nobody has translated this") == "nobody has translated this"
+    assert PageWords("zh").refusal("nobody has translated this") == "nobody has translated this"
 
 
 def test_every_part_is_put_in_once():

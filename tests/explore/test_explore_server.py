@@ -27,7 +27,7 @@ import milepost.explore
 from milepost.cli import app
 from milepost.explore import app as space
 from milepost.explore.answer import answer
-from milepost.explore.server import COMPUTED, FILES, LOCAL, PORT, Server, opened
+from milepost.explore.server import COMPUTED, FILES, LOCAL, PORT, PageServer, opened
 from milepost.explore.views import VIEWS, code
 
 HOME = Path(milepost.explore.__file__).parent
@@ -454,7 +454,7 @@ def test_a_space_is_served_to_everybody_where_spaces_look():
         and f"EXPOSE {space.PORT}" in docker
     )
     assert "milepost.explore.app" in docker
-    server = Server("0.0.0.0", 0)
+    server = PageServer("0.0.0.0", 0)
     assert server.welcome("someone-milepost.hf.space")
     server.server_close()
 
@@ -488,7 +488,7 @@ def run(*words):
 
 
 def test_no_browser_is_said_and_share_warns(monkeypatch):
-    class Ended(Server):
+    class Ended(PageServer):
         def serve_forever(self, poll_interval=0.5):
             raise KeyboardInterrupt
 

@@ -9,7 +9,7 @@ import pytest
 import milepost.explore
 from milepost.explore.answer import answer, start
 from milepost.explore.views import VIEWS
-from milepost.explore.words import LANGUAGES, Words, table
+from milepost.explore.words import LANGUAGES, PageWords, table
 
 HOME = Path(milepost.explore.__file__).parent
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
@@ -100,7 +100,7 @@ def test_nothing_in_a_chinese_answer_is_left_in_english(view, name):
 
 
 def test_a_phrase_keeps_its_numbers_in_their_places():
-    said = Words("zh").phrase("at 8192 tokens 11 of 32 pairs meet angles that they have not seen in 2048")
+    said = PageWords("zh").phrase("at 8192 tokens 11 of 32 pairs meet angles that they have not seen in 2048")
     assert re.findall(r"\d+", said) == ["8192", "32", "11", "2048"]
-    assert Words("zh").phrase("not known to anybody") == "not known to anybody"
-    assert Words("en").phrase("Bias of head 3") == "Bias of head 3"
+    assert PageWords("zh").phrase("not known to anybody") == "not known to anybody"
+    assert PageWords("en").phrase("Bias of head 3") == "Bias of head 3"

@@ -9,7 +9,7 @@ from milepost.encoding import parts_of
 from milepost.lab import checkpoint
 from milepost.lab.model import Decoder, Shape
 from milepost.lab.space.encoder import Encoder, EncoderShape
-from milepost.lab.training.linear import Linear, feed_forward, rounded_products
+from milepost.lab.training.linear import RoundedLinear, feed_forward, rounded_products
 from milepost.lab.training.optimizers import ADAMW_RATE, MUON_RATE, Batched, Optimizers, split
 from milepost.layout import Layout
 
@@ -128,7 +128,7 @@ def test_both_optimizers_follow_one_schedule_and_nothing_decays_but_the_matrices
 
 def test_a_rounded_product_and_its_gradients_are_those_of_rounded_numbers():
     torch.manual_seed(0)
-    layer, exact = Linear(48, 32), Linear(48, 32).double()
+    layer, exact = RoundedLinear(48, 32), RoundedLinear(48, 32).double()
     exact.load_state_dict({name: value.bfloat16().double() for name, value in layer.state_dict().items()})
     x = torch.randn(2, 7, 48, requires_grad=True)
     wide = x.detach().bfloat16().double().requires_grad_()
@@ -150,8 +150,8 @@ def test_a_rounded_product_and_its_gradients_are_those_of_rounded_numbers():
 
 def test_a_rounded_feed_forward_part_and_its_gradients_stay_within_the_roundings_of_its_steps():
     torch.manual_seed(0)
-    layers = torch.nn.ModuleList([Linear(24, 96), Linear(96, 24)])
-    exact = torch.nn.ModuleList([Linear(24, 96), Linear(96, 24)]).double()
+    layers = torch.nn.ModuleList([RoundedLinear(24, 96), RoundedLinear(96, 24)])
+    exact = torch.nn.ModuleList([RoundedLinear(24, 96), RoundedLinear(96, 24)]).double()
     exact.load_state_dict({name: value.bfloat16().double() for name, value in layers.state_dict().items()})
     (up, down), (wide_up, wide_down) = layers, exact
     x = torch.randn(2, 40, 24, requires_grad=True)

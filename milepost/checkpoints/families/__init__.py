@@ -13,12 +13,12 @@ from milepost.checkpoints.families.bounds import CannotBuild
 from milepost.checkpoints.families.small import version
 
 if TYPE_CHECKING:
-    from milepost.checkpoints.families.measure import Measured
+    from milepost.checkpoints.families.measure import MeasuredFamily
 
 __all__ = ["CannotBuild", "find_measured"]
 
 
-def find_measured(config: Mapping[str, Any]) -> Measured:
+def find_measured(config: Mapping[str, Any]) -> MeasuredFamily:
     """What a config's class does, from the cache where it was measured before."""
     known = version()
     from milepost.checkpoints.families import cache  # torch

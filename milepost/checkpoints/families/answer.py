@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from milepost.checkpoints.families.measure import Measured, MeasuredLayer, MeasuredTurn, close, main_layers
-from milepost.checkpoints.inspection.parts import EMBEDDING, LOGITS, ROTATED, InspectedLayer, Length, Positions, Table
+from milepost.checkpoints.families.measure import MeasuredFamily, MeasuredLayer, MeasuredTurn, close, main_layers
+from milepost.checkpoints.inspection.parts import EMBEDDING, LOGITS, ROTATED, InspectedLayer, Length, Positions, LearnedTable
 from milepost.rope import LayerRope, RopeSpec
 from milepost.rope.config import config_json
 from milepost.rope.config.keys import ConfigError, ConfigKeys
@@ -29,7 +29,7 @@ HELD = 1e12
 """The largest factor of a pair that stands for a frequency of 0."""
 
 
-def as_spec(measured: Measured, config: Mapping[str, Any]) -> RopeSpec:
+def as_spec(measured: MeasuredFamily, config: Mapping[str, Any]) -> RopeSpec:
     """The spec of a measured model; `ConfigError` where a spec can't hold what it does."""
     keys, name = config_json.text_model(ConfigKeys(config))
     served = config_json.served_length(keys, {})
@@ -71,13 +71,13 @@ def as_spec(measured: Measured, config: Mapping[str, Any]) -> RopeSpec:
     )
 
 
-def as_positions(measured: Measured, config: Mapping[str, Any], spec: RopeSpec | None) -> Positions:
+def as_positions(measured: MeasuredFamily, config: Mapping[str, Any], spec: RopeSpec | None) -> Positions:
     """The layers of an inspection."""
     keys, _ = config_json.text_model(ConfigKeys(config))
     served = config_json.served_length(keys, {})
     layers = [_inspected(n, layer, keys, spec) for n, layer in enumerate(main_layers(measured))]
     tables = tuple(
-        Table(rows, rows - offset, offset, tensor=f"{name}.weight", source=measured.sentence)
+        LearnedTable(rows, rows - offset, offset, tensor=f"{name}.weight", source=measured.sentence)
         for name, rows, offset in measured.tables
     )
     where = ((ROTATED,) if measured.turns else ()) + ((EMBEDDING,) if measured.tables or measured.added else ())
@@ -116,7 +116,7 @@ def _candidates(config: Mapping[str, Any]) -> list[LayerRope]:
         return []
 
 
-def _rope(layer: MeasuredLayer, turn: MeasuredTurn, measured: Measured, known: list[LayerRope]) -> LayerRope:
+def _rope(layer: MeasuredLayer, turn: MeasuredTurn, measured: MeasuredFamily, known: list[LayerRope]) -> LayerRope:
     if not turn.pairing or turn.backwards or turn.axes:
         why = "turns by minus the angle" if turn.backwards else "is no turn of pairs by one position"
         raise ConfigError(f"layer {layer.number} {why} ({measured.sentence}): a RopeSpec can't hold that")
@@ -150,7 +150,7 @@ def _inspected(n: int, layer: MeasuredLayer, keys: ConfigKeys, spec: RopeSpec | 
     )  # fmt: skip
 
 
-def _remarks(measured: Measured) -> list[str]:
+def _remarks(measured: MeasuredFamily) -> list[str]:
     """What a layer of an inspection has no column for."""
     layers = main_layers(measured)
     remarks = []

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from milepost.checkpoints.families.measure import Measured, MeasuredLayer, MeasuredTurn
+from milepost.checkpoints.families.measure import MeasuredFamily, MeasuredLayer, MeasuredTurn
 from milepost.checkpoints.files import kept
 
 MEASURING = 2
@@ -31,7 +31,7 @@ def file_of(config: Mapping[str, Any], version: str) -> Path:
     return folder() / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
 
-def load(file: Path) -> Measured | None:
+def load(file: Path) -> MeasuredFamily | None:
     """A measurement, None where there is none or the file is damaged: it is made again then."""
     try:
         return from_json(kept.read(file))
@@ -39,12 +39,12 @@ def load(file: Path) -> Measured | None:
         return None
 
 
-def save(measured: Measured, file: Path) -> None:
+def save(measured: MeasuredFamily, file: Path) -> None:
     """Write it whole, or not at all."""
     kept.write(file, to_json(measured))
 
 
-def to_json(measured: Measured) -> dict[str, Any]:
+def to_json(measured: MeasuredFamily) -> dict[str, Any]:
     """Plain data; layers alike are written once, and plain frequencies as their base."""
     kinds: list[dict[str, Any]] = []
     layers = []
@@ -62,7 +62,7 @@ def to_json(measured: Measured) -> dict[str, Any]:
     return {**about, "tables": list(measured.tables), "notes": list(measured.notes), "kinds": kinds, "layers": numbers}
 
 
-def from_json(data: Mapping[str, Any]) -> Measured:
+def from_json(data: Mapping[str, Any]) -> MeasuredFamily:
     """A measurement from its plain data."""
     kinds = [_layer(kind) for kind in data["kinds"]]
     layers = [
@@ -72,7 +72,7 @@ def from_json(data: Mapping[str, Any]) -> Measured:
     ]
     about = {name: data[name] for name in ("model_type", "name", "version", "added", "length")}
     tables = tuple((str(name), int(rows), int(offset)) for name, rows, offset in data["tables"])
-    return Measured(**about, layers=tuple(layers), tables=tables, notes=tuple(data["notes"]))
+    return MeasuredFamily(**about, layers=tuple(layers), tables=tables, notes=tuple(data["notes"]))
 
 
 def _layer(kind: Mapping[str, Any]) -> dict[str, Any]:

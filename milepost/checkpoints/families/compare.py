@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from milepost.checkpoints.families.measure import Measured, MeasuredLayer, MeasuredTurn, close, main_layers
+from milepost.checkpoints.families.measure import MeasuredFamily, MeasuredLayer, MeasuredTurn, close, main_layers
 from milepost.checkpoints.inspection import rope as inspected
 from milepost.rope import LayerRope, RopeSpec
 from milepost.rope.config.config_json import text_model
 from milepost.rope.config.keys import ConfigError, ConfigKeys
 
 
-def wrong(config: Mapping[str, Any], measured: Measured) -> list[str]:
+def wrong(config: Mapping[str, Any], measured: MeasuredFamily) -> list[str]:
     """What the reader of configs says otherwise than the measurement, in words; nothing where they agree."""
     try:
         spec: RopeSpec | None = RopeSpec.from_config(config, allow_unknown=True)

@@ -26,7 +26,7 @@ from milepost.checkpoints.families.bounds import PART, SECONDS, CannotBuild, Exc
 from milepost.checkpoints.families.inputs import TALL, WIDE, beside, inputs
 from milepost.checkpoints.families.small import CUT_WINDOWS, WORDS, Small, builds
 from milepost.checkpoints.families.turns import UNEXPLAINED, Turn, by_position, find_turn, frequencies
-from milepost.checkpoints.families.watch import LAYER, Seen, Watch, watched
+from milepost.checkpoints.families.watch import LAYER, ModelWatch, Seen, watched
 from milepost.checkpoints.verification.frequencies import places
 from milepost.spectrum import geometric
 
@@ -91,7 +91,7 @@ class MeasuredLayer:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredFamily:
     """What was measured on a small random model. ``tables`` are (name, rows, offset); ``length`` is the text's for
     frequencies that depend on it; ``notes`` what could not be seen."""
 
@@ -113,7 +113,7 @@ class Measured:
         return any(layer.turn is not None for layer in self.layers)
 
 
-def main_layers(measured: Measured) -> list[MeasuredLayer]:
+def main_layers(measured: MeasuredFamily) -> list[MeasuredLayer]:
     """The stack that turns most layers: a text model's, where there are several."""
     stacks = {layer.stack for layer in measured.layers}
     if not stacks:
@@ -123,7 +123,7 @@ def main_layers(measured: Measured) -> list[MeasuredLayer]:
     return [layer for layer in measured.layers if layer.stack == main]
 
 
-def measure(data: Mapping[str, Any]) -> Measured:
+def measure(data: Mapping[str, Any]) -> MeasuredFamily:
     """Build a small model of a config's class, run it, and say what it does; `CannotBuild` says why not."""
     why: CannotBuild | None = None
     try:
@@ -141,7 +141,7 @@ def measure(data: Mapping[str, Any]) -> Measured:
     raise why
 
 
-def _measure(small: Small, model_type: str) -> Measured:
+def _measure(small: Small, model_type: str) -> MeasuredFamily:
     names = set(inspect.signature(small.model.forward).parameters)
     if {"input_ids", "inputs_embeds"} <= names:
         try:
@@ -159,7 +159,7 @@ def _measure(small: Small, model_type: str) -> Measured:
     raise why
 
 
-def _of_text(small: Small, model_type: str, names: set[str]) -> Measured:
+def _of_text(small: Small, model_type: str, names: set[str]) -> MeasuredFamily:
     if "position_ids" in names:
         short = _short_text(small, names)
         silent = frozenset() if isinstance(short, CannotBuild) else short.silent
@@ -178,7 +178,9 @@ def _of_text(small: Small, model_type: str, names: set[str]) -> Measured:
 # -- running ---------------------------------------------------------------------------------------------------------
 
 
-def _run(small: Small, given: Mapping[str, Any], *, after: bool = False, silent: frozenset[str] = frozenset()) -> Watch:
+def _run(
+    small: Small, given: Mapping[str, Any], *, after: bool = False, silent: frozenset[str] = frozenset()
+) -> ModelWatch:
     small.clock.limit = SECONDS * (PART if after else 1.0)
     try:
         with watched(small.model, small.clock, silent) as watch:
@@ -222,7 +224,7 @@ def _tokens(small: Small, names: set[str], ids: Tensor) -> dict[str, Any]:
     return {"inputs_embeds": table[ids], **more}
 
 
-def _alone(small: Small, names: set[str], silent: frozenset[str]) -> tuple[Watch, Tensor]:
+def _alone(small: Small, names: set[str], silent: frozenset[str]) -> tuple[ModelWatch, Tensor]:
     """Rows of one token, at every position that matters."""
     end = _end(small)
     pos = torch.tensor(places(end - 1, False))
@@ -235,7 +237,7 @@ def _alone(small: Small, names: set[str], silent: frozenset[str]) -> tuple[Watch
     return _run(small, given, silent=silent), pos
 
 
-def _in_a_row(small: Small, names: set[str], silent: frozenset[str] = frozenset()) -> tuple[Watch, Tensor]:
+def _in_a_row(small: Small, names: set[str], silent: frozenset[str] = frozenset()) -> tuple[ModelWatch, Tensor]:
     """One token again and again: what differs between them is position."""
     ids = torch.arange(5, 5 + TEXTS)[:, None].repeat(1, ROW)
     given = _tokens(small, names, ids)
@@ -249,8 +251,8 @@ def _in_a_row(small: Small, names: set[str], silent: frozenset[str] = frozenset(
 # -- reading what was seen -------------------------------------------------------------------------------------------
 
 
-def _read(small: Small, model_type: str, watch: Watch, pos: Tensor | None, *, alone: bool) -> Measured:
-    reading = Reading()
+def _read(small: Small, model_type: str, watch: ModelWatch, pos: Tensor | None, *, alone: bool) -> MeasuredFamily:
+    reading = SeenTurns()
     layers = []
     for name, seen in watch.layers.items():
         small.clock.check()
@@ -267,13 +269,13 @@ def _read(small: Small, model_type: str, watch: Watch, pos: Tensor | None, *, al
         )
         added = added and not any(layer.values for layer in layers[:1])
     length = int(pos.max()) + 1 if pos is not None else 0
-    return Measured(
+    return MeasuredFamily(
         model_type, small.name, small.version, tuple(layers), tables, added, length, tuple(dict.fromkeys(reading.notes))
     )
 
 
 @dataclass
-class Reading:
+class SeenTurns:
     """What was found in the layers so far: what could not be seen, and turns that later layers may have again."""
 
     notes: list[str] = field(default_factory=list)
@@ -315,7 +317,7 @@ def _silent(small: Small, seen: list[MeasuredLayer]) -> list[MeasuredLayer]:
     ]
 
 
-def _layer(stack: str, number: int, seen: Seen, pos: Tensor | None, alone: bool, reading: Reading) -> MeasuredLayer:
+def _layer(stack: str, number: int, seen: Seen, pos: Tensor | None, alone: bool, reading: SeenTurns) -> MeasuredLayer:
     layer = MeasuredLayer(stack, number, attends=bool(seen.attended or seen.turned))
     calls = [turn for turn in (_of_call(*call, pos, alone, reading) for call in seen.turned) if turn is not None]
     if calls:
@@ -356,7 +358,7 @@ def _same(x: Tensor) -> bool:
     return float((x - x[:1]).abs().max()) <= SAME * float(x.abs().max().clamp_min(1e-30))
 
 
-def _of_call(given: Tensor, got: Tensor, pos: Tensor | None, alone: bool, reading: Reading) -> MeasuredTurn | None:
+def _of_call(given: Tensor, got: Tensor, pos: Tensor | None, alone: bool, reading: SeenTurns) -> MeasuredTurn | None:
     """The turn of one call of a rotary function."""
     if given.ndim < 3:
         return None
@@ -366,7 +368,7 @@ def _of_call(given: Tensor, got: Tensor, pos: Tensor | None, alone: bool, readin
     return reading.describe(find_turn(given, got, reading.known()), partial(_measure_line, pos=pos))
 
 
-def _of_attended(x: Tensor, pos: Tensor, reading: Reading) -> MeasuredTurn | None:
+def _of_attended(x: Tensor, pos: Tensor, reading: SeenTurns) -> MeasuredTurn | None:
     """The turn between positions p and 0: pairs as attention gets them."""
     scaled = x / (x.norm(dim=(1, 2), keepdim=True) / x[:1].norm(dim=(1, 2), keepdim=True)).clamp_min(1e-30)
     turn = find_turn(scaled[:1].expand_as(scaled), scaled, reading.known())
@@ -405,7 +407,7 @@ def close(a: tuple[float, ...], b: tuple[float, ...], error: float = 1e-9) -> bo
     )
 
 
-def _tables(watch: Watch, pos: Tensor, alone: bool) -> list[tuple[str, int, int]]:
+def _tables(watch: ModelWatch, pos: Tensor, alone: bool) -> list[tuple[str, int, int]]:
     """Tables whose rows were looked up by position."""
     tables = []
     for name, (rows, index) in watch.tables.items():
@@ -424,7 +426,7 @@ def _tables(watch: Watch, pos: Tensor, alone: bool) -> list[tuple[str, int, int]
 # -- grids -----------------------------------------------------------------------------------------------------------
 
 
-def _of_grid(given: Tensor, got: Tensor, reading: Reading) -> MeasuredTurn | None:
+def _of_grid(given: Tensor, got: Tensor, reading: SeenTurns) -> MeasuredTurn | None:
     """The turn of patches or frames."""
     x, y = given.double(), got.double()
     axis = max(range(x.ndim - 1), key=lambda n: x.shape[n])
@@ -460,7 +462,7 @@ def _is_line(turn: Any, line: MeasuredTurn) -> bool:
 # -- windows ---------------------------------------------------------------------------------------------------------
 
 
-def _short_text(small: Small, names: set[str]) -> Watch | CannotBuild:
+def _short_text(small: Small, names: set[str]) -> ModelWatch | CannotBuild:
     """A text of some tokens, which shows windows and layers that do nothing about positions."""
     ids = torch.arange(SHORT)[None] % (WORDS - 8) + 5
     given: dict[str, Any] = _tokens(small, names, ids)
@@ -474,7 +476,7 @@ def _short_text(small: Small, names: set[str]) -> Watch | CannotBuild:
         return error
 
 
-def _with_windows(measured: Measured, watch: Watch | CannotBuild) -> Measured:
+def _with_windows(measured: MeasuredFamily, watch: ModelWatch | CannotBuild) -> MeasuredFamily:
     """What each layer sees of a short text, from the mask that attention gets."""
     if isinstance(watch, CannotBuild):
         return replace(measured, notes=(*measured.notes, f"windows were not seen: {watch}"))

@@ -34,7 +34,7 @@ NAMES = ("query", "key", "value", "attention_mask")
 
 
 @dataclass
-class Attended:
+class AttentionCall:
     """One call of attention: q B H L D, k and v, the mask, what logits are multiplied by, and whether a bias of numbers
     came beside the mask."""
 
@@ -51,12 +51,12 @@ class Attended:
 class Seen:
     """What one layer did: calls of attention, and of rotary functions (given, got), the indexer's apart."""
 
-    attended: list[Attended] = field(default_factory=list)
+    attended: list[AttentionCall] = field(default_factory=list)
     turned: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     indexed: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
 
-class Watch:
+class ModelWatch:
     """What every layer did, by the layer's name; and the tables of positions that were looked up."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class Watch:
         if not self.seen().attended:  # the first call says what there is to know
             beside = more.get("position_bias")
             bias = isinstance(beside, Tensor) and bool((beside != 0).any())
-            self.seen().attended.append(Attended(self.kept(q), self.kept(k), self.kept(v), mask, scaling, causal, bias))
+            self.seen().attended.append(AttentionCall(self.kept(q), self.kept(k), self.kept(v), mask, scaling, causal, bias))
         heads, length = q.shape[1], q.shape[2]
         out = v.repeat_interleave(max(1, heads // v.shape[1]), 1)
         out = out[:, :heads]  # keys may have more heads than queries, where those were cut
@@ -142,12 +142,12 @@ class Watch:
 
 
 @contextlib.contextmanager
-def watched(model: Any, clock: Clock, silent: frozenset[str] = frozenset()) -> Iterator[Watch]:
+def watched(model: Any, clock: Clock, silent: frozenset[str] = frozenset()) -> Iterator[ModelWatch]:
     """Watch attention and the rotary functions of the model's own code, and its tables.
 
     ``silent`` layers give back what they get: they were seen to do nothing about positions, and may take their time.
     """
-    watch = Watch()
+    watch = ModelWatch()
     names = sorted({type(part).__module__ for part in model.modules()})
     modules = [sys.modules[name] for name in names if name.startswith("transformers.models.")]
     changes: list[tuple[Any, str, Any]] = [
@@ -180,7 +180,7 @@ def watched(model: Any, clock: Clock, silent: frozenset[str] = frozenset()) -> I
         yield watch
 
 
-def _looked_up(watch: Watch, name: str) -> Any:
+def _looked_up(watch: ModelWatch, name: str) -> Any:
     """A hook that notes the rows that were looked up, by what came out: what a table is given may be a mask."""
 
     def note(table: nn.Embedding, given: Any, out: Any) -> None:

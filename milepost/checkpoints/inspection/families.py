@@ -22,7 +22,15 @@ from functools import partial
 from typing import Any
 
 from milepost.checkpoints.files import StoredTensor, ending
-from milepost.checkpoints.inspection.parts import CONTENT, EMBEDDING, LOGITS, InspectedLayer, Length, Positions, Table
+from milepost.checkpoints.inspection.parts import (
+    CONTENT,
+    EMBEDDING,
+    LOGITS,
+    InspectedLayer,
+    LearnedTable,
+    Length,
+    Positions,
+)
 from milepost.rope.config.keys import ConfigError, ConfigKeys, Entry, or_default, short
 
 Reader = Callable[[ConfigKeys, Mapping[str, StoredTensor]], Positions]
@@ -73,7 +81,7 @@ def _learned(
     if pad is not None:
         offset = or_default(keys.whole("pad_token_id", least=0), pad) + 1
     declared = limit.value + extra
-    table = Table(declared, declared - offset, offset, _width(keys), source=limit.key)
+    table = LearnedTable(declared, declared - offset, offset, _width(keys), source=limit.key)
     if table.usable < 1:
         raise ConfigError(f"{limit.key} = {limit.value} leaves no position to use: positions begin at row {offset}")
     table, notes = _seen(table, ending(tensors, tensor, "position_embd.weight"))
@@ -93,7 +101,7 @@ def _learned(
     return _added_table(keys, table, length, notes)
 
 
-def _added_table(keys: ConfigKeys, table: Table, length: Length, notes: list[str]) -> Positions:
+def _added_table(keys: ConfigKeys, table: LearnedTable, length: Length, notes: list[str]) -> Positions:
     """A model that adds one table to its embedding, and reads ``length`` tokens, no more."""
     scaled = replace(length, source=NO_SCALING)
     layers = _plain(_layers(keys))
@@ -113,7 +121,7 @@ def _init(keys: ConfigKeys) -> float | None:
     return or_default(keys.number("initializer_range", "init_std", above=0), None)
 
 
-def _seen(table: Table, held: list[StoredTensor]) -> tuple[Table, list[str]]:
+def _seen(table: LearnedTable, held: list[StoredTensor]) -> tuple[LearnedTable, list[str]]:
     """The table as the tensor has it: where config and tensor differ, the tensor is what is there, and that is said."""
     if len(held) != 1 or len(held[0].shape) < 2:
         return table, []
@@ -401,7 +409,7 @@ def _vit(keys: ConfigKeys, tensors: Mapping[str, StoredTensor], *, patch: int = 
     image, piece = _sides(keys, "image_size", 224), _sides(keys, "patch_size", patch)
     grid = image[0] // piece[0], image[1] // piece[1]
     rows = grid[0] * grid[1] + 1
-    table = Table(rows, rows, 0, _width(keys), grid=grid, prefix=1, source="image_size, patch_size")
+    table = LearnedTable(rows, rows, 0, _width(keys), grid=grid, prefix=1, source="image_size, patch_size")
     table, notes = _seen(table, ending(tensors, "embeddings.position_embeddings"))
     length = Length(table.rows, f"{grid[0]} x {grid[1]} patches and a class token ({table.source})")
     return _added_table(keys, table, length, [*notes, note])
@@ -439,11 +447,11 @@ def _swin(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions:
                 )
             )
         sides = [-(-side // 2) for side in sides]
-    tables: tuple[Table, ...] = ()
+    tables: tuple[LearnedTable, ...] = ()
     if or_default(keys.flag("use_absolute_embeddings"), False):
         rows = grid[0] * grid[1]
         table, more = _seen(
-            Table(rows, rows, grid=grid, source="image_size, patch_size"),
+            LearnedTable(rows, rows, grid=grid, source="image_size, patch_size"),
             ending(tensors, "embeddings.position_embeddings"),
         )
         tables, notes = (table,), notes + more

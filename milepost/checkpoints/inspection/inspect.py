@@ -21,7 +21,7 @@ from milepost.checkpoints.files import ONE, StoredTensor, in_folder, in_gguf, in
 from milepost.checkpoints.inspection import lab, report, rope
 from milepost.checkpoints.inspection.families import LAYERS, MOST_LAYERS, READERS, no_layer_turns
 from milepost.checkpoints.inspection.gguf import as_config
-from milepost.checkpoints.inspection.parts import InspectedLayer, Length, Positions, Table
+from milepost.checkpoints.inspection.parts import InspectedLayer, LearnedTable, Length, Positions
 from milepost.checkpoints.inspection.shifting import shifting
 from milepost.checkpoints.inspection.stack import stack_of
 from milepost.checkpoints.inspection.weights import WeightFindings, read_weights
@@ -60,7 +60,7 @@ class Inspection(CommandResult):
     form: str
     where: tuple[str, ...]
     layers: tuple[InspectedLayer, ...]
-    tables: tuple[Table, ...]
+    tables: tuple[LearnedTable, ...]
     trained: Length
     scaled: Length
     served: Length

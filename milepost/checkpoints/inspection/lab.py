@@ -20,9 +20,9 @@ from milepost.checkpoints.inspection.parts import (
     LOGITS,
     ROTATED,
     InspectedLayer,
+    LearnedTable,
     Length,
     Positions,
-    Table,
 )
 from milepost.checkpoints.inspection.rope import FULL
 from milepost.checkpoints.inspection.rope import layer as rope_layer
@@ -42,7 +42,7 @@ INIT = 0.02
 
 
 @dataclass(frozen=True)
-class Call:
+class SpecCall:
     """``rope(base=500.0)``: a name and its arguments, which may be calls."""
 
     name: str
@@ -113,17 +113,19 @@ def positions(
     return made, spec
 
 
-def _table(call: Call, length: int, width: int, tensors: Mapping[str, StoredTensor]) -> Table:
+def _table(call: SpecCall, length: int, width: int, tensors: Mapping[str, StoredTensor]) -> LearnedTable:
     usable, offset = int(call.given.get("length", length)), int(call.given.get("offset", 0))
     held = [
         one
         for one in ending(tensors, "table")
         if one.name.startswith("blocks.0.enc.") and one.shape == (usable + offset, width)
     ]
-    return Table(usable + offset, usable, offset, width, held[0].name if len(held) == 1 else None, source="encodings")
+    return LearnedTable(
+        usable + offset, usable, offset, width, held[0].name if len(held) == 1 else None, source="encodings"
+    )
 
 
-def _layer(number: int, calls: list[Call], rope: LayerRope | None, heads: int, length: int) -> InspectedLayer:
+def _layer(number: int, calls: list[SpecCall], rope: LayerRope | None, heads: int, length: int) -> InspectedLayer:
     """The terms of one layer in one row; what only embeds is no part of it."""
     inside = [
         call
@@ -164,7 +166,7 @@ def _spec(ropes: list[LayerRope | None], trained: int) -> RopeSpec | None:
     )
 
 
-def _rope(call: Call, head_dim: int) -> LayerRope:
+def _rope(call: SpecCall, head_dim: int) -> LayerRope:
     given = dict(call.given)
     if given.get("partial", "prefix") != "prefix":
         raise ConfigError(
@@ -177,7 +179,7 @@ def _rope(call: Call, head_dim: int) -> LayerRope:
         size = int(given.get("head_dim", head_dim))
         if size > LARGEST_HEAD:
             raise ValueError(f"a head has at most {LARGEST_HEAD} channels, got {size}")
-        if not isinstance(stretch, Call | None):
+        if not isinstance(stretch, SpecCall | None):
             raise ValueError(f"a scaling is a call such as yarn(factor=4.0, trained=64), got {stretch!r}")
         made = None if stretch is None else _scaling(stretch)
         return LayerRope(
@@ -194,7 +196,7 @@ def _rope(call: Call, head_dim: int) -> LayerRope:
 def _scaling(call: Any) -> Any:
     if isinstance(call, tuple):
         return tuple(map(_scaling, call))
-    if not isinstance(call, Call):
+    if not isinstance(call, SpecCall):
         return call
     if call.name not in SCALINGS:
         raise ValueError(f"{call.name} is no scaling of milepost's own, and is not read here")
@@ -204,7 +206,7 @@ def _scaling(call: Any) -> Any:
 # -- specs taken apart -----------------------------------------------------------------------------------------------
 
 
-def _terms(text: str) -> list[Call]:
+def _terms(text: str) -> list[SpecCall]:
     """``learned + rope(base=500.0)`` as two calls."""
     try:
         node: ast.expr = ast.parse(text.strip().replace(":", ".__class__."), mode="eval").body
@@ -215,7 +217,7 @@ def _terms(text: str) -> list[Call]:
         calls = [_value(node), *reversed(later)]
     except (SyntaxError, ValueError, RecursionError):
         calls = [None]
-    if not all(isinstance(call, Call) for call in calls):
+    if not all(isinstance(call, SpecCall) for call in calls):
         raise ConfigError(f"model.json has an encoding that is no spec: {short(text)}")
     return calls
 
@@ -226,5 +228,5 @@ def _value(node: ast.expr) -> Any:
     if isinstance(node, ast.Call | ast.Name | ast.Attribute):
         name = ast.unparse(node.func if isinstance(node, ast.Call) else node).replace(".__class__.", ":")
         given = {word.arg or "": _value(word.value) for word in node.keywords} if isinstance(node, ast.Call) else {}
-        return Call(name, given, ast.unparse(node).replace(".__class__.", ":"))
+        return SpecCall(name, given, ast.unparse(node).replace(".__class__.", ":"))
     return ast.literal_eval(node)

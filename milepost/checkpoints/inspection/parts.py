@@ -42,7 +42,7 @@ class InspectedLayer:
 
 
 @dataclass(frozen=True)
-class Table:
+class LearnedTable:
     """Learned positions that are added to the embedding: ``rows`` in all, of which ``usable`` serve tokens, from row
     ``offset`` on.
 
@@ -77,7 +77,7 @@ class Positions:
 
     where: tuple[str, ...]
     layers: tuple[InspectedLayer, ...]
-    tables: tuple[Table, ...] = ()
+    tables: tuple[LearnedTable, ...] = ()
     trained: Length = Length()
     scaled: Length = Length()
     served: Length = Length()

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from milepost.checkpoints.model.probe import Case, Check, judged, unchanged
 from milepost.checkpoints.verification.causes import Live, why_frequencies, why_position, why_temperature
-from milepost.checkpoints.verification.watch import EXPLAINED, Turn, cached_keys, measure, watched
+from milepost.checkpoints.verification.watch import EXPLAINED, LayerTurn, cached_keys, measure, watched
 from milepost.rope import LayerRope, RopeSpec
 
 ROWS = 4
@@ -83,13 +83,13 @@ def frequencies(case: Case) -> list[Check]:
 
 
 @dataclass(frozen=True)
-class MeasuredTurn:
+class MeasuredSide:
     """One side (q or k) of one layer in one run, and its rope."""
 
     layer: int
     side: int
     rope: LayerRope
-    turn: Turn
+    turn: LayerTurn
     pos: Tensor
     length: int
     eps: float
@@ -117,10 +117,10 @@ class MeasuredTurn:
 
 
 @dataclass(frozen=True)
-class Reading:
+class MeasuredReading:
     """One reading at chosen positions."""
 
-    seen: list[MeasuredTurn]
+    seen: list[MeasuredSide]
     turned: set[int]
     functions: list[str]
     ended: str
@@ -154,7 +154,7 @@ def places(last: int, beyond: bool) -> list[int]:
     return sorted(some | ({last + 1, last + 2} if beyond else set()))
 
 
-def _run(case: Case, spec: RopeSpec, last: int, length: int) -> Reading:
+def _run(case: Case, spec: RopeSpec, last: int, length: int) -> MeasuredReading:
     """Read tokens at the places, and measure every layer."""
     dependent = any(r.scaling is not None and r.scaling.length_dependent for r in spec.ropes().values())
     ended = ""
@@ -167,7 +167,7 @@ def _run(case: Case, spec: RopeSpec, last: int, length: int) -> Reading:
         return _read(case, spec, places(last, False), last, length, ended)
 
 
-def _read(case: Case, spec: RopeSpec, places: list[int], last: int, length: int, ended: str) -> Reading:
+def _read(case: Case, spec: RopeSpec, places: list[int], last: int, length: int, ended: str) -> MeasuredReading:
     while len(places) != case.odd(len(places)):
         places = [*places, places[-1]]  # so that axes can be told apart
     pos = torch.tensor(places)
@@ -189,14 +189,14 @@ def _read(case: Case, spec: RopeSpec, places: list[int], last: int, length: int,
                 if side == 1 and n in cached:
                     later = measure(given, cached[n], len(places), rope)
                     turn = later if later.left < EXPLAINED else turn  # some normalise keys after turning them
-                seen.append(MeasuredTurn(n, side, rope, turn, pos, length, case.eps, low))
-    return Reading(seen, set(sides), watch.functions, ended)
+                seen.append(MeasuredSide(n, side, rope, turn, pos, length, case.eps, low))
+    return MeasuredReading(seen, set(sides), watch.functions, ended)
 
 
 # -- the checks ------------------------------------------------------------------------------------------------------
 
 
-def _layers(case: Case, spec: RopeSpec, run: Reading) -> Check:
+def _layers(case: Case, spec: RopeSpec, run: MeasuredReading) -> Check:
     wanted = {n for n in range(case.layers) if spec.layer(n if spec.layers else 0) is not None}
     if not run.functions:
         return Check(
@@ -225,7 +225,7 @@ def _layers(case: Case, spec: RopeSpec, run: Reading) -> Check:
     )
 
 
-def _size(case: Case, seen: list[MeasuredTurn]) -> Check:
+def _size(case: Case, seen: list[MeasuredSide]) -> Check:
     name = "rotary size"
     for s in seen:
         asked, width, size = s.rope.rotary, s.turn.width, s.turn.size
@@ -253,7 +253,7 @@ def _size(case: Case, seen: list[MeasuredTurn]) -> Check:
     )
 
 
-def _pairing(case: Case, seen: list[MeasuredTurn]) -> Check:
+def _pairing(case: Case, seen: list[MeasuredSide]) -> Check:
     worst = max(seen, key=lambda s: (s.turn.pairing != s.rope.pairing, s.turn.left))
     left, allowed = worst.turn.left, 8 * case.eps
     if not all(math.isfinite(s.turn.left) for s in seen):
@@ -282,7 +282,7 @@ def _pairing(case: Case, seen: list[MeasuredTurn]) -> Check:
     )
 
 
-def _frequencies(case: Case, seen: list[MeasuredTurn]) -> Check:
+def _frequencies(case: Case, seen: list[MeasuredSide]) -> Check:
     """In units of what rounding allows to each pair."""
     assert case.spec is not None
     off = [_ratio((s.live - s.w).abs() * s.low, s.may(float(s.low))) for s in seen]
@@ -311,8 +311,8 @@ def _frequencies(case: Case, seen: list[MeasuredTurn]) -> Check:
     return judged(right, wrong, "another base could not be told from this one")
 
 
-def _temperature(case: Case, seen: list[MeasuredTurn]) -> Check:
-    worst: tuple[float, MeasuredTurn, float, float] | None = None
+def _temperature(case: Case, seen: list[MeasuredSide]) -> Check:
+    worst: tuple[float, MeasuredSide, float, float] | None = None
     for q, k in itertools.pairwise(seen):
         if (q.layer, q.length, q.side, k.side) != (k.layer, k.length, 0, 1):
             continue
@@ -340,7 +340,7 @@ def _temperature(case: Case, seen: list[MeasuredTurn]) -> Check:
     )
 
 
-def _positions(case: Case, runs: list[Reading], seen: list[MeasuredTurn]) -> Check:
+def _positions(case: Case, runs: list[MeasuredReading], seen: list[MeasuredSide]) -> Check:
     """Is the angle a straight line through every position, of slope 1?"""
     assert case.spec is not None
     worst, where, words = -1.0, seen[0], ""
@@ -398,7 +398,7 @@ def _twice(slope: float) -> str:
     )
 
 
-def _precision(case: Case, seen: list[MeasuredTurn]) -> Check:
+def _precision(case: Case, seen: list[MeasuredSide]) -> Check:
     """Half precision in tables of frequencies, and what it looks like in what they do."""
     narrow = [
         f"{name} ({str(b.dtype).removeprefix('torch.')})"
@@ -439,7 +439,7 @@ def _ratio(off: Tensor, may: Tensor) -> float:
     return largest if math.isfinite(largest) and bool(torch.isfinite(off).all()) else math.inf
 
 
-def _at(s: MeasuredTurn) -> str:
+def _at(s: MeasuredSide) -> str:
     return f"layer {s.layer}"
 
 

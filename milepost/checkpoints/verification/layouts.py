@@ -22,7 +22,7 @@ from torch import Tensor
 
 from milepost.checkpoints.model.patch import hooked
 from milepost.checkpoints.model.probe import Case, Check, apart, judged, unchanged
-from milepost.checkpoints.verification.watch import Watch, measure, watched
+from milepost.checkpoints.verification.watch import RotaryWatch, measure, watched
 from milepost.rope.config.layer_kinds import DO_NOT
 
 SAID = 5
@@ -107,7 +107,9 @@ def _padded_encoder(case: Case) -> Check:
     )
 
 
-def _told(case: Case, watch: Watch, rows: list[Tensor], long: Tensor, short: Tensor, forced: Tensor) -> list[Check]:
+def _told(
+    case: Case, watch: RotaryWatch, rows: list[Tensor], long: Tensor, short: Tensor, forced: Tensor
+) -> list[Check]:
     """The positions that the shorter, padded row was told, while it was read and at every token said."""
     name, pad = "positions under padding", long.shape[1] - short.shape[1]
     if case.spec is not None:
@@ -137,7 +139,7 @@ def _told(case: Case, watch: Watch, rows: list[Tensor], long: Tensor, short: Ten
     ]
 
 
-def _turned(case: Case, watch: Watch, name: str, pad: int, short: Tensor, forced: Tensor) -> list[Check]:
+def _turned(case: Case, watch: RotaryWatch, name: str, pad: int, short: Tensor, forced: Tensor) -> list[Check]:
     """By angles: q and k of the padded row at every step, against the same text alone."""
     assert case.spec is not None
     spec, count = case.spec, short.shape[1]

@@ -30,7 +30,7 @@ EXPLAINED = 0.05
 """A wrong pairing leaves most of a result unexplained, rounding to bfloat16 less than a hundredth."""
 
 
-class Watch:
+class RotaryWatch:
     """By call of the model: what each layer (None: layers have no numbers) gave to the rotary function, and got."""
 
     def __init__(self) -> None:
@@ -81,9 +81,9 @@ def _chain(calls: Calls, given: Tensor, got: Tensor) -> None:
 
 
 @contextlib.contextmanager
-def watched(model: Any) -> Iterator[Watch]:
+def watched(model: Any) -> Iterator[RotaryWatch]:
     """Watch the functions named apply...rotary... of the model's own code."""
-    watch = Watch()
+    watch = RotaryWatch()
     modules = [
         sys.modules[name] for name in sorted({type(part).__module__ for part in model.modules()}) if name in sys.modules
     ]
@@ -115,7 +115,7 @@ def cached_keys(sides: dict[int, Calls], cache: Any) -> dict[int, Tensor]:
 
 
 @dataclass(frozen=True)
-class Turn:
+class LayerTurn:
     """What one layer did to q (or k): B L pairs complex numbers.
 
     ``size`` channels were touched, of ``width`` that were given.
@@ -144,7 +144,7 @@ def measure(
     *,
     alike: bool = True,
     way: tuple[Pairing, Pairing] | None = None,
-) -> Turn:
+) -> LayerTurn:
     """The turn of every pair at every token; pairs are formed as ``rope`` says unless only the other way fits.
 
     ``alike``: all rows of the batch have the same positions, and count as more heads. ``way``: known already, from more
@@ -164,7 +164,7 @@ def measure(
     ways = [(own, own), (own, other), (other, other)]  # code may put the results in another order
     tried = [(*_ratio(given, got, size, *each), each) for each in (ways if way is None else [way])]
     good = next((t for t in tried if t[1] < EXPLAINED), tried[0])
-    return Turn(good[0], good[1], good[2], size, width, bool((given == 0).all()))
+    return LayerTurn(good[0], good[1], good[2], size, width, bool((given == 0).all()))
 
 
 def _by_token(x: Tensor, tokens: int) -> Tensor:

@@ -10,7 +10,7 @@ from html import escape
 
 from milepost.draw.figure import Dial, Figure
 from milepost.draw.svg.colours import CALM, RED
-from milepost.draw.svg.shapes import TOP, Frame, Look, keys, whole, word
+from milepost.draw.svg.shapes import TOP, Frame, Ink, keys, whole, word
 
 CELL, ROUND = 74.0, 24.0
 
@@ -25,7 +25,7 @@ def dials(figure: Figure, width: int, legend: bool) -> str:
     for n, dial in enumerate(figure.dials):
         x, y = wide * (n % across + 0.5), frame.top + (CELL + 16) * (n // across) + ROUND + 4
         out.append(f'<g class="{"dial unseen" if dial.unseen else "dial"}">{_dial(dial, x, y)}</g>')
-    looks = {False: Look(CALM[0], "", "", False, 2.5), True: Look(RED, "", "", False, 2.5)}
+    looks = {False: Ink(CALM[0], "", "", False, 2.5), True: Ink(RED, "", "", False, 2.5)}
     named = [(name, looks[name in figure.red], False) for name in (*figure.points, *figure.red)]
     drawn, below = keys(named, 4, width)
     after = f'<g transform="translate(0 {frame.bottom + 6:.0f})">{drawn}</g>'

@@ -16,7 +16,7 @@ from milepost.draw.svg.shapes import (  # fmt: skip
     SIZE,
     TOP,
     Frame,
-    Look,
+    Ink,
     across,
     labelled,
     legend,
@@ -87,7 +87,7 @@ def _placed(xs: Sequence[float | None], ys: Sequence[float | None], x_axis: Axis
     return [None if x is None or y is None else (x_axis.at(x), y_axis.at(y)) for x, y in zip(xs, ys, strict=True)]
 
 
-def _line(figure: Figure, name: str, places: Gapped, style: Look) -> str:
+def _line(figure: Figure, name: str, places: Gapped, style: Ink) -> str:
     """A path with the points that stand alone, or with all points, or points alone."""
     there = [place for place in places if place is not None]
     dots = style.points(*(there if style.mark else _lone(places)))
@@ -114,7 +114,7 @@ def _step(across: float, down: float) -> str:
     return f"l{across:.1f} {down:.1f}".replace(".0", "").replace(" -", "-")
 
 
-def _band(figure: Figure, name: str, x_axis: Axis, y_axis: Axis, style: Look) -> str:
+def _band(figure: Figure, name: str, x_axis: Axis, y_axis: Axis, style: Ink) -> str:
     """The interval around a line, broken at gaps; of a place alone, an upright bar."""
     sides = figure.sides_of(name)
     if not sides:

@@ -59,7 +59,7 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class Look:
+class Ink:
     """A line's colour, dash and width, and the shape of its points, if these are drawn."""
 
     colour: str
@@ -96,7 +96,7 @@ SHAPES = {
 """From the middle of a point."""
 
 
-def look(figure: Figure, name: str) -> Look:
+def look(figure: Figure, name: str) -> Ink:
     """How a line looks: as its style says, or the next colour, and the next dash where colours come again."""
     style, warns = figure.style(name), name in figure.red
     calm = [label for label, first in figure.labels().items() if first not in figure.red]
@@ -108,7 +108,7 @@ def look(figure: Figure, name: str) -> Look:
     else:
         colour, dash = CALM[at % len(CALM)], style.dash or at // len(CALM)
     mark = style.mark or ("circle" if name in figure.points else "")
-    return Look(colour, DASHES[dash % len(DASHES)], mark, style.hollow, 3.5 if style.thick else 2)
+    return Ink(colour, DASHES[dash % len(DASHES)], mark, style.hollow, 3.5 if style.thick else 2)
 
 
 def labelled(label: str, body: str) -> str:
@@ -203,13 +203,13 @@ def down(axis: Axis, frame: Frame, below: int) -> str:
     )
 
 
-def swatch(look: Look, x: float, y: float) -> str:
+def swatch(look: Ink, x: float, y: float) -> str:
     """A piece of a line, or one of its points, for a legend."""
     line = f'<path d="M{x:.1f} {y:.1f}h22" {replace(look, width=2.5).stroke()}/>'
     return line + (look.points((x + 11, y)) if look.mark else "")
 
 
-def keys(entries: Iterable[tuple[str, Look, bool]], left: float, right: float) -> tuple[str, float]:
+def keys(entries: Iterable[tuple[str, Ink, bool]], left: float, right: float) -> tuple[str, float]:
     """A legend of (name, look, whether it is drawn as dots alone), wrapped into rows: its SVG, and its height."""
     out, x, y = [], left, 12.0
     for name, look, dots in entries:

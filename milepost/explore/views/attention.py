@@ -21,7 +21,7 @@ from milepost.encoding import Encoding
 from milepost.encodings import NAMES
 from milepost.explore.seeded import seeded
 from milepost.explore.view import Shown, choice, slider, text
-from milepost.explore.words import Words
+from milepost.explore.words import PageWords
 from milepost.lab.model import Decoder, Shape
 from milepost.layout import Layout
 
@@ -44,7 +44,7 @@ SEEN = {ord(" "): "␣", ord("\n"): "↵", ord("\t"): "⇥"}
 FOLDER = Path(__file__).parents[2] / "measured" / "explore"
 
 
-def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
+def show(enc: Encoding, asked: Mapping[str, Any], words: PageWords) -> Shown:
     """The weights of one head as they are, and with other positions."""
     read = asked["text"].encode()
     if not 2 <= len(read) <= LONGEST:

@@ -11,7 +11,7 @@ from milepost.draw import Figure, Mark
 from milepost.encoding import Encoding
 from milepost.encodings.t5 import T5
 from milepost.explore.view import Shown, slider
-from milepost.explore.words import Words
+from milepost.explore.words import PageWords
 
 ENCODINGS = ("t5",)
 CONTROLS = (slider("length", 160, 2, 512),)
@@ -19,7 +19,7 @@ SIDE = 128
 """Tokens on one side of the map."""
 
 
-def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
+def show(enc: Encoding, asked: Mapping[str, Any], words: PageWords) -> Shown:
     """The bucket of every distance, as stairs and as a map of queries and keys."""
     if not isinstance(enc, T5):
         raise ValueError(f"this view shows the buckets of T5, got {enc!r}; choose t5")

@@ -15,7 +15,7 @@ from milepost.draw import Dial, Figure, Mark
 from milepost.encoding import Encoding
 from milepost.encodings.rope import RoPE
 from milepost.explore.view import Shown, slider
-from milepost.explore.words import Words
+from milepost.explore.words import PageWords
 from milepost.rope import LayerRope, RopeSpec
 from milepost.rope.analysis import analyse
 
@@ -34,7 +34,7 @@ def spec_of(enc: Encoding, trained: int) -> RopeSpec:
     return RopeSpec((("all", rope),), trained=trained)
 
 
-def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
+def show(enc: Encoding, asked: Mapping[str, Any], words: PageWords) -> Shown:
     """The dials, and wavelengths on a logarithmic axis with both lengths across."""
     trained, target = asked["trained"], asked["target"]
     analysis = analyse(spec_of(enc, trained), target)[0]
@@ -70,7 +70,7 @@ def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
     return Shown(figures, words.phrase(analysis.sentence) + words.say("page.stop"), ("rope.analysis",))
 
 
-def _wave(tokens: float | None, words: Words) -> str:
+def _wave(tokens: float | None, words: PageWords) -> str:
     """A wavelength in few letters."""
     if tokens is None:
         return "∞"

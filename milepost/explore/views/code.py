@@ -11,14 +11,14 @@ from typing import Any
 from milepost.encoding import Encoding
 from milepost.encodings import NAMES
 from milepost.explore.view import Shown, slider
-from milepost.explore.words import Words
+from milepost.explore.words import PageWords
 from milepost.portrait import portrait
 
 ENCODINGS = ("sinusoidal", *(name for name in NAMES if name != "sinusoidal"))
 CONTROLS = (slider("length", 96, 2, 160),)
 
 
-def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
+def show(enc: Encoding, asked: Mapping[str, Any], words: PageWords) -> Shown:
     """The heat maps over ``length`` positions."""
     shown = portrait(enc, asked["length"], only="heat")
     known = ("embed", "query", "bias", "rescore", "features", "spread", "value")

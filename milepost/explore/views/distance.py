@@ -8,14 +8,14 @@ from typing import Any
 from milepost.encoding import Encoding
 from milepost.encodings import NAMES
 from milepost.explore.view import Shown, slider
-from milepost.explore.words import Words
+from milepost.explore.words import PageWords
 from milepost.portrait import portrait
 
 ENCODINGS = ("rope", *(name for name in NAMES if name != "rope"))
 CONTROLS = (slider("length", 128, 2, 256),)
 
 
-def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
+def show(enc: Encoding, asked: Mapping[str, Any], words: PageWords) -> Shown:
     """The lines over ``length`` positions, wavelengths apart: these have a view of their own."""
     shown = portrait(enc, asked["length"], only="lines")
     figures = [figure for figure in shown.figures if figure.x_title != "pair"]

@@ -27,7 +27,7 @@ from milepost.encoding import Encoding
 from milepost.encodings import NAMES
 from milepost.explore import specs
 from milepost.explore.view import Shown, choice, slider, text
-from milepost.explore.words import Words
+from milepost.explore.words import PageWords
 from milepost.layout import Layout
 from milepost.testing import Layer
 
@@ -45,7 +45,7 @@ CONTROLS = (
 )
 
 
-def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
+def show(enc: Encoding, asked: Mapping[str, Any], words: PageWords) -> Shown:
     """The attention before and after, and how much each word's output has changed."""
     typed = words_of(asked["sentence"])
     if not 2 <= len(typed) <= MOST:

@@ -11,14 +11,14 @@ from typing import Any
 from milepost.encoding import Encoding
 from milepost.encodings import SPACE
 from milepost.explore.view import Shown, slider
-from milepost.explore.words import Words
+from milepost.explore.words import PageWords
 from milepost.portrait import portrait
 
 ENCODINGS = ("axial", *(name for name in SPACE if name != "axial"))
 CONTROLS = (slider("side", 21, 2, 25),)
 
 
-def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
+def show(enc: Encoding, asked: Mapping[str, Any], words: PageWords) -> Shown:
     """The maps over a square of ``side`` places."""
     if enc.axes < 2:
         raise ValueError(

@@ -13,7 +13,7 @@ from milepost.draw import Figure, Mark
 from milepost.encoding import Encoding
 from milepost.explore.view import Shown, slider
 from milepost.explore.views.clocks import spec_of
-from milepost.explore.words import Words
+from milepost.explore.words import PageWords
 from milepost.rope.analysis import Analysis, analyse
 
 ENCODINGS = ("rope",)
@@ -26,7 +26,7 @@ METHODS: dict[Literal["linear", "ntk", "yarn", "llama3"], str] = {
 }
 
 
-def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
+def show(enc: Encoding, asked: Mapping[str, Any], words: PageWords) -> Shown:
     """The share of each frequency that is kept, the turns at the target length, and a table.
 
     A scaling that the rope has is replaced.

@@ -16,7 +16,7 @@ from milepost.draw import Figure, Mark
 from milepost.encoding import Encoding
 from milepost.encodings.alibi import ALiBi
 from milepost.explore.view import Shown, slider
-from milepost.explore.words import Words
+from milepost.explore.words import PageWords
 from milepost.layout import Layout
 
 ENCODINGS = ("alibi",)
@@ -26,7 +26,7 @@ SHOWN = 128
 """Distances in the figure of weights."""
 
 
-def show(enc: Encoding, asked: Mapping[str, Any], words: Words) -> Shown:
+def show(enc: Encoding, asked: Mapping[str, Any], words: PageWords) -> Shown:
     """Slope and reach of each head, and the weights by distance."""
     if not isinstance(enc, ALiBi):
         raise ValueError(f"this view shows the slopes of ALiBi's heads, got {enc!r}; choose alibi")

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from milepost.encoding import Encoding, Sum, parts_of
 from milepost.encodings.grid import Grid
 from milepost.encodings.resize_table import resize_table
-from milepost.lab.block import Block, Stacked, build_by_layer, start
+from milepost.lab.block import DecoderBlock, Stacked, build_by_layer, start
 from milepost.layout import Layout
 from milepost.positions import grid
 from milepost.spec import build
@@ -99,7 +99,7 @@ class Encoder(Stacked):
         if any(windows):
             raise ValueError(f"a window is for texts, and places on a grid have no order: leave it out of {encoding}")
         self.tokens = nn.Linear(shape.channels, shape.width - encodings[0].added_width)
-        self.blocks = nn.ModuleList([Block(shape.width, shape.heads, enc, causal=False) for enc in encodings])
+        self.blocks = nn.ModuleList([DecoderBlock(shape.width, shape.heads, enc, causal=False) for enc in encodings])
         self.norm = nn.LayerNorm(shape.width)
         self.head = nn.Linear(shape.width, shape.classes)
 

@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 
-class Linear(nn.Linear):
+class RoundedLinear(nn.Linear):
     """``nn.Linear``, whose products are of bfloat16 while ``rounded`` is set."""
 
     rounded = False
@@ -52,7 +52,7 @@ class _RoundedProduct(torch.autograd.Function):
         return (wanted @ matrix).float().view(*grad.shape[:-1], -1), (wanted.T @ rows).float()
 
 
-def feed_forward(x: Tensor, up: Linear, down: Linear) -> Tensor:
+def feed_forward(x: Tensor, up: RoundedLinear, down: RoundedLinear) -> Tensor:
     """``down(gelu(up(x)))`` of x (... C), whose inner numbers stay bfloat16 where both layers are rounded."""
     out: Tensor
     if up.rounded and down.rounded:
@@ -92,7 +92,7 @@ def bfloat16_pays() -> bool:
 @contextmanager
 def rounded_products(model: nn.Module, rounded: bool) -> Iterator[None]:
     """Products of bfloat16 within, where ``rounded``; float32 again after."""
-    layers = [module for module in model.modules() if isinstance(module, Linear)]
+    layers = [module for module in model.modules() if isinstance(module, RoundedLinear)]
     try:
         for layer in layers:
             layer.rounded = rounded

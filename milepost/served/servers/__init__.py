@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from milepost.served.servers.client import BUSY, Client, NotJsonError, ServerError
-from milepost.served.servers.llama_cpp import LlamaCpp
+from milepost.served.servers.llama_cpp import LlamaCppServer
 from milepost.served.servers.mlx_lm import MlxLm
 from milepost.served.servers.ollama import Ollama
 from milepost.served.servers.openai import OpenAI
 from milepost.served.servers.server import Server
-from milepost.served.servers.sglang import SGLang
+from milepost.served.servers.sglang import SGLangServer
 from milepost.served.servers.transformers_serve import TransformersServe
-from milepost.served.servers.vllm import VLLM
+from milepost.served.servers.vllm import VLLMServer
 from milepost.served.servers.words import Words
 
-SERVERS: tuple[type[Server], ...] = (LlamaCpp, SGLang, VLLM, Ollama, TransformersServe, MlxLm, OpenAI)
+SERVERS: tuple[type[Server], ...] = (LlamaCppServer, SGLangServer, VLLMServer, Ollama, TransformersServe, MlxLm, OpenAI)
 """In the order in which they are recognised: those with paths of their own first, any OpenAI server last."""
 
 

@@ -24,7 +24,7 @@ FORCING = 1e9
 """A bias that no logit comes near."""
 
 
-class LlamaCpp(Server):
+class LlamaCppServer(Server):
     """llama-server."""
 
     name = "llama.cpp"

@@ -22,7 +22,7 @@ from milepost.served.servers.server import Abilities, Answer, Ids, Server, Step,
 LIKELIEST, SIDE_BY_SIDE = 100, 4
 
 
-class SGLang(Server):
+class SGLangServer(Server):
     """sglang.launch_server."""
 
     name = "sglang"

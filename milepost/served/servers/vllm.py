@@ -24,7 +24,7 @@ from milepost.served.servers.server import Abilities, Answer, Ids, number_of, on
 SIDE_BY_SIDE = 4
 
 
-class VLLM(OpenAI):
+class VLLMServer(OpenAI):
     """vllm serve."""
 
     name = "vllm"

@@ -12,7 +12,7 @@ import torch
 from milepost.checkpoints import inspect
 from milepost.checkpoints.families import CannotBuild, bounds
 from milepost.checkpoints.families.bounds import layers_of
-from milepost.checkpoints.families.measure import Measured, measure
+from milepost.checkpoints.families.measure import MeasuredFamily, measure
 from milepost.checkpoints.families.turns import find_turn
 from milepost.checkpoints.model.quiet import quiet
 from milepost.rope.config.families import FAMILIES
@@ -23,7 +23,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def run(**config: Any) -> Measured:
+def run(**config: Any) -> MeasuredFamily:
     with quiet():
         return measure(config)
 

@@ -15,7 +15,7 @@ import pytest
 from milepost.checkpoints import inspect
 from milepost.checkpoints.families import CannotBuild, cache, find_measured, small
 from milepost.checkpoints.families.answer import as_spec
-from milepost.checkpoints.families.measure import Measured, close, measure
+from milepost.checkpoints.families.measure import MeasuredFamily, close, measure
 from milepost.checkpoints.inspection.families import READERS
 from milepost.checkpoints.model.quiet import quiet
 from milepost.rope import ConfigError, RopeSpec
@@ -34,7 +34,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def run(**config: Any) -> Measured:
+def run(**config: Any) -> MeasuredFamily:
     with quiet():
         return measure(config)
 

@@ -10,7 +10,7 @@ from milepost.claims.experiment import (
     Claim,
     Measurement,
     Plot,
-    Stack,
+    RandomModel,
     control,
     core,
     gaussian,
@@ -33,7 +33,7 @@ SEEN = 1e-3
 def _shuffled(enc: RoPE | None) -> list[float]:
     """By depth: the largest change of any token's output when the tokens come in another order, without a mask."""
     x, order = gaussian(1, TOKENS, WIDTH, seed=2), permutation(TOKENS, 3)
-    stacks = [Stack(depth, enc) for depth in DEPTHS]
+    stacks = [RandomModel(depth, enc) for depth in DEPTHS]
     return [max_abs(stack(x, causal=False)[:, order] - stack(x[:, order], causal=False)) for stack in stacks]
 
 
@@ -57,7 +57,7 @@ def _prefixes() -> list[float]:
     """By depth: the change of the last token's output when all tokens before it are shuffled, under a causal mask."""
     x = gaussian(1, TOKENS, WIDTH, seed=2)
     order = torch.cat([permutation(TOKENS - 1, 3), torch.tensor([TOKENS - 1])])
-    stacks = [Stack(depth) for depth in DEPTHS]
+    stacks = [RandomModel(depth) for depth in DEPTHS]
     return [max_abs(stack(x, causal=True)[:, -1] - stack(x[:, order], causal=True)[:, -1]) for stack in stacks]
 
 
@@ -81,7 +81,7 @@ def measure_same_token() -> Measurement:
     """One text of 101 tokens in which tokens 1 and 99 are equal; scores of token 100 for both, layer by layer."""
     x = gaussian(1, 101, WIDTH, seed=4)
     x[:, 1] = x[:, 99]
-    at, stack = Layout.dense(101), Stack(DEPTHS[-1])
+    at, stack = Layout.dense(101), RandomModel(DEPTHS[-1])
     apart = []
     for layer, state in enumerate(stack.states(x, at, causal=True)[:-1]):
         q, k, _ = stack.project(state, layer, at)
@@ -101,7 +101,7 @@ def measure_same_token() -> Measurement:
 
 def measure_length() -> Measurement:
     """The same tokens beside padding, twice in a row, and shuffled under a causal mask."""
-    x, stack = gaussian(1, TOKENS, WIDTH, seed=2), Stack(DEPTHS[-1])
+    x, stack = gaussian(1, TOKENS, WIDTH, seed=2), RandomModel(DEPTHS[-1])
     padded, worst = torch.cat([gaussian(1, 8, WIDTH, seed=5), x], 1), 0.0
     mask = torch.cat([torch.zeros(1, 8), torch.ones(1, TOKENS)], 1).long()
     for causal in (False, True):

@@ -23,7 +23,7 @@ from milepost.claims.experiment import (
     Need,
     Number,
     Numbers,
-    Stack,
+    RandomModel,
     core,
     fit,
     gaussian,
@@ -88,7 +88,7 @@ def measure_untrained() -> Measurement:
         for start in STARTS:
             torch.manual_seed(start)
             cells.append(nn.GRU(WIDTH, WIDTH, batch_first=True).double()(x)[0])
-            stacks.append(Stack(2, seed=start)(x, causal=True))
+            stacks.append(RandomModel(2, seed=start)(x, causal=True))
     numbers = {
         "GRU": _over_models(map(probe, cells)),
         "Transformer, 2 layers": _over_models(map(probe, stacks)),
