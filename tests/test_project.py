@@ -1,5 +1,6 @@
 """What people expect of a project: one version, a whole wheel, and tools that call the make targets."""
 
+import ast
 import re
 import shutil
 import subprocess
@@ -120,3 +121,13 @@ def test_the_walks_of_the_design_name_files_that_are_there():
     assert len(named) > 30 and walks.count("1. ") == 4
     for name in named:
         assert any(path == name or path.endswith(f"/{name}") for path in there), name
+
+
+def test_no_two_classes_of_the_package_have_one_name():
+    places: dict[str, list[str]] = {}
+    for path in (ROOT / "milepost").rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(path.relative_to(ROOT).as_posix())
+    assert len(places) > 200
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}
