@@ -228,7 +228,7 @@ def test_with_no_port_left_there_is_a_sentence(monkeypatch):
     def busy(*_):
         raise OSError("busy")
 
-    monkeypatch.setattr("milepost.explore.server.Server", busy)
+    monkeypatch.setattr("milepost.explore.server.PageServer", busy)
     with pytest.raises(ValueError, match=r"ports 8000 to 8049 are all busy.*--port"):
         opened(8000)
 
@@ -492,7 +492,7 @@ def test_no_browser_is_said_and_share_warns(monkeypatch):
         def serve_forever(self, poll_interval=0.5):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("milepost.explore.server.Server", Ended)
+    monkeypatch.setattr("milepost.explore.server.PageServer", Ended)
     seen = []
     monkeypatch.setattr("webbrowser.open", lambda address: seen.append(address) or False)
     alone, shared = run("--port", "8790"), run("--share", "--no-open")

@@ -11,7 +11,7 @@ from milepost.checkpoints.model.load import load
 from milepost.checkpoints.verification.verify import verify
 from milepost.cli import app
 from milepost.lab import checkpoint
-from milepost.lab.model import Block, Decoder, Shape
+from milepost.lab.model import DecoderBlock, Decoder, Shape
 
 pytestmark = pytest.mark.slow
 
@@ -95,14 +95,14 @@ def test_planted_faults_of_a_lab_model_are_found(tmp_path, monkeypatch):
         )
         assert verify(folder)["cached"].verdict == "FAIL"
     with monkeypatch.context() as patch:  # positions that count padding
-        run = Block.forward
+        run = DecoderBlock.forward
 
         def counting(self, x, at=None, **how):
             if at is not None and bool((at.segment < 0).any()):
                 at = at.with_positions(torch.arange(at.length).expand(at.pos.shape))
             return run(self, x, at, **how)
 
-        patch.setattr(Block, "forward", counting)
+        patch.setattr(DecoderBlock, "forward", counting)
         done = verify(folder)
         assert done.ok  # a rotation sees differences alone, which padding does not change
     table = checkpoint.save(
