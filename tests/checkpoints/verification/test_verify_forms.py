@@ -11,7 +11,7 @@ from milepost.checkpoints.model.load import load
 from milepost.checkpoints.verification.verify import verify
 from milepost.cli import app
 from milepost.lab import checkpoint
-from milepost.lab.model import DecoderBlock, Decoder, Shape
+from milepost.lab.model import Decoder, DecoderBlock, Shape
 
 pytestmark = pytest.mark.slow
 
