@@ -13,7 +13,15 @@ from dataclasses import replace
 from typing import Any
 
 from milepost.checkpoints.families.measure import MeasuredFamily, MeasuredLayer, MeasuredTurn, close, main_layers
-from milepost.checkpoints.inspection.parts import EMBEDDING, LOGITS, ROTATED, InspectedLayer, Length, Positions, LearnedTable
+from milepost.checkpoints.inspection.parts import (
+    EMBEDDING,
+    LOGITS,
+    ROTATED,
+    InspectedLayer,
+    LearnedTable,
+    Length,
+    Positions,
+)
 from milepost.rope import LayerRope, RopeSpec
 from milepost.rope.config import config_json
 from milepost.rope.config.keys import ConfigError, ConfigKeys

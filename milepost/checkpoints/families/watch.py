@@ -91,7 +91,9 @@ class ModelWatch:
         if not self.seen().attended:  # the first call says what there is to know
             beside = more.get("position_bias")
             bias = isinstance(beside, Tensor) and bool((beside != 0).any())
-            self.seen().attended.append(AttentionCall(self.kept(q), self.kept(k), self.kept(v), mask, scaling, causal, bias))
+            self.seen().attended.append(
+                AttentionCall(self.kept(q), self.kept(k), self.kept(v), mask, scaling, causal, bias)
+            )
         heads, length = q.shape[1], q.shape[2]
         out = v.repeat_interleave(max(1, heads // v.shape[1]), 1)
         out = out[:, :heads]  # keys may have more heads than queries, where those were cut
