@@ -181,7 +181,7 @@ def test_code_that_rotates_neighbours_would_bear_the_notes_out(monkeypatch):
 
 
 def test_positions_in_the_words_are_seen_by_permutation(monkeypatch):
-    plain = random_model.Stack.states
+    plain = random_model.RandomModel.states
 
     def placed(self, x, at=None, *, causal):
         return plain(
@@ -191,21 +191,21 @@ def test_positions_in_the_words_are_seen_by_permutation(monkeypatch):
             causal=causal,
         )
 
-    monkeypatch.setattr(random_model.Stack, "states", placed)
+    monkeypatch.setattr(random_model.RandomModel, "states", placed)
     assert judged("permutation", order.measure_permutation()) == "fails"
     assert judged("length-is-no-signal", order.measure_length()) == "fails"
 
 
 def test_a_blind_experiment_decides_nothing(monkeypatch):
-    monkeypatch.setattr(order, "_rope", lambda: Still(random_model.WIDTH // random_model.HEADS))
+    monkeypatch.setattr(order, "RoPE", Still)
     assert judged("permutation", order.measure_permutation()) == "not decided here"
 
 
 def test_one_layer_without_a_mask_that_hides_order_would_be_a_bag(monkeypatch):
     """Were the mask not there, deeper models would be bags too."""
-    plain = random_model.Stack.states
+    plain = random_model.RandomModel.states
     monkeypatch.setattr(
-        random_model.Stack, "states", lambda self, x, at=None, *, causal: plain(self, x, at, causal=False)
+        random_model.RandomModel, "states", lambda self, x, at=None, *, causal: plain(self, x, at, causal=False)
     )
     found = order.measure_causal_bag()
     assert max(found.numbers.values()) <= order.ROUNDING

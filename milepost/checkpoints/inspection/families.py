@@ -359,13 +359,16 @@ def _inkling(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions
         local = [(n + 1) % 6 != 0 if places is None else n in places.value for n in range(count)]
     if len(local) != count:
         raise ConfigError(f"layer_types lists {len(local)} layers, and there are {count}")
-    said: dict[str, tuple[float | None, float | None]]
-    said = {"size": (size, 16), "extent": (extent.value, 1024), "floor": (floor.value if floor else None, None)}
-    said["alpha"] = (alpha.value if alpha else 0.1, 0.1)
-    near = {"size": said["size"], "extent": (window.value, 1024)}
+    far: dict[str, tuple[float | None, float | None]] = {
+        "size": (size, 16),
+        "extent": (extent.value, 1024),
+        "floor": (or_default(floor, None), None),
+        "alpha": (or_default(alpha, 0.1), 0.1),
+    }
+    near = {"size": far["size"], "extent": (window.value, 1024)}
     layers = []
     for n, slides in enumerate(local):
-        words = {"heads": (heads["swa_" if slides else ""], None), "width": (width, None), **(near if slides else said)}
+        words = {"heads": (heads["swa_" if slides else ""], None), "width": (width, None), **(near if slides else far)}
         text = ", ".join(f"{name}={value}" for name, (value, default) in words.items() if value != default)
         kind, reach = ("sliding_attention", window) if slides else ("full_attention", extent)
         layers.append(
@@ -381,7 +384,7 @@ def _inkling(keys: ConfigKeys, tensors: Mapping[str, StoredTensor]) -> Positions
     if floor is not None:
         notes.append(
             f"queries of layers without a window, and their relative logits, are multiplied by 1 + "
-            f"{said['alpha'][0]:g} ln max(1, (p + 1) / {floor.value}): a text that is renumbered has other temperatures"
+            f"{far['alpha'][0]:g} ln max(1, (p + 1) / {floor.value}): a text that is renumbered has other temperatures"
         )
     length = _count(keys, ("max_position_embeddings", "model_max_length"), 131072)
     served = Length(length.value, length.key)

@@ -176,8 +176,8 @@ def test_an_out_that_is_taken_is_left_as_it_is(model, tmp_path):
         (["--target-length", "2k,4k"], "is one length"),
         (["--target-length", "2k"], "method auto measures every method on a text of yours"),
         (["--target-length", "2k", "--method", "yarn", "--tune", "3"], "--tune trains on a text of yours"),
-        (["--target-length", "2k", "--method", "yarn", "--resume"], "--resume goes on with a tune"),
-        (["--target-length", "2k", "--method", "yarn", "--tune-length", "1k"], "--tune-length is for a tune"),
+        (["--target-length", "2k", "--method", "yarn", "--resume"], "--resume goes on with tuning"),
+        (["--target-length", "2k", "--method", "yarn", "--tune-length", "1k"], "--tune-length is for tuning"),
         (["--target-length", "2k", "--method", "yarn", "--device", "abacus"], "can't be used here"),
         (["--target-length", "2k", "--method", "yarn", "--text", "nowhere.txt"], "nowhere.txt"),
         (

@@ -315,7 +315,7 @@ def test_dynamic_is_said_to_be_wrong_from_a_cache_and_after_a_long_text():
 def test_longrope_is_said_to_be_wrong_from_a_cache_at_its_switch_and_has_no_history():
     done = verify(build("llama", **LONG))
     assert done.failed == ("cached past trained",), [(c.name, c.sentence) for c in done.checks]
-    assert "LongRoPE turns new keys otherwise" in done["cached past trained"].sentence
+    assert "LongRoPE does not turn new keys as those it has cached" in done["cached past trained"].sentence
 
 
 def test_falcon_with_eager_attention_has_its_bias_twice():
