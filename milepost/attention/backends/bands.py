@@ -61,7 +61,7 @@ class Strip(NamedTuple):
         return self.stop - self.first + self.high - self.low - 1
 
 
-class Shape(NamedTuple):
+class BandShape(NamedTuple):
     """What a call is about, apart from its numbers; ``nearest`` to ``farthest`` are the distances that need a mask, and
     ``least`` to ``most`` those that it shows.
     """
@@ -89,7 +89,7 @@ class Shape(NamedTuple):
 
 def shape_of(
     queries: int, keys: int, ahead: int, causal: bool, window: int, far: int, count: int, apart: bool, corners: bool
-) -> Shape:
+) -> BandShape:
     """With ``corners``, a strip's mask shows distances past an end where it meets them."""
     least, most = (0 if causal else ahead - keys + 1), ahead + queries - 1
     if window:
@@ -99,10 +99,10 @@ def shape_of(
         nearest, farthest = max(nearest, far - count + 2), min(farthest, far - 1)
     if not corners:
         least, most = nearest, farthest
-    return Shape(queries, keys, ahead, far, nearest, farthest, least, most)
+    return BandShape(queries, keys, ahead, far, nearest, farthest, least, most)
 
 
-def _height(shape: Shape, apart: bool) -> int:
+def _height(shape: BandShape, apart: bool) -> int:
     """Rows of a strip in the forward pass: few where the band is narrow, since a strip is as wide as both together."""
     if apart and shape.farthest - shape.nearest < 2 * NARROW:
         return NARROW
@@ -204,7 +204,7 @@ def _mask(x: Tensor, s: Strip, p: Tensor, a: Tensor | None, table: Tensor | None
 class _Met:
     """The vectors that the keys of a strip meet, by segments of keys; strips that lie alike meet the same."""
 
-    def __init__(self, b: Tensor, shape: Shape, alike: bool):
+    def __init__(self, b: Tensor, shape: BandShape, alike: bool):
         self.b, self.shape, self.alike = b, shape, alike
         self.last: dict[tuple[int, ...], Tensor] = {}
 
@@ -311,7 +311,7 @@ class Side(NamedTuple):
         return [t.flip(2) for t in tensors] if self.right else list(tensors)
 
 
-def _sides(shape: Shape, causal: bool, count: int, apart: bool) -> list[Side]:
+def _sides(shape: BandShape, causal: bool, count: int, apart: bool) -> list[Side]:
     """The far keys: to the left of each row, and to its right where that is seen."""
     if not apart:
         return []
