@@ -30,7 +30,7 @@ from milepost.lab.model import Decoder
 from milepost.lab.plan import TextPlan
 from milepost.lab.space.image_plan import ImagePlan
 from milepost.lab.sweep import processes
-from milepost.lab.sweep.driver import locked, prepare, store_finished
+from milepost.lab.sweep.driver import one_driver, prepare, store_finished
 from milepost.lab.trial import Trial
 
 P = TypeVar("P", TextPlan, ImagePlan)
@@ -164,9 +164,9 @@ def _train(
     wanted = [trial for trial in plan.trials() if (trial.encoding, trial.data) in asked]
     side = processes.side_by_side(len(wanted), workers)
     plan = replace(plan, digest=plan.read().digest, threads=max(1, processes.cores() // max(side, 2)))
-    held = prepare(plan, home, resume or not (home / "plan.json").exists())
-    assert isinstance(held, type(plan))
-    with locked(home):
+    with one_driver(home):
+        held = prepare(plan, home, resume or not (home / "plan.json").exists())
+        assert isinstance(held, type(plan))
         todo = [trial for trial in wanted if not (home / "trials" / trial.key / "result.json").exists()]
         steps = {trial.key: 0 if trial in todo else held.steps for trial in wanted}
 

@@ -129,15 +129,16 @@ def bench_all_command(
 
     from milepost.bench.everything import bench_everything
     from milepost.bench.report import save
+    from milepost.measure.folder import one_run
 
-    out.mkdir(parents=True, exist_ok=True)  # before the long run, not after it
     known: dict[str, Any] = {}
-    if resume and (out / "bench.json").exists():
-        try:
-            known = json.loads((out / "bench.json").read_text(encoding="utf-8"))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{out / 'bench.json'} can't be read ({error}); run without --resume") from None
-    with telling() as tell:
+    with one_run(out), telling() as tell:
+        out.mkdir(parents=True, exist_ok=True)  # before the long run, not after it
+        if resume and (out / "bench.json").exists():
+            try:
+                known = json.loads((out / "bench.json").read_text(encoding="utf-8"))
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{out / 'bench.json'} can't be read ({error}); run without --resume") from None
         for result in bench_everything(known, again or (), tell=tell):  # a killed run keeps the parts that it finished
             files = save(result, out)
     for file in files:

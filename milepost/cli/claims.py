@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -56,18 +57,20 @@ def claims_command(
     """
     from milepost.claims import report
     from milepost.claims.judge import choose, document, judge
+    from milepost.measure.folder import one_run
 
     choose(ids or [], exact=exact)  # what is wrong with the ids is said first
     numbers = read_seeds(seeds)
-    if out is not None:
-        report.check_folder(out, model, resume)
-    with measuring() as tell:
-        rows = judge(
-            ids or [], exact=exact, profile=profile, out=out, resume=resume, workers=workers, model=model, text=text,
-            seeds=numbers, tell=tell,
-        )  # fmt: skip
     about = {"profile": profile, "exact": exact, "model": model, "seeds": numbers or "those of the profile"}
-    written = None if out is None else report.save(document(rows, **about), out)
+    with nullcontext() if out is None else one_run(out):
+        if out is not None:
+            report.check_folder(out, model, resume)
+        with measuring() as tell:
+            rows = judge(
+                ids or [], exact=exact, profile=profile, out=out, resume=resume, workers=workers, model=model,
+                text=text, seeds=numbers, tell=tell,
+            )  # fmt: skip
+        written = None if out is None else report.save(document(rows, **about), out)
     answer(rows, report.rows_document, as_json)
     if written is not None:
         aside().print(f"open {written}", soft_wrap=True)

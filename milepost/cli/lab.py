@@ -262,12 +262,17 @@ def compare_runs(folders: list[Path], out: Path | None, as_json: bool) -> None:
     """Several runs in one table and one report."""
     from milepost.lab import report
     from milepost.lab.report.read import joined, load_all
+    from milepost.measure.folder import one_run
 
     both = joined(load_all(folders))
     if out is not None:
-        if (out / "results.json").exists():
-            raise ValueError(f"--out {out} holds a run of its own, whose report would be lost; choose another folder")
-        aside().print(f"open {report.save(both, out)[0]}", soft_wrap=True)
+        with one_run(out):  # a lab run that has no results yet holds it too
+            if (out / "results.json").exists():
+                raise ValueError(
+                    f"--out {out} holds a run of its own, whose report would be lost; choose another folder"
+                )
+            written = report.save(both, out)
+        aside().print(f"open {written[0]}", soft_wrap=True)
     if as_json:
         print_json(both)
     else:

@@ -58,11 +58,13 @@ def journal(out: Path | None, resume: bool) -> Iterator[Path | None]:
             raise ValueError("--resume goes on with what was measured for --out: name that folder")
         yield None
         return
+    from milepost.measure.folder import one_run
     from milepost.served.servers.client import ServerError
 
     path = out.expanduser().with_name(out.name + ".readings.jsonl")
     if path.exists() and not resume:
-        raise ValueError(f"{path} holds what an ended run measured: give --resume to go on with it, or remove it")
+        with one_run(out):  # refused otherwise, where the run has not ended
+            raise ValueError(f"{path} holds what an ended run measured: give --resume to go on with it, or remove it")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         yield path

@@ -8,18 +8,20 @@
 All files are written to a hidden folder beside OUT (.OUT.unfinished), under a lock (.OUT.lock). A run that is killed
 leaves these two at most, and never half of an OUT; the next run for the same OUT clears them, also one that is refused
 because OUT is there. Where the hidden folder holds checkpoints of a training, it is kept, also after an error: they are
-resumed from, or removed by the user.
+resumed from, or removed by the user. A folder that is filled file by file, as a lab run's, is held by the same lock
+(`one_run`).
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,8 @@ from milepost.measure.results import write_json
 PLAN = "plan.json"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What the system says of a disk, a quota or a file that is full."""
+TURNS = 100
+"""How often a folder that is gone again is made; where none can be made (/proc), that is an error."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,7 @@ def new_folder(place: Path, *, resume: bool = False, main: bool = True) -> Itera
     if not main:
         yield draft
         return
-    with locked(draft.lock, f"another run is writing to {place} now: wait until it ends, or name another folder"):
+    with one_run(place):
         try:
             check_out(place)  # another run may have finished since the caller looked
             if draft.can_resume and not resume:
@@ -148,7 +152,6 @@ def new_folder(place: Path, *, resume: bool = False, main: bool = True) -> Itera
             shutil.rmtree(draft.files, ignore_errors=True)
             draft.files.mkdir(parents=True)
             yield draft
-            place.parent.mkdir(parents=True, exist_ok=True)
             os.replace(draft.files, place)  # replaces an empty folder, and no other
         except BaseException as error:
             if isinstance(error, OSError) and error.errno in FULL:
@@ -163,15 +166,31 @@ def new_folder(place: Path, *, resume: bool = False, main: bool = True) -> Itera
         shutil.rmtree(draft.hidden, ignore_errors=True)
 
 
+def one_run(place: str | Path) -> AbstractContextManager[None]:
+    """Hold the lock of a folder that is written to, against another run of whatever command."""
+    place = Path(place).expanduser().resolve()
+    refusal = f"another run is writing to {place} now: wait until it ends, or name another folder"
+    return locked(_draft(place).lock, refusal)
+
+
 @contextmanager
 def locked(path: Path, refusal: str) -> Iterator[None]:
     """Hold a lock file; ``refusal`` is the sentence of the error where another process or thread holds it.
 
-    The system releases the lock when the process ends in any way. The file is removed while the lock is held, as the
-    last thing that is done; whoever opened it before that sees that the path has another file or none, and tries again.
+    The system releases the lock when the process ends in any way. The file is removed while the lock is held; whoever
+    opened it before that sees that the path has another file or none, and tries again. Folders above it are made, and
+    those of them that are empty in the end are removed.
     """
-    while True:
-        with path.open("a") as file:
+    for turn in itertools.count():
+        made = [folder for folder in path.parents if not folder.exists()]
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = path.open("a")
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and turn < TURNS:  # another run removed the folder it had made
+                continue
+            raise ValueError(f"can't write into {path.parent}: {error.strerror or error}") from None
+        with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -183,6 +202,9 @@ def locked(path: Path, refusal: str) -> Iterator[None]:
                 return
             finally:
                 path.unlink(missing_ok=True)
+                with suppress(OSError):
+                    for folder in made:
+                        folder.rmdir()
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
@@ -194,8 +216,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def _draft(place: Path) -> Draft:
-    above = _above(place)
-    return Draft(place, above / f".{'.'.join(place.relative_to(above).parts)}.unfinished")
+    return Draft(place, place.with_name(f".{place.name}.unfinished"))
 
 
 def _clear_remains(draft: Draft) -> None:
@@ -207,7 +228,7 @@ def _clear_remains(draft: Draft) -> None:
 
 
 def _above(place: Path) -> Path:
-    """The nearest folder above that is there: on the same disk, and no parents to remove after an error."""
+    """The nearest folder above that is there: on the same disk."""
     return next(path for path in place.parents if path.is_dir())
 
 

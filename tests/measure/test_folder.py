@@ -52,6 +52,51 @@ def test_two_folders_of_one_name_in_parents_that_are_not_there_yet(tmp_path):
     assert (tmp_path / "a" / "out").is_dir() and (tmp_path / "b" / "out").is_dir()
 
 
+def test_a_training_is_resumed_though_somebody_made_the_folder_above_it_meanwhile(tmp_path):
+    """What a run keeps used to lie in the nearest folder that was there, and was not found once there was a nearer one."""
+    place = tmp_path / "runs" / "out"
+    fail_in_training(place, {"steps": 8})
+    (tmp_path / "runs" / "another").mkdir(parents=True, exist_ok=True)
+    with new_folder(place, resume=True) as draft:
+        assert draft.can_resume
+        with pytest.raises(ValueError, match="another run is writing"), new_folder(place):
+            pass
+
+
+@pytest.mark.parametrize("above", ["file", "gone"])
+def test_where_no_lock_can_be_made_that_is_said_at_the_start(tmp_path, monkeypatch, above):
+    (tmp_path / "file").touch()
+    if above == "gone":
+        monkeypatch.setattr(Path, "mkdir", lambda *_, **__: None)
+    with (
+        pytest.raises(ValueError, match=rf"can't write into .*{above}: (File exists|No such file or directory)"),
+        new_folder(tmp_path / above / "out"),
+    ):
+        raise AssertionError("begun")
+
+
+def test_folders_above_that_come_and_go_with_other_runs(tmp_path):
+    """A run that fails removes the folders that it had made, while others make theirs in the same one."""
+    errors, start = [], threading.Barrier(4)
+
+    def run(number: int) -> None:
+        start.wait()
+        for n in range(50):
+            try:
+                with contextlib.suppress(KeyError), new_folder(tmp_path / "a" / "b" / f"{number}-{n}") as draft:
+                    (draft.files / "x").touch()
+                    raise KeyError
+            except Exception as error:
+                errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == [] and not any(path.is_file() for path in tmp_path.rglob("*"))
+
+
 def test_the_second_run_is_refused_and_the_first_goes_on(tmp_path):
     place = tmp_path / "out"
     with new_folder(place) as draft:

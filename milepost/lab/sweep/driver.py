@@ -10,11 +10,10 @@ Killed at any moment, a run with `resume` does what is missing, and ends with th
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,6 +26,7 @@ from milepost.lab.sweep.modalities import read_plan
 from milepost.lab.train import is_main_process
 from milepost.lab.training.linear import bfloat16_pays
 from milepost.lab.trial import Trial
+from milepost.measure.folder import one_run
 from milepost.measure.results import Results, provenance, write_json
 
 Tell = Callable[[Trial, dict[str, Any]], None]
@@ -54,12 +54,12 @@ def sweep(
     together = distributed.is_distributed()
     threads = processes.cores() // side if engine == "local" and not together else 1
     plan = replace(plan, digest=data.digest, threads=threads, bfloat16=bfloat16_pays())
-    if together:
-        if is_main_process():
-            prepare(plan, out, resume)
-        distributed.wait_for_all()
-    plan = prepare(plan, out, resume or together)
-    with locked(out):
+    with one_driver(out):
+        if together:
+            if is_main_process():
+                prepare(plan, out, resume)
+            distributed.wait_for_all()
+        plan = prepare(plan, out, resume or together)
         todo = [trial for trial in plan.trials() if not (out / "trials" / trial.key / "result.json").exists()]
         done: Any
         if together:
@@ -151,20 +151,9 @@ def _check_room(plan: LabPlan, out: Path) -> None:
         )
 
 
-@contextmanager
-def locked(out: Path) -> Iterator[None]:
-    """Lock the folder against another driver; the system unlocks it when this process ends in whatever way."""
-    if not is_main_process():
-        yield
-        return
-    with (out / ".driver").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(
-                f"another `milepost lab` is at work in {out}; wait for it, or choose another --out"
-            ) from None
-        yield
+def one_driver(out: Path) -> AbstractContextManager[None]:
+    """Hold the folder against another run; of the processes of one run the main one does."""
+    return one_run(out) if is_main_process() else nullcontext()
 
 
 def gather(plan: LabPlan, out: Path, data: Any, failed: dict[str, str]) -> Results:
