@@ -46,12 +46,17 @@ def _cached(case: Case) -> Check:
         return Check("cached", "NONE", "this model does not generate: there is no cache")
     half = case.length // 2
     prompt, forced = (case.source, case.text) if case.both else (case.text[:, :half], case.text[:, half:])
-    off = apart(case.continued([prompt], forced)[0], _full(case, prompt, forced))
+
+    def said() -> Tensor:
+        return case.continued([prompt], forced)[0]
+
+    off = apart(said(), _full(case, prompt, forced))
     return case.judge_logits(
         "cached",
         off,
         f"{forced.shape[1]} tokens said one by one from a cache give the logits of one pass",
         "tokens said one by one from a cache give other logits than one pass over the text",
+        said,
     )
 
 
@@ -71,6 +76,7 @@ def _padded(case: Case) -> list[Check]:
         off,
         f"a text with {long.shape[1] - short.shape[1]} tokens of padding before it is read and continued as alone",
         "a text with padding before it gives other logits than alone",
+        lambda: case.continued([long, short], forced),
     )
     check = replace(check, sentence=check.sentence + _unaided(case, long, short))
     return [check, *_told(case, watch, rows, long, short, forced)]

@@ -82,6 +82,28 @@ def test_theta_lost():
     found(model, "frequencies", "those of base 10000, and the config has 50000: theta was lost")
 
 
+@pytest.mark.parametrize(
+    ("rounding", "right"), [("of its own precision", True), ("to half", False), ("to bfloat16", False)]
+)
+def test_a_cache_may_round_more_than_one_pass_but_not_to_another_precision(rounding, right, monkeypatch):
+    """What a cache rounds is measured on the cached way: 100 times the model's precision is rounding, float16 none."""
+    from transformers.cache_utils import DynamicLayer
+
+    def rounded(x):
+        if x.shape[-2] > 1:  # one pass goes through a cache as well
+            return x
+        if right:
+            return x * (1 + 100 * torch.finfo(x.dtype).eps)
+        return x.to(torch.float16 if rounding == "to half" else torch.bfloat16).to(x.dtype)
+
+    def update(function, layer, keys, values, *more, **how):
+        return function(layer, rounded(keys), rounded(values), *more, **how)
+
+    around(DynamicLayer, "update", update, monkeypatch)
+    done = verify(build("llama"))
+    assert ("cached" in done.failed) != right, done["cached"]
+
+
 @pytest.mark.parametrize("name", ["llama", "llama, yarn", "falcon"])
 def test_positions_wrapped_at_a_tables_end(name, monkeypatch):
     model = build(name)
