@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from milepost import Encoding, KVCache, Layout, RoPE, attend, build
+from milepost.testing import randomised_copy
 
 H, D, N = 4, 16, 24
 
@@ -85,17 +86,19 @@ def whole(enc: Encoding) -> Tensor:
 
 
 @pytest.mark.parametrize("write", WRITES, ids=lambda write: write.__name__)
-@pytest.mark.parametrize("spec", ["t5", "kerple", "t5 + kerple"])
+@pytest.mark.parametrize(
+    "spec", ["t5", "kerple", "t5 + kerple", "shaw", "transformer_xl", "deberta", "fire", "cope", "ssmax(length=8)"]
+)
 @torch.no_grad()
 def test_the_next_token_sees_every_write_to_a_parameter(spec, write):
-    enc = build(spec, heads=H, head_dim=D).double()
+    enc = build(spec, heads=H, head_dim=D, width=H * D).double()
     for p in enc.parameters():
         nn.init.uniform_(p, 0.2, 0.9)
     cache = KVCache(enc)
     decoded(enc, cache, 0, 12)
     before = whole(enc)
     write(enc)
-    if spec != "t5":
+    if "kerple" in spec:
         for p in enc.parameters():
             p.data.abs_()
     assert torch.allclose(decoded(enc, cache, 12, N), whole(enc)[:, :, 12:], atol=1e-12)
@@ -195,3 +198,28 @@ def test_frequencies_that_are_written_to_are_seen_by_the_next_token():
         turned=True,
     )
     assert torch.allclose(got, want, atol=1e-12)
+
+
+@pytest.mark.parametrize("write", WRITES, ids=lambda write: write.__name__)
+@pytest.mark.parametrize("spec", ["learned_spectrum", "fope", "grape", "xpos", "rope_id"])
+@torch.no_grad()
+def test_the_next_token_is_turned_by_what_was_written(spec, write):
+    """Against an encoding that was built after the write, and has kept nothing."""
+    sizes = {"heads": H, "head_dim": D, "width": H * D, "length": N}
+    enc, fresh = (randomised_copy(build(spec, **sizes)).double() for _ in range(2))
+    cache = KVCache(enc)
+    decoded(enc, cache, 0, 12)
+    token, at = drawn(1, 7), Layout.decode(12)
+    before = enc.query(token, at.pos)
+    if any(True for _ in enc.parameters()):
+        write(enc)
+        fresh.load_state_dict(enc.state_dict())
+    else:
+        enc.inv_freq.numpy()[...] *= 0.5
+        fresh.inv_freq.mul_(0.5)
+    got = copy.copy(cache).decode(token, token, token)
+    keys = torch.cat([cache.k[:, :, :12], fresh.key(token, at.pos)], 2)
+    values = torch.cat([cache.v[:, :, :12], token], 2)
+    want = attend(fresh.query(token, at.pos), keys, values, fresh, at=at, to=Layout.dense(13), turned=True)
+    assert torch.allclose(got, want, atol=1e-12)
+    assert not torch.allclose(before, fresh.query(token, at.pos), atol=1e-2)

@@ -2,12 +2,20 @@
 any storage, nothing of what is hidden, and every derivative.
 """
 
+import re
+
 import pytest
+import test_hidden
+import test_layouts_of_memory
+import test_transforms
 import torch
 from torch import Tensor
 from torch.func import grad, jvp, vmap
 
 from milepost import Encoding, KVCache, Layout, attend, build
+from milepost.encodings import catalogue
+from milepost.encodings.catalogue import NAMES, page
+from milepost.positions import grid
 from milepost.testing import randomised_copy
 
 B, H, L, D, C = 2, 2, 12, 8, 16
@@ -17,15 +25,19 @@ FEATURES = (
     "selective_rope",
     "path",
     "dape",
+    "grape_additive",
     "rope + fox + relative_logits(extent=5)",
 )
 OTHERS = (
     "vo_rope", "alibi + vo_rope", "stick_breaking", "ssmax", "pope", "fope", "learned_spectrum",
     "self_extend(rope=rope, group=2, window=4)", "rerope(rope=rope, window=4)",
     "streaming(rope=rope, sinks=2, window=4)", "dual_chunk(rope=rope, chunk=4, local=2)",
-    "rope(scaling=dynamic(trained=6))",
+    "rope(scaling=dynamic(trained=6))", "grape", "rope_id", "cope", "temperature",
+    "mrope", "xpos",
 )  # fmt: skip
-SPECS = FEATURES + OTHERS
+SPACE = ("axial", "mixed", "swin(sides=(3, 4))", "swin_v2", "alibi_2d", "axial + alibi_2d")
+"""Places in a grid: those of 3 x 4 patches."""
+SPECS = FEATURES + OTHERS + SPACE
 LAYOUTS = {"whole": Layout.dense(L), "packed": Layout.packed([7, 5])}
 
 
@@ -35,6 +47,11 @@ def made(spec: str) -> Encoding:
 
 def drawn(seed: int, *shape: int) -> Tensor:
     return torch.randn(*(shape or (B, H, L, D)), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def placed(spec: str, layout: str) -> Layout:
+    at = LAYOUTS[layout]
+    return at.with_positions(grid(3, 4)) if spec in SPACE else at
 
 
 def of_hidden(enc: Encoding, at: Layout) -> Tensor | None:
@@ -78,11 +95,19 @@ def inputs(enc: Encoding, at: Layout) -> list[Tensor]:
     return [drawn(0), drawn(1) / 2, drawn(2), *([] if f is None else [f])]
 
 
+def test_no_encoding_is_left_out():
+    """Those of the catalogue that do something in attention are here, or in the lists of the files that came before."""
+    lists = (test_layouts_of_memory.SPECS, test_transforms.SPECS, test_hidden.SPECS)
+    held = [{name for spec in specs for name in re.findall(r"[a-z]\w*", spec)} for specs in (SPECS, *lists)]
+    in_attention = {name for name in [*NAMES, *catalogue.SPACE] if set(page(name).points) - {"embed"}}
+    assert in_attention - (held[0] | set.intersection(*held[1:])) == set()
+
+
 @pytest.mark.parametrize("store", [strided, sliced, transposed, expanded, overlapping], ids=lambda s: s.__name__)
 @pytest.mark.parametrize("spec", SPECS)
 def test_any_storage_of_tokens_and_features_gives_the_numbers_of_the_reference(spec, store):
-    for at in LAYOUTS.values():
-        enc = made(spec)
+    for layout in LAYOUTS:
+        enc, at = made(spec), placed(spec, layout)
         stored = [store(t) for t in inputs(enc, at)]
         given = [t.detach().requires_grad_() for t in stored]
         same = [t.detach().clone(memory_format=torch.contiguous_format).requires_grad_() for t in stored]
@@ -95,7 +120,7 @@ def test_any_storage_of_tokens_and_features_gives_the_numbers_of_the_reference(s
 
 
 @pytest.mark.parametrize("store", [strided, sliced, transposed, expanded], ids=lambda s: s.__name__)
-@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("spec", FEATURES + OTHERS)
 @torch.no_grad()
 def test_a_decode_takes_any_storage(spec, store):
     enc, at = made(spec), LAYOUTS["whole"]
@@ -116,7 +141,7 @@ def test_a_decode_takes_any_storage(spec, store):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("spec", SPECS)
 def test_a_broken_token_spoils_the_rows_that_see_it_and_no_other(spec, layout, value):
-    enc, at = made(spec), LAYOUTS[layout]
+    enc, at = made(spec), placed(spec, layout)
     clean = inputs(enc, at)
     seen = at.mask(causal=True).expand(B, 1, L, L)[0, 0]
     weight = drawn(7)
@@ -143,7 +168,8 @@ def test_a_broken_token_spoils_the_rows_that_see_it_and_no_other(spec, layout, v
 @pytest.mark.parametrize("spec", SPECS)
 def test_forward_mode_torch_func_and_vmap_agree_with_differences_and_loops(spec):
     enc = made(spec).requires_grad_(False)
-    for at in LAYOUTS.values():
+    for layout in LAYOUTS:
+        at = placed(spec, layout)
         given = inputs(enc, at)
         f = run(enc, at, len(given) > 3)
         along = [drawn(20 + n, *t.shape) for n, t in enumerate(given)]
@@ -165,7 +191,7 @@ def test_forward_mode_torch_func_and_vmap_agree_with_differences_and_loops(spec)
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_gradients_of_gradients_are_the_references(spec):
-    enc, at = made(spec), LAYOUTS["packed"]
+    enc, at = made(spec), placed(spec, "packed")
     leaves = [t.requires_grad_() for t in inputs(enc, at)]
     learned = [*leaves, *(p for p in enc.parameters() if p.requires_grad)]
 

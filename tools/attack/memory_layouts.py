@@ -21,6 +21,7 @@ SPECS = (
     "deberta", "transformer_xl", "rope(pairing='interleaved')", "rope(scaling=yarn(factor=4.0, trained=16))",
     "self_extend(rope=rope)", "streaming(rope=rope)", "fox", "relative_logits", "selective_rope", "path", "dape",
     "stick_breaking", "vo_rope", "ssmax", "pope", "fope", "learned_spectrum", "rope + fox", "alibi + vo_rope",
+    "grape", "grape_additive", "rope_id", "mrope",
 )  # fmt: skip
 CLOSE = 1e-9
 
