@@ -56,6 +56,27 @@ def test_a_finding_is_found(does, what, monkeypatch):
     assert len(done["findings"]) == 1 and what in done["findings"][0]["what"]
 
 
+def test_the_pieces_of_a_run_make_its_inputs_once_and_judge_them_all(monkeypatch):
+    from types import SimpleNamespace
+
+    seen = []
+
+    made_of = SimpleNamespace(prepare=lambda _: 0, attack=lambda _, rng: seen.append(rng.random()))
+    monkeypatch.setitem(sys.modules, "tools.attack.made", made_of)
+    monkeypatch.setattr(inputs, "WARM", 3)
+    whole = inputs.run("made", 20)
+    made = list(seen)
+    seen.clear()
+    pieces = [inputs.run("made", 6), inputs.run("made", 14, first=6)]
+    assert seen == [*made[:6], *made[3:]]  # those before a piece are made again
+    assert [one["inputs"] for one in (whole, *pieces)] == [20, 6, 14]
+    monkeypatch.setattr(inputs, "SECONDS", -1.0)  # each takes too long: all that are judged by time are found
+    late = [
+        [found["input"] for found in inputs.run("made", n, first=first)["findings"]] for n, first in ((6, 0), (2, 6))
+    ]
+    assert late == [[3, 4, 5], [6, 7]]
+
+
 def test_a_refusal_of_ours_is_no_finding():
     from milepost import build
 

@@ -206,11 +206,9 @@ def test_gradients_of_gradients_are_the_references(spec):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "spec", ("fox", "relative_logits(extent=5)", "vo_rope", "self_extend(rope=rope, group=2, window=4)")
-)
+@pytest.mark.parametrize("spec", SPECS)
 def test_an_exported_program_gives_the_same(spec):
-    enc, at = made(spec).requires_grad_(False), LAYOUTS["whole"]
+    enc, at = made(spec).requires_grad_(False), placed(spec, "whole")
     given = inputs(enc, at)
 
     class Attending(torch.nn.Module):

@@ -31,7 +31,10 @@ HOME = str(Path(milepost.__file__).parent)
 SECONDS, MEGABYTES = 2.0, 500.0
 """What one input may take. The time is the processor's, so that a busy machine is no finding."""
 WARM = 20
-"""Inputs at the beginning that may take longer: they import what they need."""
+"""Inputs at the beginning that may take longer: they import what they need.
+
+A run that goes on from a number makes those before it again, uncounted: pieces of a run judge what a whole one does.
+"""
 ALARM = 30
 """Seconds of the processor after which an input is stopped."""
 SPACE = 6 << 30
@@ -107,25 +110,28 @@ def once(module: Any, state: Any, name: str) -> tuple[bool, str | None, float, f
 
 
 def run(target: str, inputs: int, seed: int = 0, first: int = 0, seconds: float = 1e9) -> dict[str, Any]:
-    """So many inputs, or as many as there is time for."""
+    """So many inputs from the one numbered ``first`` on, or as many as there is time for."""
     module = importlib.import_module(f"tools.attack.{target}")
     counts = {"target": target, "inputs": 0, "read": 0, "refused": 0, "slowest": 0.0, "largest": 0.0}
     findings: list[dict[str, Any]] = []
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="milepost-attack-") as folder, own_cache(Path(folder) / "cache"):
         state = module.prepare(Path(folder))
-        for number in range(first, first + inputs):
+        start = max(0, first - WARM)
+        for number in range(start, first + inputs):
             if time.monotonic() - began > seconds:
                 break
             name = f"{target} {seed} {number}"
             read, what, spent, more = once(module, state, name)
+            if number < first:
+                continue
             if what is None and spent > SECONDS:  # again: what it imported is a valid input's time too
                 shutil.rmtree(Path(folder) / "cache", ignore_errors=True)
                 read, what, spent, _ = once(module, state, name)
             counts["read"] += read
             counts["refused"] += not read and what is None
             counts["inputs"] += 1
-            if counts["inputs"] > WARM:
+            if number - start >= WARM:
                 counts["slowest"], counts["largest"] = max(counts["slowest"], spent), max(counts["largest"], more)
                 if what is None and (spent > SECONDS or more > MEGABYTES):
                     what = f"took {spent:.1f} s and {more:.0f} MB"
