@@ -50,8 +50,6 @@ OF_ALL = (
     "data",
     "trained_length",
     "loss_by_length",
-    "loss_by_window",
-    "window_files",
     "fixed",
 )
 OF_PLAIN = (
@@ -61,7 +59,8 @@ OF_PLAIN = (
 """What is shipped of every run, and of those with nothing done to them."""
 COLUMNS = {"loss_by_length": ("length", "loss", "low", "high", "note"), "loss_by_position": ("start", "end", "loss")}
 HOW = (
-    "shortened from a lab's results.json: loss_by_window holds the mean of each test file's windows, numbers have four "
+    "shortened from a lab's results.json: loss_by_window and fixed_by_window (at the trained length) hold the mean of "
+    "each test file's windows, numbers have four "
     "decimals, what heads look at is of the first seed, and what no report shows is left out"
 )
 
@@ -89,7 +88,7 @@ def of(row: dict[str, Any]) -> tuple[str, int, str]:
 
 
 def shorten(results: dict[str, Any]) -> dict[str, Any]:
-    """What reports, `choose` and `compare` ask of results, in a tenth of the room: `HOW` says what that is."""
+    """What reports, claims, `choose` and `compare` ask of results, in a tenth of the room: `HOW` says what that is."""
     first, short_text = min((run["seed"] for run in results["runs"]), default=0), base(results)
     runs = []
     for run in results["runs"]:
@@ -103,13 +102,13 @@ def shorten(results: dict[str, Any]) -> dict[str, Any]:
                 short[field] = [{key: row[key] for key in columns if key in row} for row in short[field]]
         if "fixed" in short:
             short["fixed"] = [row for row in short["fixed"] if row["length"] == short_text]
-        if "loss_by_window" in short:
-            files = sorted(set(run["window_files"]))
-            short["loss_by_window"] = {
+        for field in ("loss_by_window", "fixed_by_window") if run.get("window_files") else ():
+            short["window_files"] = sorted(set(run["window_files"]))
+            short[field] = {
                 length: [fmean(values) for values in by_file(losses, run["window_files"])]
-                for length, losses in run["loss_by_window"].items()
+                for length, losses in run.get(field, {}).items()
+                if field == "loss_by_window" or length == str(short_text)
             }
-            short["window_files"] = files
         runs.append(short)
     helped = [row for row in results["comparisons"] if row["strategy"] != "none"]
     comparisons = [row for row in helped if not row.get("fixed") or row["length"] == short_text]

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from milepost.claims.seeds import gap
 from milepost.lab.choose import Wish, choose
 from milepost.lab.comparisons import comparisons
 from milepost.lab.report import document
@@ -27,7 +28,8 @@ def whole(made):
             str(row["length"]): [row["loss"] + shift * (at - 2) for at in range(6)]
             for row in run["loss_by_length"] if row["loss"] is not None
         }  # fmt: skip
-        run |= {"window_files": FILES, "fixed_by_window": {}, "folder": "somewhere", "targets": 32}
+        fixed = {length: losses for length, losses in run["loss_by_window"].items() if run["strategy"] != "none"}
+        run |= {"window_files": FILES, "fixed_by_window": fixed, "folder": "somewhere", "targets": 32}
     results["comparisons"] += comparisons([run for run in results["runs"] if run["strategy"] == "none"])
     return results
 
@@ -48,6 +50,25 @@ def test_what_is_shipped_says_the_same(whole):
         row["name"] for row in choose(asked, whole)["ranked"]
     ]
     assert len(joined({"a": short, "b": short})["runs"]) == 2 * len(short["runs"])
+
+
+def test_claims_find_what_a_strategy_costs_a_short_text(whole):
+    short = reference_table.shorten(copy.deepcopy(whole))
+    none, yarn = (
+        [run for run in short["runs"] if (run["encoding"], run["strategy"]) == ("rope", name)]
+        for name in ("none", "yarn")
+    )
+    paid = gap(none, yarn, 16, field="fixed_by_window")
+    by_file = [sum(values) / len(values) for values in reference_table.by_file(yarn_windows(whole, none=False), FILES)]
+    before = [sum(values) / len(values) for values in reference_table.by_file(yarn_windows(whole, none=True), FILES)]
+    assert paid.value == pytest.approx(sum(by_file) / 3 - sum(before) / 3, abs=2e-4)
+
+
+def yarn_windows(results, none):
+    """Losses of windows at the trained length, mean over seeds, of rope without anything and with yarn set for the longest."""
+    name, field = ("none", "loss_by_window") if none else ("yarn", "fixed_by_window")
+    runs = [run for run in results["runs"] if (run["encoding"], run["strategy"]) == ("rope", name)]
+    return [sum(values) / len(values) for values in zip(*(run[field]["16"] for run in runs), strict=True)]
 
 
 def test_shortening_twice_changes_nothing(whole):
