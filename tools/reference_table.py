@@ -15,7 +15,6 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -39,8 +38,8 @@ ENCODINGS = (
     "selective_rope", "rope + ssmax", "rope(scaling=proportional(share=0.5))",
 )  # fmt: skip
 STRATEGIES = ("none", "base", "linear", "ntk", "dynamic", "yarn", "self-extend", "rerope")
-DIGITS = 4
-"""Decimals of the shipped numbers: losses differ in the third."""
+DIGITS, WINDOW_DIGITS = 4, 3
+"""Decimals of the shipped numbers: losses differ in the third. The mean of hundreds of windows keeps the fifth."""
 ROUNDS, ROWS = 7, 32
 """Turns in which costs are timed, and texts of a step."""
 OF_ALL = (
@@ -51,6 +50,7 @@ OF_ALL = (
     "trained_length",
     "loss_by_length",
     "fixed",
+    "window_files",
 )
 OF_PLAIN = (
     "spec", "parameters", "encoding_parameters", "train_tokens", "train_tokens_per_s", "peak_mb", "rate", "train_loss",
@@ -59,9 +59,8 @@ OF_PLAIN = (
 """What is shipped of every run, and of those with nothing done to them."""
 COLUMNS = {"loss_by_length": ("length", "loss", "low", "high", "note"), "loss_by_position": ("start", "end", "loss")}
 HOW = (
-    "shortened from a lab's results.json: loss_by_window and fixed_by_window (at the trained length) hold the mean of "
-    "each test file's windows, numbers have four "
-    "decimals, what heads look at is of the first seed, and what no report shows is left out"
+    "shortened from a lab's results.json: losses of single windows have three decimals (fixed ones at the trained "
+    "length alone) and other numbers four, what heads look at is of the first seed, and what nobody reads is left out"
 )
 
 
@@ -88,7 +87,7 @@ def of(row: dict[str, Any]) -> tuple[str, int, str]:
 
 
 def shorten(results: dict[str, Any]) -> dict[str, Any]:
-    """What reports, claims, `choose` and `compare` ask of results, in a tenth of the room: `HOW` says what that is."""
+    """What reports, claims, `choose` and `compare` ask of results, in less room: `HOW` says what that is."""
     first, short_text = min((run["seed"] for run in results["runs"]), default=0), base(results)
     runs = []
     for run in results["runs"]:
@@ -102,13 +101,13 @@ def shorten(results: dict[str, Any]) -> dict[str, Any]:
                 short[field] = [{key: row[key] for key in columns if key in row} for row in short[field]]
         if "fixed" in short:
             short["fixed"] = [row for row in short["fixed"] if row["length"] == short_text]
-        for field in ("loss_by_window", "fixed_by_window") if run.get("window_files") else ():
-            short["window_files"] = sorted(set(run["window_files"]))
-            short[field] = {
-                length: [fmean(values) for values in by_file(losses, run["window_files"])]
+        for field in ("loss_by_window", "fixed_by_window"):
+            by_length = {
+                length: [round(loss, WINDOW_DIGITS) for loss in losses]
                 for length, losses in run.get(field, {}).items()
                 if field == "loss_by_window" or length == str(short_text)
             }
+            short |= {field: by_length} if by_length else {}
         runs.append(short)
     helped = [row for row in results["comparisons"] if row["strategy"] != "none"]
     comparisons = [row for row in helped if not row.get("fixed") or row["length"] == short_text]
@@ -116,14 +115,6 @@ def shorten(results: dict[str, Any]) -> dict[str, Any]:
     short["provenance"]["protocol"]["shipped"] = HOW
     rounded: dict[str, Any] = json.loads(json.dumps(short), parse_float=lambda number: round(float(number), DIGITS))
     return rounded
-
-
-def by_file(losses: list[float], files: list[int]) -> list[list[float]]:
-    """The losses of each file's windows, by the number of the file."""
-    groups: dict[int, list[float]] = {}
-    for file, loss in zip(files, losses, strict=True):
-        groups.setdefault(file, []).append(loss)
-    return [groups[file] for file in sorted(groups)]
 
 
 def ship(out: Path, held: dict[str, Any]) -> None:

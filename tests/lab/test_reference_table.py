@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from milepost.claims.seeds import gap
+from milepost.claims.seeds import gap, rise
 from milepost.lab.choose import Wish, choose
 from milepost.lab.comparisons import comparisons
 from milepost.lab.report import document
@@ -36,15 +36,15 @@ def whole(made):
 
 def test_what_is_shipped_says_the_same(whole):
     short = check(reference_table.shorten(copy.deepcopy(whole)), "short")
-    assert len(json.dumps(short)) < 0.75 * len(json.dumps(whole))
-    assert all(run["window_files"] == [0, 1, 2] and "folder" not in run for run in short["runs"])
+    assert len(json.dumps(short)) < 0.85 * len(json.dumps(whole))
+    assert all(run["window_files"] == FILES and "folder" not in run for run in short["runs"])
     assert [(p.status, p.shown) for p in patterns(short)] == [(p.status, p.shown) for p in patterns(whole)]
     assert paired_table(short) == paired_table(whole) and strategy_table(short) == strategy_table(whole)
     assert document(short).answer == document(whole).answer and document(short).notes == document(whole).notes
     mine, theirs = (by_name(plain(results)) for results in (short, whole))
     for length in (16, 128):
-        gap, before = (paired(groups["nope"], groups["rope"], length) for groups in (mine, theirs))
-        assert gap == pytest.approx(before, abs=1e-4)
+        between, before = (paired(groups["nope"], groups["rope"], length) for groups in (mine, theirs))
+        assert between == pytest.approx(before, abs=1e-3)
     asked = Wish(16, 64)
     assert [row["name"] for row in choose(asked, short)["ranked"]] == [
         row["name"] for row in choose(asked, whole)["ranked"]
@@ -52,23 +52,15 @@ def test_what_is_shipped_says_the_same(whole):
     assert len(joined({"a": short, "b": short})["runs"]) == 2 * len(short["runs"])
 
 
-def test_claims_find_what_a_strategy_costs_a_short_text(whole):
+def test_claims_read_the_same_numbers(whole):
     short = reference_table.shorten(copy.deepcopy(whole))
-    none, yarn = (
-        [run for run in short["runs"] if (run["encoding"], run["strategy"]) == ("rope", name)]
-        for name in ("none", "yarn")
-    )
-    paid = gap(none, yarn, 16, field="fixed_by_window")
-    by_file = [sum(values) / len(values) for values in reference_table.by_file(yarn_windows(whole, none=False), FILES)]
-    before = [sum(values) / len(values) for values in reference_table.by_file(yarn_windows(whole, none=True), FILES)]
-    assert paid.value == pytest.approx(sum(by_file) / 3 - sum(before) / 3, abs=2e-4)
-
-
-def yarn_windows(results, none):
-    """Losses of windows at the trained length, mean over seeds, of rope without anything and with yarn set for the longest."""
-    name, field = ("none", "loss_by_window") if none else ("yarn", "fixed_by_window")
-    runs = [run for run in results["runs"] if (run["encoding"], run["strategy"]) == ("rope", name)]
-    return [sum(values) / len(values) for values in zip(*(run[field]["16"] for run in runs), strict=True)]
+    groups = [by_name(results["runs"]) for results in (short, whole)]
+    paid = [gap(runs["rope"], runs["rope, yarn"], 16, field="fixed_by_window") for runs in groups]
+    rises = [rise(runs["alibi"], 128, 16) for runs in groups]
+    for mine, theirs in (paid, rises):
+        for side in ("value", "low", "high"):  # a window is off by half of its last digit at most
+            assert getattr(mine, side) == pytest.approx(getattr(theirs, side), abs=1e-3)
+    assert all(set(run.get("fixed_by_window", {})) <= {"16"} for run in short["runs"])
 
 
 def test_shortening_twice_changes_nothing(whole):
