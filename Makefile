@@ -90,10 +90,12 @@ families: $(READY)
 golden: $(READY)
 	$(BIN)/python tools/golden.py
 
-# run real engines, each in an environment of its own, and note what they do; ENGINE=vllm@0.29.0 for one of them
+# run real engines, each in an environment of its own, and note what they do: what the measured files do not have, and
+# some of what they have; ENGINE=vllm@0.29.0 for one of them, HOW=--again for every case, --retry for those
+# that could not be measured
 engines: $(READY)
-	cd tools/engines && ../../$(BIN)/python configs.py && ../../$(BIN)/python run.py $(ENGINE)
-	$(BIN)/python tools/engines_docs.py
+	cd tools/engines && ../../$(BIN)/python configs.py
+	$(BIN)/python tools/engines/run.py $(ENGINE) $(HOW); ended=$$?; $(BIN)/python tools/engines_docs.py && exit $$ended
 
 # the handbook, in site/: python -m http.server -d site
 docs: $(READY)

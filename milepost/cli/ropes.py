@@ -162,16 +162,27 @@ def _is_source(name: str) -> bool:
 def _compare_all(config: Config, name: str, as_json: bool) -> None:
     """Every engine that reads configs, in every version that was measured. Exit 1 if one differs from the config."""
     from milepost.rope import ENGINES, ConfigError, read
+    from milepost.rope.engines.config_engine import rope_type
     from milepost.rope.engines.parity import differences
 
+    if "_class_name" in config.data:
+        _diffusion(config, name, as_json)
+        return
     own = read(config)
+    kinds = (own.model, config.data.get("model_type"))
+    types = tuple(kind for kind in kinds if isinstance(kind, str) and kind) or (None,)
+    named = {str(rope_type(given)) for given in config.parsed.dictionaries.values() if given}
     rows: list[dict[str, Any]] = []
     for engine in ENGINES.values():
         if not engine.reads:
             continue
         for version in engine.versions or (None,):
             reader = engine.at(version)
-            row: dict[str, Any] = {"engine": engine.name, "version": reader.version, "evidence": reader.evidence}
+            row: dict[str, Any] = {
+                "engine": engine.name,
+                "version": reader.version,
+                "evidence": reader.evidence(*types, named=named),
+            }
             try:
                 wrong = differences(own, reader.read(config))
                 row |= {"same": not wrong, "differences": [d.sentence("the config", engine.name) for d in wrong]}
@@ -185,6 +196,21 @@ def _compare_all(config: Config, name: str, as_json: bool) -> None:
             verdict = "same" if row["same"] else row.get("stops") or row["differences"][0]
             typer.echo(f"{row['engine']} {row['version'] or ''}".strip() + f": {verdict} ({row['evidence']})")
     exit_unless(all(row["same"] for row in rows))
+
+
+def _diffusion(config: Config, name: str, as_json: bool) -> None:
+    """What the one engine of diffusion transformers makes of a config that no other reads."""
+    from milepost.rope.engines import measured
+    from milepost.rope.engines.runtimes.diffusers import read_transformer
+
+    made = read_transformer(config.data)
+    version = measured.versions("diffusers")[0]
+    evidence = f"measured with diffusers {version}; the other engines have models of text"
+    row = {"engine": "diffusers", "version": version, "evidence": evidence, "same": True, "encoding": made.encoding}
+    if as_json:
+        print_json({"name": name, "engines": [row]})
+    else:
+        typer.echo(f"diffusers {version}: {made.encoding} ({evidence})")
 
 
 @teaching

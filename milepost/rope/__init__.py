@@ -92,7 +92,11 @@ def as_read_by(
 
 
 def find_engine(engine: str, version: str | None = None) -> Engine:
-    """An engine by its name, in a version: ``vllm``, ``vllm@0.29``, or the version apart."""
+    """An engine by its name, in a version: ``vllm``, ``vllm@0.29``, or the version apart.
+
+    transformers 4 spells its keys otherwise than 5, and is an engine of its own: ``transformers@4.57`` is
+    ``transformers-v4``.
+    """
     name, _, asked = str(engine).partition("@")
     if name not in ENGINES:
         near = difflib.get_close_matches(name.lower().replace("_", "-"), ENGINES, 1, 0.5)
@@ -100,4 +104,6 @@ def find_engine(engine: str, version: str | None = None) -> Engine:
         raise ValueError(f"there is no engine {short(name)}; {hint}There are {', '.join(ENGINES)}")
     if asked and version is not None and asked != version:
         raise ValueError(f"{engine} names version {asked}, and version={version!r} another: keep one")
+    if name == "transformers" and (asked or version or "").startswith("4."):
+        name = "transformers-v4"
     return ENGINES[name].at(asked or version)

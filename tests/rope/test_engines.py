@@ -806,13 +806,22 @@ def test_versions() -> None:
     assert find_engine("vllm@0.29").version == find_engine("vllm", "0.29.0").version == "0.29.0"
     assert find_engine("vllm").version == max(find_engine("vllm").versions, key=lambda v: [*map(int, v.split("."))])
     assert export(spec_of(None), "vllm@0.30").version == "0.30.0"
+    older = export(spec_of(None), "transformers@4.57")
+    assert older.version == "4.57.6" and older.text == export(spec_of(None), "transformers-v4").text
     with pytest.raises(
         ValueError, match=r"vLLM 0.31.0 was not measured; the nearest that were are 0.32.0, 0.30.0, 0.29.0"
     ):
         as_read_by("vllm", yarn(), version="0.31.0")
+    for asked, near in {
+        "1.0": "0.32.0, 0.30.0, 0.29.0",
+        "0.1": "0.29.0, 0.30.0, 0.32.0",
+        "x": "0.32.0, 0.30.0",
+    }.items():
+        with pytest.raises(ValueError, match=f"vLLM {asked} was not measured; the nearest that were are {near}"):
+            as_read_by("vllm", yarn(), version=asked)
     with pytest.raises(ValueError, match=r"vllm@0.29 names version 0.29, and version='0.30' another"):
         as_read_by("vllm@0.29", yarn(), version="0.30")
-    assert find_engine("vllm").evidence.startswith("measured with vLLM 0.")
+    assert find_engine("vllm").evidence().startswith("measured with vLLM 0.")
 
 
 def test_engines_that_read_config_json_refuse_other_formats() -> None:

@@ -125,6 +125,46 @@ def test_parity_of_two_engines_reads_the_file_once(model, monkeypatch):
     assert loaded == [folder / "config.json"]
 
 
+def test_parity_with_every_engine_says_what_was_measured(model):
+    """A line for each engine and version, and whether it was run with this type of model; exit 1 where one differs."""
+    done = run("parity", model({**QWEN, "max_position_embeddings": 32768}), "--engines", "all")
+    lines = done.stdout.splitlines()
+    assert done.exit_code == 1
+    assert "vllm 0.32.0: same (measured with vLLM 0.32.0)" in lines
+    assert any(line.startswith("exllamav3 1.6.5: frequency of pair 24: ") for line in lines)
+    assert any(line.startswith("onnxruntime-genai 0.18.0: onnxruntime-genai stops at rope type yarn") for line in lines)
+    falcon = {**QWEN, "model_type": "falcon", "alibi": False, "num_kv_heads": 1, "rope_scaling": None}
+    lines = run("parity", model(falcon, "falcon"), "--engines", "all").stdout.splitlines()
+    assert ("exllamav3 1.6.5: same (not measured with exllamav3 1.6.5, from reading: no model class: "
+            "FalconForCausalLM)") in lines  # fmt: skip
+    unheard = run("parity", model({**QWEN, "model_type": "muse_glimmer"}, "muse"), "--engines", "all", "--json")
+    rows = json.loads(unheard.stdout)["engines"]
+    assert len(rows) >= 13 and all(
+        "from reading: no muse_glimmer was among the configs" in row["evidence"] for row in rows
+    )
+
+
+def test_a_config_that_one_engine_alone_can_read(model):
+    """Diffusion transformers are diffusers'; what others stop at is said beside the one that reads it."""
+    flux = {"_class_name": "FluxTransformer2DModel", "axes_dims_rope": [16, 56, 56]}
+    done = run("parity", model(flux), "--engines", "all")
+    assert done.exit_code == 0
+    assert done.stdout == (
+        "diffusers 0.42.1: axial(head_dim=128, axes=3, split=(16, 56, 56), pairing='interleaved') "
+        "(measured with diffusers 0.42.1; the other engines have models of text)\n"
+    )
+    ltx = run("parity", model({"_class_name": "LTXVideoTransformer3DModel"}, "ltx"), "--engines", "all")
+    assert ltx.exit_code == 2 and "each head turns by others" in ltx.stderr
+    rows = json.loads(run("parity", model(flux, "again"), "--engines", "all", "--json").stdout)["engines"]
+    assert [row["engine"] for row in rows] == ["diffusers"]
+    lengths = {key: value for key, value in QWEN["rope_scaling"].items() if key != "factor"}
+    alone = model({**QWEN, "rope_scaling": lengths}, "alone")
+    rows = json.loads(run("parity", alone, "--engines", "all", "--json").stdout)["engines"]
+    stopped = [row for row in rows if "stops" in row]
+    assert {"transformers", "vllm", "sglang"} <= {row["engine"] for row in stopped}
+    assert all("factor" in row["stops"] for row in stopped) and len(stopped) < len(rows)
+
+
 def test_parity_shows_pair_by_pair_where_frequencies_differ(model, tmp_path):
     one, other = model(QWEN, "a"), model(with_scaling(beta_fast=16.0), "b")
     done = run("parity", one, other, "--json", "--out", tmp_path / "parity.html")

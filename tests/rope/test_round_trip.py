@@ -235,7 +235,7 @@ OWN: dict[str, set[str]] = {
     "llama 3.1": {"llama.cpp"},
     "llama 3.2": {"llama.cpp"},
     "proportional": {"llama.cpp", "exllamav3"},
-    "deepseek v2": {"llama.cpp", "exllamav3"},
+    "deepseek v2": {"llama.cpp", "exllamav3", "transformers-v4"},
     "gpt-oss": {"llama.cpp", "mlx-lm"},
     "phi 3 128k": {"llama.cpp", "mlx-lm", "vllm", "exllamav3"},
     "internlm 2": {"llama.cpp", "mlx-lm", "vllm", "sglang", "exllamav3"},

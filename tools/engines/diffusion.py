@@ -30,12 +30,16 @@ CASES = (
 )  # fmt: skip
 
 
-def collect(version: str, lines: Path, stood_in: list[str]) -> str:
-    """Put the lines into measured/diffusers-VERSION.json."""
+def collect(version: str, lines: Path, stood_in: list[str], when: str) -> str:
+    """Put the lines into measured/diffusers-VERSION.json, if they are not what it has."""
+    path = MEASURED / f"diffusers-{version}.json"
     answers = {line["id"]: line for line in map(json.loads, lines.read_text().splitlines())}
     models = {case["id"]: {**case, **answers[case["id"]]} for case in CASES if case["id"] in answers}
-    shown = ",\n".join(f"{json.dumps(name)}: {json.dumps(model)}" for name, model in models.items())
-    head = f'"engine": "diffusers", "version": {json.dumps(version)}, "stood_in": {json.dumps(stood_in)}'
-    (MEASURED / f"diffusers-{version}.json").write_text(f'{{{head},\n"models": {{\n{shown}}}}}\n')
+    held = json.loads(path.read_text()) if path.exists() else {}
     stops = sum("stops" in model for model in models.values())
-    return f"{len(models)} diffusion transformers run, {stops} stopped"
+    as_said = "all as in the file" if (same := held.get("models") == models) else "otherwise than in the file"
+    if not same:
+        shown = ",\n".join(f"{json.dumps(name)}: {json.dumps(model)}" for name, model in models.items())
+        head = {"engine": "diffusers", "version": version, "stood_in": stood_in, "when": when}
+        path.write_text(f'{json.dumps(head)[:-1]},\n"models": {{\n{shown}}}}}\n')
+    return f"{len(models)} diffusion transformers run, {stops} stopped, {as_said}"

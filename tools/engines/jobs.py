@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
+
+from collect import digest
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -23,7 +26,8 @@ def reading(configs: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
             length = spec.main.trained or spec.trained or spec.served or 4096
         except ConfigError:
             length = 4096
-        cases.append({"id": name, "config": config, "lengths": [length, length + 1, 4 * length]})
+        of = digest(json.dumps(config), 8)
+        cases.append({"id": name, "of": of, "config": config, "lengths": [length, length + 1, 4 * length]})
     return cases
 
 
@@ -55,7 +59,8 @@ def exports(
             except (ConfigError, ValueError):  # nothing to extend, or read by nobody
                 continue
             length = spec.trained or spec.served or 4096
-            case = {"id": f"export {key}", "lengths": [length, length + 1, 4 * length], "text": written.text}
+            case = {"id": f"export {key}", "of": digest(written.text), "lengths": [length, length + 1, 4 * length]}
+            case["text"] = written.text
             if engine == "llama.cpp":  # flags are for a file of the model before any scaling
                 case |= {"config": before_scaling(config), "command": written.text}
             elif engine == "torchtitan":

@@ -28,7 +28,7 @@ from typing import Any
 
 os.environ |= {"SGLANG_USE_CPU_ENGINE": "1", "HF_HUB_OFFLINE": "1", "TORCHDYNAMO_DISABLE": "1"}
 
-from stand_ins import stand_in
+from stand_ins import configs_of_authors, stand_in, wide
 
 STOOD_IN = ("torchvision", "torchaudio", "sgl_kernel", "flashinfer")
 stand_in(*STOOD_IN)
@@ -71,7 +71,7 @@ STARTED = False
 
 def measure(case: dict[str, Any]) -> list[Layer]:
     folder = Path(tempfile.mkdtemp(prefix="model"))
-    (folder / "config.json").write_text(json.dumps(case["config"]))
+    (folder / "config.json").write_text(json.dumps(wide(case["config"])))
     words = shlex.split(case.get("command", ""))
     given = {word: words[i + 1] for i, word in enumerate(words) if word.startswith("--") and i + 1 < len(words)}
     length = given.get("--context-length")
@@ -185,6 +185,9 @@ def _call(holder: Any, width: int) -> None:
 
 
 if __name__ == "__main__":
+    from sglang.srt.configs.internvl import InternLM2Config
+
+    configs_of_authors(InternLM2Config)
     torch.set_num_threads(1)
     gc.freeze()
     run(measure, lambda: gc.collect() and None)

@@ -25,7 +25,7 @@ from typing import Any
 os.environ |= {"VLLM_TARGET_DEVICE": "cpu", "VLLM_LOGGING_LEVEL": "ERROR", "HF_HUB_OFFLINE": "1",
                "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}  # fmt: skip
 
-from stand_ins import stand_in
+from stand_ins import configs_of_authors, stand_in, wide
 
 stand_in("torchvision")
 
@@ -39,7 +39,20 @@ from vllm.model_executor.model_loader.utils import initialize_model
 from vllm.model_executor.models import registry
 
 STARTED = False
-registry._run_in_subprocess = lambda function: function()  # a model class is looked at here, not in a new process
+IMPORTS: list[str] = []
+"""Why the last model class that could not be imported could not."""
+
+
+def _look_at(function: Any) -> Any:
+    """Look at a model class here, not in a new process."""
+    try:
+        return function()
+    except Exception as error:
+        IMPORTS.append(f"{type(error).__name__}: {error}")
+        raise
+
+
+registry._run_in_subprocess = _look_at
 for name in ("gelu_new", "gelu_fast", "gelu_quick", "silu_and_mul", "gelu_and_mul", "gelu_tanh_and_mul", "relu2"):
     if not hasattr(torch.ops._C, name):
         setattr(torch.ops._C, name, None)
@@ -48,7 +61,10 @@ for name in ("gelu_new", "gelu_fast", "gelu_quick", "silu_and_mul", "gelu_and_mu
 def measure(case: dict[str, Any]) -> list[Layer]:
     global STARTED  # noqa: PLW0603
     folder = Path(tempfile.mkdtemp(prefix="model"))
-    (folder / "config.json").write_text(json.dumps(case["config"]))
+    given = wide(case["config"])
+    if given["model_type"] == "gemma4_unified":
+        given = {"vision_config": {}, **given}  # it wants one, and its defaults are small
+    (folder / "config.json").write_text(json.dumps(given))
     options: dict[str, Any] = {"max_model_len": case.get("served"), "hf_overrides": {}}
     if "command" in case:
         words = shlex.split(case["command"])
@@ -65,8 +81,11 @@ def measure(case: dict[str, Any]) -> list[Layer]:
     except ValueError as error:
         if "does not recognize this architecture" in str(error):
             raise NotMeasured("its config needs code from the model's own repository") from None
+        if "is not supported anymore" in str(error):
+            raise NotMeasured("no model class: this version has none any more") from None
         if "failed to be inspected" in str(error):
-            raise NotMeasured("its class does not import: a stand-in is missing") from None
+            why = IMPORTS[-1] if IMPORTS else error
+            raise NotMeasured(f"its class does not import, a package or a stand-in is missing: {why}") from None
         raise
     from vllm.config import VllmConfig
 
@@ -142,6 +161,7 @@ def _call(holder: Any, width: int) -> None:
 
 
 if __name__ == "__main__":
+    configs_of_authors()
     torch.set_num_threads(1)
     gc.freeze()
     run(measure, lambda: gc.collect() and None)

@@ -146,16 +146,18 @@ def run(measure: Callable[[dict[str, Any]], list[Layer]], after: Callable[[], No
     """Measure the cases of the job that are not in the output yet. A case that was begun and has no line ended it."""
     job, out = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
     begun = Path(f"{out}.begun")
-    done = {json.loads(line)["id"] for line in out.read_text().splitlines()} if out.exists() else set()
-    if begun.exists() and begun.read_text() and begun.read_text() not in done:
-        done.add(begun.read_text())
+    lines = map(json.loads, out.read_text().splitlines() if out.exists() else [])
+    done = {(line["id"], line.get("of")) for line in lines}
+    if begun.exists() and begun.read_text() and tuple(named := json.loads(begun.read_text())) not in done:
+        done.add(tuple(named))
         with out.open("a") as file:
-            file.write(json.dumps({"id": begun.read_text(), "not_measured": "the engine's process ended"}) + "\n")
+            ended = {"id": named[0], "of": named[1], "not_measured": "the engine's process ended"}
+            file.write(json.dumps(ended) + "\n")
     for case in job["cases"]:
-        if case["id"] in done:
+        line: dict[str, Any] = {"id": case["id"], "of": case.get("of")}
+        if (line["id"], line["of"]) in done:
             continue
-        begun.write_text(case["id"])
-        line: dict[str, Any] = {"id": case["id"]}
+        begun.write_text(json.dumps([line["id"], line["of"]]))
         try:
             line |= measure_model(measure(case), case.get("lengths", []))
         except NotMeasured as reason:

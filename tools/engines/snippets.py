@@ -24,12 +24,13 @@ def promised(body: str) -> list[str]:
     return re.findall(r"^print\(.*\)  # (.*)$", body, re.M)
 
 
-def run_snippets(name: str, python: Path) -> str:
-    """Run the snippets about an engine; how many there are, and the first that says something else."""
+def run_snippets(name: str, python: Path) -> tuple[int, list[str]]:
+    """Run the snippets about an engine; how many there are, and what those print that say something else."""
     bodies = snippets(name)
+    wrong = []
     for body in bodies:
         done = subprocess.run([python, "-c", body], capture_output=True, text=True, check=False)
         if (printed := done.stdout.splitlines()) != promised(body):
             why = (done.stderr.splitlines() or [""])[-1]
-            return f"a snippet of docs/others.md prints {printed}, not {promised(body)} {why}"
-    return f"{len(bodies)} snippets of docs/others.md hold"
+            wrong.append(f"a snippet of docs/others.md prints {printed}, not {promised(body)} {why}")
+    return len(bodies), wrong

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from importlib import metadata
@@ -58,10 +58,22 @@ class Engine(ABC):
         """The engine and the version that is meant, in words."""
         return self.title if self.version is None else f"{self.title} {self.version}"
 
-    @property
-    def evidence(self) -> str:
-        """What stands behind statements about this engine."""
-        return f"measured with {self.named}" if self.version in self.versions else "not measured, from reading"
+    def evidence(self, *types: str | None, named: Iterable[str] = ()) -> str:
+        """What stands behind statements about this engine, of a model that its config names by ``types``.
+
+        ``named`` are the rope types of the config.
+        """
+        if self.version is None or self.version not in self.versions:
+            return "not measured, from reading"
+        known = measured.model_types(self.name, self.version)
+        found = [known[name] for name in types if name in known]
+        unheard = [name for name in named if name not in measured.rope_types(self.name)]
+        if unheard:
+            return f"not measured with {self.named}, from reading: no rope type {unheard[0]} was among the configs"
+        if "" in found or not types:
+            return f"measured with {self.named}"
+        why = found[0] if found else f"no {types[0] or 'model of this type'} was among the configs"
+        return f"not measured with {self.named}, from reading: {why}"
 
     def at(self, version: str | None = None) -> Self:
         """The engine in a version: ``0.29`` is 0.29.0. Without one, that which is installed, else the newest."""
@@ -73,7 +85,7 @@ class Engine(ABC):
                 v for v in known if measured.numbers(v)[: len(measured.numbers(version))] == measured.numbers(version)
             ]
             if not same or not measured.numbers(version):
-                near = sorted(known, key=partial(distance, version))
+                near = sorted(known, key=partial(distance, version)) if measured.numbers(version) else known
                 there = f"the nearest that were are {', '.join(near)}" if near else "no version of it was"
                 raise ValueError(f"{self.title} {short(version)[1:-1]} was not measured; {there}")
             version = same[0]
@@ -180,8 +192,9 @@ def dropped_by_flags(spec: RopeSpec) -> str:
 
 
 def distance(asked: str, known: str) -> tuple[int, ...]:
-    """How far two versions are from each other, number by number."""
+    """How far two versions are from each other: 0.32 is nearer to 1.0 than 0.29 is, and farther from 0.1."""
     a, b = measured.numbers(known), measured.numbers(asked)
     size = max(len(a), len(b))
-    filled = (numbers + (0,) * (size - len(numbers)) for numbers in (a, b))
-    return tuple(abs(x - y) for x, y in zip(*filled, strict=True))
+    x, y = (numbers + (0,) * (size - len(numbers)) for numbers in (a, b))
+    towards = 1 if x > y else -1
+    return tuple(towards * (p - q) for p, q in zip(x, y, strict=True))

@@ -13,10 +13,10 @@ What is read differently than in transformers (s is the factor; m multiplies cos
                     so one token later. Keys that were cached before are not turned again. m as in vLLM
     proportional    factor is not read
 
-The same as there: default, linear, llama3. What arrives differs by model class: gemma, gemma2, gptj, mixtral, olmo,
-phi, persimmon, stablelm and starcoder2 pass no scaling on, and some have a base of their own (measured: `families` in
-measured/sglang-*.json). The keys go in with --json-model-override-args, which later versions merge with the model's own
-dictionary; 0.5.9 reads those of transformers 4.
+The same as there: default, linear, llama3. What arrives differs by model class: baichuan, gemma, gemma2, gptj, mixtral,
+olmo, phi, persimmon, stablelm and starcoder2 pass no scaling on, and some have a base of their own (measured:
+`families` in measured/sglang-*.json). The keys go in with --json-model-override-args, which later versions merge with
+the model's own dictionary; 0.5.9 reads those of transformers 4.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ Nothing is filled in silently: `RopeSpec.sources` names the key of every value, 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -18,7 +19,7 @@ from milepost.rope.config.config_json import Parsed, checked, text_model
 from milepost.rope.config.families import FAMILIES, Family
 from milepost.rope.config.keys import ConfigError, ConfigKeys, as_config_error, pass_over
 from milepost.rope.config.layer_kinds import DO_NOT
-from milepost.rope.config.read_scaling import OWN_NAMES
+from milepost.rope.config.read_scaling import ORIGINAL, OWN_NAMES
 from milepost.rope.engines.config_engine import ConfigEngine, refuse_alpha, refuse_ministral, shape, spell_flat
 from milepost.rope.engines.write_scaling import write_scaling
 from milepost.rope.engines.written import Refused, Written
@@ -61,7 +62,26 @@ class Transformers(ConfigEngine):
         if self.version is not None:
             self._refuse_what_stops(rope, given, config)
         rope = _whole_head(spec, kind, rope, config.allow_unknown, notes)
-        return replace(rope, scaling=_scaling(spec, kind, rope, notes)), notes
+        rope = replace(rope, scaling=_scaling(spec, kind, rope, notes))
+        return (self._as_4_has_it(rope, config, notes) if self.version and self.major == 4 else rope), notes
+
+    def _as_4_has_it(self, rope: LayerRope, config: Config, notes: list[str]) -> LayerRope:
+        """What transformers 4 makes of a rope otherwise than 5 does."""
+        spec = config.parsed.spec
+        if spec.model == "deepseek_v2" and rope.softmax != 1:
+            notes.append(
+                f"{self.named} leaves mscale_all_dim out of the softmax scale in deepseek_v2, silently: x 1, not "
+                f"x {rope.softmax:.4f}"
+            )
+            rope = replace(rope, softmax=1.0)
+        scaling, beside = rope.scaling, text_model(ConfigKeys(config.data))[0].whole(ORIGINAL)
+        if isinstance(scaling, LongRoPE) and beside is None and spec.served not in (None, scaling.trained):
+            notes.append(
+                f"{self.named} looks for {ORIGINAL} beside rope_scaling, not in it: the long factors begin above "
+                f"{spec.served} tokens, not {scaling.trained}"
+            )
+            rope = replace(rope, scaling=replace(scaling, trained=spec.served))
+        return rope
 
     def _refuse_what_stops(self, rope: LayerRope, given: Mapping[str, Any], config: Config) -> None:
         """Refuse what earlier versions read, or the model's own code, and this one ends at."""
@@ -72,6 +92,11 @@ class Transformers(ConfigEngine):
                 f"write head_dim = {rope.head_dim}"
             )
         name = given.get("rope_type") or given.get("type")
+        if self.major == 4 and model == "llama4_text" and name not in (None, "default", "llama3"):
+            raise ConfigError(
+                f"{self.named} reads every scaling of its llama4_text as llama3, {name} too (KeyError: "
+                "'low_freq_factor')"
+            )
         if name in ("su", "ntk") and (name, model, self.major) != ("su", "phi3", 4):
             remedy = "longrope" if name == "su" else f"a larger base, rope_theta = {rope.spectrum().base:.10g}"
             raise ConfigError(f"{self.named} has no rope type {name} (KeyError: '{name}'); write {remedy}")
@@ -142,7 +167,22 @@ class Transformers(ConfigEngine):
         local_base = None if local is None or local["rope_theta"] == main["rope_theta"] else local["rope_theta"]
         base = "global_rope_theta" if spec.model.startswith("modernbert") else "rope_theta"
         rest = spell_flat(config, main, local_base, base)
+        if rest["rope_type"] == "longrope":
+            config[ORIGINAL] = rest.pop(ORIGINAL)
+            if spec.model == "phi3":
+                rest = _three_fields(self.named, rest, (spec.served or 0) / config[ORIGINAL])
         config["rope_scaling"] = None if rest == {"rope_type": "default"} and family.rope is None else rest
+
+
+def _three_fields(named: str, longrope: dict[str, Any], factor: float) -> dict[str, Any]:
+    """Phi-3's longrope, whose dictionary has three keys and no more; m follows from the lengths."""
+    m = longrope.get("attention_factor")
+    if m is not None or not math.isclose(longrope.get("factor", factor), factor, rel_tol=1e-9):
+        raise Refused(
+            f"{named} stops at a longrope of its phi3 that has more keys than type, short_factor and long_factor "
+            f"(ValueError), and this one has m of its own: {m or longrope['factor']:.4f}"
+        )
+    return {"type": "longrope", "short_factor": longrope["short_factor"], "long_factor": longrope["long_factor"]}
 
 
 def _write_temperature(

@@ -29,7 +29,10 @@ STEP = {"llama.cpp": 2.0**-23}
 
 @dataclass(frozen=True)
 class Measured:
-    """One engine in one version: ``cases`` by config, ``families`` by model type, and what ``stood_in`` for what."""
+    """One engine in one version: ``cases`` by config, ``families`` by model type, and what ``stood_in`` for what.
+
+    ``when`` is the day of its newest numbers.
+    """
 
     engine: str
     version: str
@@ -38,6 +41,7 @@ class Measured:
     families: Mapping[str, Mapping[str, str]]
     exports: Mapping[str, Mapping[str, Any]]
     stood_in: tuple[str, ...]
+    when: str = ""
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -59,7 +63,7 @@ def load(engine: str, version: str) -> Measured:
     data = json.loads((resources.files(__name__) / f"{engine}-{version}.json").read_text(encoding="utf-8"))
     return Measured(
         engine, version, data["cases"], tuple(map(tuple, data["tables"])), data["families"], data["exports"],
-        tuple(data["stood_in"]),
+        tuple(data["stood_in"]), data.get("when", ""),
     )  # fmt: skip
 
 
@@ -70,6 +74,37 @@ def configs() -> dict[str, dict[str, Any]]:
         (resources.files(__name__) / "configs.json").read_text(encoding="utf-8")
     )
     return data
+
+
+@cache
+def model_types(engine: str, version: str) -> dict[str, str]:
+    """By the model types of the configs: nothing where the engine was run with one of them, else why it was not."""
+    found: dict[str, str] = {}
+    for name, case in load(engine, version).cases.items():
+        config = configs()[name]
+        inner = (config.get(part) for part in ("text_config", "thinker_config"))
+        why = case.get("not_measured", "")
+        for keys in (config, *(part for part in inner if isinstance(part, dict))):
+            kind = str(keys.get("model_type", ""))
+            found[kind] = why and found.get(kind, why)
+    return found
+
+
+@cache
+def rope_types(engine: str) -> frozenset[str]:
+    """The rope types, as configs name them, that an engine was run with."""
+
+    def named(keys: Mapping[str, Any]) -> Iterator[str]:
+        for key, value in keys.items():
+            if key in ("rope_type", "type") and isinstance(value, str):
+                yield value
+            elif isinstance(value, dict):
+                yield from named(value)
+
+    found = {name for config in configs().values() for name in named(config)}
+    own = resources.files(__name__) / f"{engine}-rope-types.json"
+    more = json.loads(own.read_text(encoding="utf-8")) if own.is_file() else {}
+    return frozenset(found | {name for types in more.values() for name in types} | {"default"})
 
 
 @cache
