@@ -195,7 +195,7 @@ def test_14_mlx_lm_drops_a_scaling_silently(family: str) -> None:
 
 
 def test_14_mlx_lm_s_own_spellings() -> None:
-    assert "wants llama_4_scaling_beta beside the scaling" in refusal("mlx-lm", "golden ministral-3-3b")
+    assert "llama_4_scaling_beta) stands in it" in refusal("mlx-lm", "golden ministral-3-3b")
     for family in ("phi3", "internlm2"):
         assert "ValueError" in stopped("mlx-lm", f"{family} yarn flat")
         assert f"stops at rope type yarn in its {family}" in refusal("mlx-lm", f"{family} default flat")
@@ -221,12 +221,13 @@ def test_17_torchtitan_s_release_has_max_seq_len() -> None:
     assert sum("ropes" in case for case in exports) > 200 and not any("stops" in case for case in exports)
 
 
-@pytest.mark.parametrize("engine", ["transformers", "vllm", "sglang"])
+@pytest.mark.parametrize("engine", ["transformers", "sglang"])
 def test_18_gemma_4_is_exported_as_it_is(engine: str) -> None:
+    """vLLM's class wants a whole vision part besides, and was not measured with it; what is written is proved alone."""
     name = "golden gemma-4-12b"
     spec = read(CONFIGS[name])
     assert {rope.head_dim for rope in spec.ropes().values()} == {256, 512}
-    assert run(engine, name, "as it is") and export(spec, engine).text
+    assert run(engine, name, "as it is") and export(spec, engine).text and export(spec, "vllm").text
 
 
 @pytest.mark.parametrize("engine", NEWEST)

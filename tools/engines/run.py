@@ -283,6 +283,8 @@ def _due(
     sample = known[:: max(1, len(known) // check)] if check else []
     due = [case for case in cases if case["id"] not in names] + sample
     lines = folder / f"{run.engine}-{run.version}{part}.jsonl"
+    if again == "not measured" and lines.exists():
+        lines.write_text("".join(f"{line}\n" for line in _texts(lines) if '"not_measured":' not in line))
     _drive(run, python, folder, due, lines)
     of = {case["id"]: case["of"] for case in due}
     found = {name: line for name, line in driver_lines(lines).items() if name in of}
