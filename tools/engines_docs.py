@@ -223,7 +223,9 @@ def _wrong(words: Words) -> list[str]:
 def _kind(name: str) -> str:
     """The model type of a config."""
     config = measured.configs()[name]
-    inner = next((config[part] for part in ("text_config", "thinker_config") if isinstance(config.get(part), dict)), {})
+    inner: dict[str, Any] = next(
+        (config[part] for part in ("text_config", "thinker_config") if isinstance(config.get(part), dict)), {}
+    )
     return str(config.get("model_type") or inner.get("model_type") or name)
 
 
@@ -377,7 +379,7 @@ def angles_apart(model: dict[str, Any]) -> float:
     chosen = [places[t] for t in model["at"]]
     pos = torch.tensor([place or (0,) * made.axes for place in chosen], dtype=torch.float64).T[:, None]
     encoding = milepost.build(made.encoding)
-    x = torch.zeros(1, 1, len(chosen), encoding.head_dim, dtype=torch.float64)
+    x = torch.zeros(1, 1, len(chosen), encoding.head_dim or 0, dtype=torch.float64)
     x[..., 0::2] = 1
     angle = torch.tensor(model["angles"][0], dtype=torch.float64)
     theirs = torch.stack([angle.cos(), angle.sin()], -1).flatten(1)
