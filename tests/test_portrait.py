@@ -69,3 +69,14 @@ def test_the_relations_of_one_place_are_a_row_of_all(name):
     assert [what for what, _ in whole] == [what for what, _ in one] and whole
     for (_, matrix), (_, row) in zip(whole, one, strict=True):
         assert row.shape == (matrix.shape[0], 1, 35) and torch.allclose(row[:, 0], matrix[:, 17], atol=1e-12, rtol=0)
+
+
+def test_keys_are_turned_in_parts_so_that_many_heads_take_little_memory(monkeypatch):
+    """`grape` has planes for each head, and all of its heads are turned: 500 MB at once, for one request."""
+    from milepost import GRAPE
+
+    turned, real = [], GRAPE.turn
+    monkeypatch.setattr(GRAPE, "turn", lambda self, x, pos: turned.append(x.numel()) or real(self, x, pos))
+    lines = portrait(build("grape", heads=8, head_dim=64), 256, "lines").figures[0].lines
+    assert max(turned) <= 1 << 20 and sum(turned) > 1 << 24
+    assert len(lines["random with itself"]) == 256

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from milepost.encodings.catalogue import Page
 
 Kind = Literal["heat", "lines"]
+AT_ONCE = 1 << 20
+"""Numbers of keys that are turned at a time."""
 RANDOM = 256 * 64
 """Random numbers behind a line of means: as many vectors as make that, so that it is as smooth for any size of head."""
 
@@ -135,10 +137,11 @@ def _code(enc: Encoding, n: int, only: Kind | None) -> list[Figure]:
     if only == "heat":
         return [_heat("What a query of ones becomes", "channel", "position", q)]
     noise = torch.randn(max(16, RANDOM // size), size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    many = noise[:, None, None].expand(-1, heads, n, -1)
-    logits = (enc.query(many[:, :, -1:], pos[-1:])[:, 0] * enc.key(many, pos)[:, 0]).sum(
-        -1
-    ) / size  # the last query to every key
+    parts = []
+    for some in noise.split(max(1, AT_ONCE // (heads * n * size))):  # all at once would be 500 MB for grape's heads
+        many = some[:, None, None].expand(-1, heads, n, -1)
+        parts.append((enc.query(many[:, :, -1:], pos[-1:])[:, 0] * enc.key(many, pos)[:, 0]).sum(-1) / size)
+    logits = torch.cat(parts)  # the last query to every key
     lines = {
         "ones with itself": ((q[-1] * k).sum(-1) / size).flip(0).tolist(),
         "random with itself": logits.mean(0).flip(0).tolist(),
