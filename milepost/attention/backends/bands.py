@@ -123,9 +123,11 @@ class Room:
         return self.flat[:numbers].view(shape)
 
 
-def groups(batch: int, heads: int, numbers: int, held: int = HELD) -> Iterator[tuple[slice, slice]]:
-    """Rows of the batch and heads that are done together, where one of them holds so many numbers."""
-    many = max(1, held // max(1, numbers))
+def groups(batch: int, heads: int, numbers: int, held: int | None = None) -> Iterator[tuple[slice, slice]]:
+    """Rows of the batch and heads that are done together, where one of them holds so many numbers, and all may hold
+    ``held`` (`HELD` if it is left out).
+    """
+    many = max(1, (held or HELD) // max(1, numbers))
     some, step = max(1, min(batch, many)), max(1, many // max(1, batch))
     for b in range(0, batch, some):
         for h in range(0, heads, step):
