@@ -574,13 +574,28 @@ def test_sliding_layers_keep_their_base() -> None:
 
 def test_llama_server() -> None:
     assert export(spec_of(YaRN(4.0, 32768)), "llama.cpp").text == (
-        "llama-server -m MODEL.gguf -c 131072 --rope-scaling yarn --rope-scale 4 --yarn-orig-ctx "
-        "32768 --rope-freq-base 1000000"
+        "llama-server -m MODEL.gguf -c 131072 --override-kv qwen2.context_length=int:131072 --rope-scaling yarn "
+        "--rope-scale 4 --yarn-orig-ctx 32768 --rope-freq-base 1000000"
     )
     assert "--rope-scaling linear --rope-scale 2.5" in export(spec_of(Linear(2.5)), "llama.cpp").text
     assert export(spec_of(NTK(4.0)), "llama.cpp").text.endswith(
         f"--rope-scaling none --rope-freq-base {1e6 * 4 ** (128 / 126)!r}"
     )
+
+
+def test_llama_server_serves_more_than_the_file_says() -> None:
+    """-c alone is cut to the file's context_length (tests/served/real sees that on the running server)."""
+    spec = spec_of(Linear(4.0))
+    trained = replace(spec, served=spec.trained)
+    assert spec.trained is not None and "--override-kv" not in export(trained, "llama.cpp").text
+    longer = replace(spec, served=4 * spec.trained)
+    for model, arch in (("mistral", "llama"), ("qwen3_moe", "qwen3moe"), ("qwen2", "qwen2")):
+        written = export(replace(longer, model=model), "llama.cpp")
+        assert f"-c {longer.served} --override-kv {arch}.context_length=int:{longer.served} " in written.text
+        assert not any("ARCH" in note for note in written.notes)
+    unknown = export(replace(longer, model="some_model"), "llama.cpp")
+    assert "--override-kv ARCH.context_length" in unknown.text
+    assert "put the file's general.architecture in place of ARCH" in " ".join(unknown.notes)
 
 
 REFUSED: list[tuple[str, Any, str]] = [

@@ -95,3 +95,23 @@ KINDS: dict[str, Kinds] = {
     "llama4": Kinds(4, many="full_attention", one="no_rope", still="no_rope", window=False),
     "smollm3": Kinds(4, many="full_attention", one="no_rope", still="no_rope", window=False),
 }
+
+WRITTEN_AS = {
+    "bamba": "granitehybrid", "cohere": "command-r", "cohere2_moe": "cohere2moe", "deepseek_v2": "deepseek2",
+    "deepseek_v3": "deepseek2", "deepseek_v32": "deepseek32", "deepseek_v4": "deepseek4",
+    "ernie4_5_moe": "ernie4_5-moe", "exaone4_5": "exaone4", "exaone_moe": "exaone-moe", "falcon_h1": "falcon-h1",
+    "gemma3_text": "gemma3", "gemma3n_text": "gemma3n", "gemma4_text": "gemma4", "glm": "chatglm",
+    "glm4_moe": "glm4moe", "glm4_moe_lite": "deepseek2", "glm_moe_dsa": "glm-dsa", "gpt_neox": "gptneox",
+    "gpt_oss": "gpt-oss", "granitemoehybrid": "granitehybrid", "granitemoeshared": "granitemoe",
+    "hunyuan_v1_dense": "hunyuan-dense", "hunyuan_v1_moe": "hunyuan-moe", "lfm2_moe": "lfm2moe",
+    "llama4_text": "llama4", "mimo_v2_flash": "mimo2", "minimax_m2": "minimax-m2", "ministral3": "mistral3",
+    "mistral": "llama", "mixtral": "llama", "olmo3": "olmo2", "phi": "phi2", "qwen2_5_vl": "qwen2vl",
+    "qwen2_moe": "qwen2moe", "qwen2_vl": "qwen2vl", "qwen3_5_moe_text": "qwen35moe", "qwen3_5_text": "qwen35",
+    "qwen3_moe": "qwen3moe", "qwen3_next": "qwen3next", "solar_open": "glm4moe", "youtu": "deepseek2",
+}  # fmt: skip
+"""Architectures that the converter of build 11549 writes for model types of transformers, where the names differ."""
+
+
+def architecture(model: str) -> str | None:
+    """The architecture of a model type's GGUF file; None for one that is not known."""
+    return WRITTEN_AS.get(model) or (model if model in INTERLEAVED | HALF else None)

@@ -6,7 +6,9 @@
     --yarn-orig-ctx                         the trained length; by default the model's own
     --yarn-beta-fast, --yarn-beta-slow      32 and 1
     --yarn-ext-factor                       1 is yarn, 0 is linear
-    -c                                      the length served
+    -c                                      the length served, but no more than the file's context_length
+    --override-kv ARCH.context_length=int:n the length up to which -c counts; the trained length of yarn, too, unless
+                                            --yarn-orig-ctx says it
 
 What is different here:
 
@@ -37,6 +39,7 @@ from typing import Any
 
 from milepost.rope.config.config import Config
 from milepost.rope.config.gguf import BASE
+from milepost.rope.config.gguf_archs import architecture
 from milepost.rope.config.keys import ConfigError, as_config_error, short
 from milepost.rope.config.read_scaling import ORIGINAL
 from milepost.rope.engines.config_engine import ConfigEngine
@@ -179,9 +182,9 @@ class LlamaCpp(ConfigEngine):
                 f"no flag reaches the layers of gemma2 that slide, and the converter writes no base for it: they would "
                 f"turn by {BASE:g}, not by {rope.base:.10g}"
             )
-        served = [] if spec.served is None else ["-c", str(spec.served)]
+        served, note = _served(spec)
         text = shlex.join(["llama-server", "-m", "MODEL.gguf", *served, *_flags(rope, spec)])
-        notes = list(filter(None, [self.wanted(spec.model)]))
+        notes = list(filter(None, [self.wanted(spec.model), note]))
         if isinstance(rope.scaling, YaRN):
             notes.append(
                 f"add --no-context-shift: a shift would multiply the cached keys by m = {rope.scaling.m:.4f} again, "
@@ -400,6 +403,22 @@ def _baked(rope: LayerRope, given: dict[str, Any], served: int | None, notes: li
         )
         return replace(rope, scaling=rope.scaling.at(served))
     return rope
+
+
+def _served(spec: RopeSpec) -> tuple[list[str], str]:
+    """The flags that serve a spec's length, and what to know about them.
+
+    The server takes no texts beyond the file's context_length, whatever -c says: it warns in its log, and refuses them.
+    Build 11549 lifts that to the factor times the trained length where flags say yarn; build 8929 does not.
+    """
+    if spec.served is None:
+        return [], ""
+    flags = ["-c", str(spec.served)]
+    if spec.trained is None or spec.served <= spec.trained:
+        return flags, ""
+    arch = architecture(spec.model)
+    note = "" if arch else "put the file's general.architecture in place of ARCH: -c alone serves no more than it says"
+    return [*flags, "--override-kv", f"{arch or 'ARCH'}.context_length=int:{spec.served}"], note
 
 
 def _flags(rope: LayerRope, spec: RopeSpec) -> list[str]:
