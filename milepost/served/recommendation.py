@@ -3,12 +3,15 @@
     recommend_served(running(["http://127.0.0.1:8001", "http://127.0.0.1:8002"]), "book.txt", 16384, 4096)
     recommend_served(started("llama-server -m model.gguf --port {port} {flags}", spec, 16384, "llama.cpp"), ...)
 
-Nothing is started but what a command says: ``{flags}`` stands for what `milepost export` writes for each scaling, and
-``{port}`` for a port that is free. Each is waited for until it answers, measured, and ended. The same last tokens of
-each window are scored with the target's tokens before them and with the trained length's:
+Nothing is started but what a command says: ``{flags}`` stands for the flags that `milepost export` writes for each
+scaling, the length served among them, and ``{port}`` for a port that is free. Each is waited for until it answers,
+measured, and ended. The same last tokens of each window are scored in texts as long as a server of the target's length
+takes, which has to hold the token that is scored and one that is generated, and in texts of the trained length:
 
     gain    the first setting's loss at the target, less this one's, paired on the same tokens
     cost    this one's loss at the trained length, less the first one's
+
+The first setting is the first that could be measured: the model as it is may refuse the target, and that is said.
 
 Of the settings that can't be told from the one with the largest gain, the answer is the one with the smallest cost.
 """
@@ -22,7 +25,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,10 +42,15 @@ from milepost.served import report
 from milepost.served.connection import connect
 from milepost.served.servers.client import ServerError, UnreachedError
 from milepost.served.subject import Served
+from milepost.served.verification.truncation import REFUSALS
 
 Setting = tuple[str, Callable[[], AbstractContextManager[Served]]]
 """What it is called, and how it is reached."""
 WINDOWS, SCORED = 6, 16
+AS_IT_IS, PLACES = "the model as it is", ("MODEL", "MODEL.gguf")
+"""The setting without a scaling of ours, and where a model's name stands in what `export` writes."""
+ROOM = 2
+"""Tokens of the target that no text may take: the one that is scored, and one that is generated."""
 PATIENCE, GRACE = 600.0, 10.0
 """Seconds until a started server has to answer, and to end when it is told to."""
 
@@ -77,17 +85,31 @@ def started(command: str, spec: RopeSpec, target: int, engine: str, **how: Any) 
     """A server for each scaling that an engine has words for, started by a command; and notes about the others."""
     if "{flags}" not in command or "{port}" not in command:
         raise ConfigError("the command needs {flags}, where each setting's flags go, and {port}, the port to listen on")
-    flags: dict[str, str] = {"as it is": ""}
+    flags: dict[str, str] = {}
     notes = []
-    for method in METHODS:
+    for method in (AS_IT_IS, *METHODS):
         try:
-            text = " ".join(export(spec.extended(target, method), engine).text.split())  # type: ignore[arg-type]
+            asked = replace(spec, served=target) if method == AS_IT_IS else spec.extended(target, method)  # type: ignore[arg-type]
+            text = _flags_of(export(asked, engine).text, engine)
         except (Refused, ValueError) as refusal:
-            notes.append(f"{method} is not tried: {refusal}")
+            if method == AS_IT_IS:
+                flags[method] = ""
+                notes.append(f"{method} gets no flags: {refusal}")
+            else:
+                notes.append(f"{method} is not tried: {refusal}")
             continue
         if text not in flags.values():
             flags[method] = text
     return [(name, partial(_serving, command, words, how | {"setting": words})) for name, words in flags.items()], notes
+
+
+def _flags_of(text: str, engine: str) -> str:
+    """The flags of a command line that `export` writes: what comes after its MODEL."""
+    words = shlex.split(text)
+    start = next((number for number, word in enumerate(words) if word in PLACES), None)
+    if start is None:
+        raise ConfigError(f"what is exported for {engine} is no command line: name an engine that takes flags")
+    return shlex.join(words[start + 1 :])
 
 
 @contextlib.contextmanager
@@ -135,7 +157,7 @@ def recommend_served(
     if len(settings) < 2:
         why = "at least two settings are compared: give their servers' addresses, or a command with {flags}"
         raise ConfigError("; ".join([why, *notes]))
-    if not SCORED <= short < target:
+    if not SCORED <= short < target - ROOM:
         raise ConfigError(f"the trained length is from {SCORED} to below the target of {target} tokens, got {short}")
     losses: dict[str, tuple[Numbers, Numbers]] = {}
     servers, notes, groups = [], list(notes), None
@@ -147,12 +169,13 @@ def recommend_served(
                 words = subject.read_text(text)
                 tokens, groups = words.windows(target, windows)
                 near, _ = subject.last_losses(tokens, short, SCORED, words.begin)
-                far, _ = subject.last_losses(tokens, target, SCORED, words.begin)
+                far, _ = subject.last_losses(tokens, target - ROOM, SCORED, words.begin)
                 losses[name] = (near, far)
                 servers.append({"setting": name, **subject.to_json()})
                 notes += [f"{name}: {note}" for note in subject.notes()]
         except ConfigError as error:
-            if number == 0 or isinstance(error, UnreachedError):
+            refused = getattr(error, "status", None) in REFUSALS
+            if isinstance(error, UnreachedError) or (number == 0 and not refused):
                 raise
             notes.append(f"{name} could not be measured: {error}")
     if len(losses) < 2 or groups is None:
@@ -165,8 +188,8 @@ def recommend_served(
     tell("done", 1.0)
     return ServedRecommendation(
         target_length=target, short_length=short, best=best, works=works, rows=tuple(rows),
-        verdict=tuple(_verdict(rows, best, target, short, works)),
-        how=f"The last {SCORED} tokens of each window, after {target} and after {short} tokens, the same for all.",
+        verdict=tuple(_verdict(rows, best, first, target, short, works)),
+        how=f"The last {SCORED} tokens of each window, after {target - ROOM} and {short} tokens, the same for all.",
         notes=tuple(notes),
         provenance=provenance(
             what="recommend", target=target, short=short, windows=windows, servers=servers,
@@ -191,11 +214,13 @@ def _ranked(losses: dict[str, tuple[Numbers, Numbers]], groups: Numbers) -> tupl
     return rows, str(min(equal, key=lambda row: row["cost"]["value"])["setting"])
 
 
-def _verdict(rows: Sequence[dict[str, Any]], best: str, target: int, short: int, works: bool) -> list[str]:
+def _verdict(
+    rows: Sequence[dict[str, Any]], best: str, first: str, target: int, short: int, works: bool
+) -> list[str]:  # fmt: skip
     row = next(row for row in rows if row["setting"] == best)
     reached = f"{best} reads {target} tokens best: {row['long']['value']:.3f} nats a token"
     cost = f"short texts pay {row['cost']['value']:+.3f} nats a token at {short}"
-    gain = f"{row['gain']['value']:+.3f} better than the first setting"
+    gain = "and nothing is better" if best == first else f"{row['gain']['value']:+.3f} better than {first}"
     more = (
         "That is as good as short texts."
         if works

@@ -13,7 +13,7 @@ import hashlib
 import json
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -50,7 +50,8 @@ class Served(Tokenized):
     """A model behind a server. ``begin`` is the token that every text begins with, ``trained`` its trained length.
 
     ``outside`` counts targets of which only a bound is known, ``asked`` all of them. ``borne`` is the longest text
-    whose log-likelihoods the server has told. ``setting`` tells servers apart that share a journal.
+    whose log-likelihoods the server has told. ``alone``: it has broken off texts that were read side by side.
+    ``setting`` tells servers apart that share a journal.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Served(Tokenized):
         self.trained = trained or server.can.trained
         self.begin: int | None = None
         self.adds_begin = False
-        self.outside, self.asked, self.borne = 0, 0, 0
+        self.outside, self.asked, self.borne, self.alone = 0, 0, 0, False
         self._journal, self._known, self._lock, self._setting = journal, _load_journal(journal), Lock(), setting
         if tokenizer is not None:
             self._compare_tokenizers(tokenizer)
@@ -186,7 +187,7 @@ class Served(Tokenized):
         return self.losses_of(list(windows), [ordered] * len(windows), fresh)
 
     def losses_of(
-        self, texts: Sequence[Numbers] | Numbers, positions: Sequence[list[int]], fresh: bool = False
+        self, texts: Sequence[Numbers] | Numbers, positions: list[list[int]], fresh: bool = False
     ) -> tuple[Numbers, Numbers]:
         """`losses_at` positions of each text's own."""
 
@@ -196,13 +197,28 @@ class Served(Tokenized):
         if self.server.can.prompt:  # elsewhere positions are forced one after the other, and grow by themselves
             self._grow([int(n) for n in texts[0][: positions[0][-1] + 1]])
         first = read(texts[0], positions[0])  # alone: a length that ends the server ends one request
-        with ThreadPoolExecutor(max(1, self.server.can.slots)) as pool:
-            rows = [first, *pool.map(read, texts[1:], positions[1:])]
+        rows = [first, *self._side_by_side(read, texts[1:], positions[1:])]
         losses = -np.array([values for values, _ in rows])
         outside = np.array([bounds for _, bounds in rows], bool)
         self.asked += losses.size
         self.outside += int(outside.sum())
         return losses, outside
+
+    def _side_by_side(
+        self, read: Callable[[Numbers, list[int]], Any], texts: Sequence[Numbers] | Numbers, positions: list[list[int]]
+    ) -> list[Any]:
+        """Texts that are read side by side as far as the server bears; one by one from the first that it breaks off."""
+        can, longest = self.server.can, max((at[-1] + 1 for at in positions), default=0)
+        many = next((n for n in range(can.slots, 1, -1) if longest <= (can.room(n) or longest)), 1)
+        if not self.alone and many > 1:
+            try:
+                with ThreadPoolExecutor(many) as pool:
+                    return list(pool.map(read, texts, positions))
+            except ServerError as error:
+                if error.status is None or error.status < 500:
+                    raise
+                self.alone = True
+        return list(map(read, texts, positions))
 
     def _grow(self, ids: list[int]) -> None:
         """Ask for shorter texts first, where this one is much longer than what the server has borne."""

@@ -37,7 +37,7 @@ CONFIG = {
 def build(rope: dict[str, Any] | None = None, seed: int = 0, **more: Any) -> Any:
     """A Llama with random weights, the same each time, with these rotary parameters."""
     torch.manual_seed(seed)
-    config = transformers.LlamaConfig(**CONFIG, rope_parameters=rope or YARN, **more)
+    config = transformers.LlamaConfig(**{**CONFIG, **more}, rope_parameters=rope or YARN)
     return transformers.LlamaForCausalLM(config).eval()
 
 

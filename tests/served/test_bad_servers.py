@@ -6,6 +6,7 @@ import contextlib
 import json
 import threading
 import time
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
@@ -17,6 +18,7 @@ from milepost.cli import app
 from milepost.served import connect
 from milepost.served.servers import client as client_file
 from milepost.served.servers.client import Client, ServerError
+from milepost.served.servers.server import Abilities
 from milepost.served.subject import growing
 
 
@@ -274,6 +276,25 @@ def test_a_server_that_comes_back_is_waited_for(small_model, windows):
         server.trouble, server.handle_error = once, lambda *words: None
         losses, _ = subject.losses_at(windows[:1], [5])
     assert np.isfinite(losses).all() and len(server.bodies) == start + 2
+
+
+def test_texts_that_a_server_does_not_bear_side_by_side_are_read_one_by_one(small_model, windows):
+    with serving(small_model, "vllm") as server:
+        expected, _ = connect(server.url).losses_at(windows[:6], [5, 60])
+        subject = connect(server.url)
+        start = len(server.bodies)
+        server.trouble = lambda number: (500, b'{"error": "no room"}', {}) if number == start + 3 else None
+        losses, _ = subject.losses_at(windows[:6], [5, 60])
+        assert subject.alone and np.abs(losses - expected).max() < 1e-6
+        server.trouble = lambda number: (500, b'{"error": "no room"}', {})
+        with pytest.raises(ServerError, match="answered 500: no room"):
+            subject.losses_at(windows[:6], [7, 61])
+
+
+def test_side_by_side_where_slots_share_what_is_served():
+    can = Abilities(ids=True, prompt=False, likeliest=1, served=512, slots=4, shared=True)
+    assert [can.room(n) for n in (1, 2, 4)] == [511, 255, 127]
+    assert replace(can, shared=False).room(4) == 512 and replace(can, served=None).room(4) is None
 
 
 def test_lengths_grow(small_model, windows, monkeypatch):

@@ -148,7 +148,13 @@ def test_recommend_starts_servers_and_ends_them(small_model, small_folder, small
     assert data["best"] == "yarn"
     assert "ended with code 3 before it answered" in ended.output
     flags = log.read_text().splitlines()
-    assert len(flags) == len(data["rows"]) and flags[0] == "" and any("--rope-scaling yarn" in line for line in flags)
+    assert len(flags) == len(data["rows"]) and any("--rope-scaling yarn" in line for line in flags)
+    served = "-c 448 --override-kv llama.context_length=int:448 "
+    assert flags[0] == f"{served}--rope-scaling none --rope-freq-base 50000", (
+        "no program, no model, the target's length"
+    )
+    assert all(line.startswith(served) for line in flags)
+    assert data["rows"][-1]["setting"] == "the model as it is" or data["rows"][0]["gain"]["value"] > 0
 
 
 def test_bad_words_are_sentences(small_model, small_text, tmp_path):

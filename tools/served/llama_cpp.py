@@ -1,49 +1,35 @@
 """Start llama.cpp's server out of the wheel `xllamacpp`, which has it inside.
 
-    python tools/served/llama_cpp.py --model model.gguf --port 8080 -c 4096 --rope-scaling yarn --rope-scale 4
+    python tools/served/llama_cpp.py -m model.gguf --port 8080 -c 4096 --rope-scaling yarn --rope-scale 4
 
-The flags are those of `llama-server`, as far as they are here; the wheel has its parameters and no reader of flags, so
-that this one sets what llama.cpp's own would set. ``--exact`` is ours: keys and values in float32, and attention
-without the flash kernel, which rounds to float16.
+The flags are those of `llama-server`, all of them: they are read by llama.cpp's own reader, which is in the wheel's
+library, into the parameters that a `CommonParams` of the wheel holds.
 """
 
-import argparse
+import ctypes
+import sys
 import threading
 
 import xllamacpp
+from xllamacpp import xllamacpp as library
 
-SCALINGS = {"none": 0, "linear": 1, "yarn": 2}
-
-flags = argparse.ArgumentParser(allow_abbrev=False)
-flags.add_argument("-m", "--model", required=True)
-flags.add_argument("--port", type=int, default=8080)
-flags.add_argument("-c", "--ctx-size", type=int)
-flags.add_argument("-t", "--threads", type=int, default=1)
-flags.add_argument("-np", "--parallel", type=int, default=1)
-flags.add_argument("--rope-scaling", choices=SCALINGS)
-flags.add_argument("--rope-scale", type=float)
-flags.add_argument("--rope-freq-base", type=float)
-flags.add_argument("--yarn-orig-ctx", type=int)
-flags.add_argument("--exact", action="store_true")
-given = flags.parse_args()
+SERVER = 12
+"""LLAMA_EXAMPLE_SERVER: whose flags are read."""
+PARSE = "_Z19common_params_parseiPPcR13common_params13llama_examplePFviS0_E"
+"""bool common_params_parse(int, char **, common_params &, llama_example, void (*)(int, char **))"""
 
 params = xllamacpp.CommonParams()
-params.model.path, params.port = given.model, given.port
-params.cpuparams.n_threads = params.cpuparams_batch.n_threads = given.threads
-params.n_parallel, params.endpoint_metrics = given.parallel, True
-if given.ctx_size is not None:
-    params.n_ctx = given.ctx_size
-if given.rope_scaling is not None:
-    params.rope_scaling_type = SCALINGS[given.rope_scaling]
-if given.rope_scale is not None:
-    params.rope_freq_scale = 1 / given.rope_scale
-if given.rope_freq_base is not None:
-    params.rope_freq_base = given.rope_freq_base
-if given.yarn_orig_ctx is not None:
-    params.yarn_orig_ctx = given.yarn_orig_ctx
-if given.exact:
-    params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
-    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+held = id(params) + object.__basicsize__  # the C++ parameters come after the head of the Python object
+params.n_predict, params.n_ctx = 1234567, 7654321  # the first two of them
+if list((ctypes.c_int * 2).from_address(held)) != [1234567, 7654321]:
+    sys.exit("this xllamacpp holds its parameters elsewhere: use the version that the Makefile names")
+params.n_predict, params.n_ctx = -1, 0
+words = ["llama-server", *sys.argv[1:]]
+parse = getattr(ctypes.CDLL(library.__file__), PARSE)
+parse.restype = ctypes.c_bool
+given = (ctypes.c_char_p * (len(words) + 1))(*map(str.encode, words), None)
+if not parse(len(words), given, ctypes.c_void_p(held), SERVER, None):
+    sys.exit(2)
 server = xllamacpp.Server(params)
 print(server.listening_address, flush=True)
 threading.Event().wait()

@@ -6,8 +6,9 @@
     GET /props          default_generation_settings.n_ctx, total_slots
     GET /v1/models      data[].meta: n_vocab, n_ctx_train
 
-A text that is longer than n_ctx is refused (400, exceed_context_size_error). Run: llama.cpp of October 2026
-(`xllamacpp` 2026.10.11549).
+A text that is longer than n_ctx is refused (400, exceed_context_size_error). By default there are four slots, which
+share n_ctx cells: texts side by side that do not fit together are broken off (500). Run: llama.cpp of October 2026
+(`xllamacpp` 2026.10.11549; `llama-server` of build 11669).
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class LlamaCppServer(Server):
             ids=True, prompt=False, likeliest=min(LIKELIEST, vocabulary or LIKELIEST), exact=True,
             served=whole_number((props.get("default_generation_settings") or {}).get("n_ctx")),
             vocabulary=vocabulary, trained=whole_number(meta.get("n_ctx_train")),
-            slots=slots, batches=slots > 1,
+            slots=slots, batches=slots > 1, shared=True,
         )  # fmt: skip
         step = self.first_step(self.request([1, 2], 1, 1, False, {3: FORCING}, True))
         if step.token != 3:

@@ -71,8 +71,8 @@ class Abilities:
     ``likeliest`` is how many of the likeliest tokens it tells, 0 where it tells no log-likelihoods at all. ``exact``:
     that of any token can be had. ``served`` is the longest text that it says it takes, ``vocabulary`` its tokens,
     ``trained`` the length that it says the model was trained for. ``slots`` are the requests that it says it runs side
-    by side; ``batches`` is False where it says that it runs one at a time. ``repeats``: the same prompt can be sent
-    twice.
+    by side; ``batches`` is False where it says that it runs one at a time. ``shared``: texts that are read side by side
+    have the ``served`` tokens together. ``repeats``: the same prompt can be sent twice.
     """
 
     ids: bool
@@ -84,12 +84,17 @@ class Abilities:
     trained: int | None = None
     slots: int = 1
     batches: bool = True
+    shared: bool = False
     repeats: bool = True
 
     @property
     def losses(self) -> bool:
         """Whether it tells any log-likelihoods."""
         return self.prompt or self.likeliest > 0
+
+    def room(self, count: int) -> int | None:
+        """Tokens that each of ``count`` texts may have that are read side by side; None where that is not known."""
+        return self.served if self.served is None or not self.shared else self.served // count - 1
 
 
 class Server(ABC):

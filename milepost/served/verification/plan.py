@@ -26,7 +26,7 @@ from milepost.checkpoints.model.loaded import Loaded
 from milepost.measure.intervals import Numbers
 from milepost.served.subject import Served, growing
 from milepost.served.verification.race import candidates_of, choose_targets
-from milepost.served.verification.repeats import CROWD, STEPS
+from milepost.served.verification.repeats import CROWD, STEPS, crowd_length
 
 PARTS = ("rotation", "truncation", "repeats")
 """The parts of a verification, each of which may be asked for alone."""
@@ -82,5 +82,5 @@ def make_plan(
         tokens += some * (decode[1] + prefix[1])
         if can.batches:
             requests += 2 * CROWD
-            tokens += 2 * math.ceil(CROWD * length * (1 - (CROWD - 1) / (4 * CROWD)))
+            tokens += 2 * math.ceil(CROWD * crowd_length(subject, length) * (1 - (CROWD - 1) / (4 * CROWD)) + CROWD)
     return VerificationPlan(requests, tokens, here)

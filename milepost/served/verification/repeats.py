@@ -117,9 +117,8 @@ def _prefix(subject: Served, windows: Numbers, allowed: float, control: float | 
 def _crowd(subject: Served, windows: Numbers, allowed: float, control: float | None) -> Check:
     if not subject.server.can.batches:
         return Check(NAMES[2], "NONE", f"{subject.family} runs one request at a time here, so that there is no batch")
-    rows = [
-        row[: len(row) - 3 - n * len(row) // (2 * CROWD)] for n, row in zip(range(CROWD), _cycle(windows), strict=False)
-    ]
+    longest = crowd_length(subject, windows.shape[1])
+    rows = [row[: longest - n * longest // (2 * CROWD)] for n, row in enumerate(_cycle(windows))]
     alone = [after(subject, row, fresh=True) for row in rows]
     with ThreadPoolExecutor(CROWD) as pool:
         together = list(pool.map(lambda row: after(subject, row, fresh=True), rows))
@@ -128,6 +127,11 @@ def _crowd(subject: Served, windows: Numbers, allowed: float, control: float | N
         NAMES[2], off, allowed, control, f"{len(rows)} prompts at once get the answers that they get alone",
         f"{len(rows)} prompts at once get other answers than alone",
     )  # fmt: skip
+
+
+def crowd_length(subject: Served, length: int) -> int:
+    """The longest of the prompts at once: all of a text, where the server has room for that."""
+    return min(length - 3, subject.server.can.room(CROWD) or length)
 
 
 def _cycle(windows: Numbers) -> list[Numbers]:

@@ -33,6 +33,8 @@ ROOM = 16
 """Tokens of what is served that are left for what is generated."""
 SAID = 16
 """Words that are compared where nothing else is told."""
+REFUSALS = (400, 413, 422)
+"""With which a text that is too long is refused."""
 MOVED = 1e-5
 """Nats below which nothing moved: less than any float32 logit is rounded by."""
 
@@ -65,7 +67,7 @@ def _refusal(subject: Served, ids: Numbers) -> int | None:
     try:
         subject.server.ask(ids.tolist(), likeliest=1)
     except ServerError as error:
-        if error.status not in (400, 413, 422):
+        if error.status not in REFUSALS:
             raise
         return error.status
     return None

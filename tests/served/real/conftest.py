@@ -14,10 +14,11 @@ from started import ROOT, environment, process
 
 @pytest.fixture(scope="session")
 def llama_cpp():
-    """llama.cpp's server with parameters of its own."""
+    """llama.cpp's server with flags of its own."""
 
     def start(path, *flags, how=None):
         program = [environment("llama") / "python", ROOT / "tools/served/llama_cpp.py"]
-        return process([*program, "--model", path, "--port", "{port}", *flags], **(how or {}))
+        words = ["-m", path, "--port", "{port}", "-t", 1, "-np", 1, "--metrics", "--no-warmup"]
+        return process([*program, *words, *flags], **(how or {}))
 
     return start

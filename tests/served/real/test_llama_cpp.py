@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -9,9 +11,12 @@ import transformers
 from gguf_llama import write_llama
 from small_server import CONFIG as SHAPE
 from small_server import SERVED, VOCABULARY, build, write_text
+from started import ROOT, environment
+from typer.testing import CliRunner
 
 from milepost.checkpoints.diagnosis.diagnose import diagnose
 from milepost.checkpoints.model.load import load
+from milepost.cli import app
 from milepost.served.diagnosis import make_plan
 from milepost.served.verification.candidates import CONFIG
 from milepost.served.verification.verify import verify_served
@@ -20,6 +25,8 @@ pytestmark = pytest.mark.served
 AT = [1, 2, 127, 128, 129, 255, 256, 257, 400, 510]
 PLAIN = {"rope_type": "default", "rope_theta": 50000.0}
 LENGTH = 448
+EXACT = ("-ctk", "f32", "-ctv", "f32", "-fa", "off")
+"""Keys and values in float32, and attention without the flash kernel, which rounds to float16."""
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +43,7 @@ def plain(tmp_path_factory):
 def test_losses_equal_those_of_the_same_weights_here(plain, llama_cpp):
     windows = np.load(plain / "text.npy")
     here = load(plain / "model").losses(torch.from_numpy(windows)).numpy()[:, [p - 1 for p in AT]]
-    with llama_cpp(plain / "model.gguf", "-c", 1024, "--exact") as subject:
+    with llama_cpp(plain / "model.gguf", "-c", 1024, *EXACT) as subject:
         losses, outside = subject.losses_at(windows, AT)
         told = subject.to_json()
     assert subject.family == "llama.cpp" and subject.vocabulary == VOCABULARY and not outside.any()
@@ -110,3 +117,42 @@ def _count(subject):
     """llama.cpp's own count of tokens of prompts that it computed."""
     lines = subject.server.client.get_words("/metrics").splitlines()
     return int(float(next(line.split()[1] for line in lines if line.startswith("llamacpp:prompt_tokens_total "))))
+
+
+def test_recommend_starts_servers_past_the_trained_length(plain, tmp_path):
+    """`-c` alone serves what the file was trained for; the flags that are tried serve the target."""
+    command = (
+        f"{environment('llama') / 'python'} {ROOT / 'tools/served/llama_cpp.py'} -m {plain / 'model.gguf'} -np 1 -t 1"
+    )
+    model = build(PLAIN, max_position_embeddings=2 * SERVED)
+    np.save(tmp_path / "text.npy", write_text(model, 4, 2 * SERVED + 1).numpy())
+    words = ["recommend", plain / "model.gguf", "--target-length", 2 * SERVED, "--text", tmp_path / "text.npy"]
+    words += ["--windows", 2, "--command", command + " --port {port} {flags}", "--json"]
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == 0, done.output[-2000:]
+    data = json.loads(done.stdout)
+    assert data["best"] == "the model as it is", "the text was written without a scaling, in texts of that length"
+    assert {row["setting"] for row in data["rows"]} == {data["best"], "base", "linear", "ntk", "yarn"}
+    served = [server["can"]["served"] for server in data["provenance"]["protocol"]["servers"]]
+    assert served == [2 * SERVED] * len(data["rows"])
+
+
+def test_a_longer_context_alone_is_cut_by_the_server(plain, llama_cpp):
+    """Why --override-kv is written: -c says 1024, and 512 are served; with it, all of them."""
+    longer = ("--override-kv", f"llama.context_length=int:{2 * SERVED}")
+    for more, served in (((), SERVED), (longer, 2 * SERVED)):
+        with llama_cpp(plain / "model.gguf", "-c", 2 * SERVED, *more) as subject:
+            assert subject.server.can.served == served
+
+
+def test_four_slots_that_share_their_room(plain, llama_cpp):
+    """As llama-server starts by default: texts that do not fit together are read one by one, and none is broken off."""
+    with llama_cpp(plain / "model.gguf", "-c", SERVED, "-np", 4, "--kv-unified") as subject:
+        assert (subject.server.can.slots, subject.server.can.served) == (4, SERVED)
+        found = diagnose(subject, plain / "text.npy", [64, 256, 500], windows=4)
+        done = verify_served(subject, plain / "text.npy", LENGTH, against=load(plain / "model"))
+        assert not subject.alone
+    assert found.protocol["spent"]["tokens_computed"] <= found.protocol["plan"]["tokens"]
+    checks = {check.name: check for check in done.checks}
+    assert done.ok and done.same == (CONFIG,), [check.sentence for check in done.checks]
+    assert checks["alone and in a batch"].verdict == "PASS"
