@@ -234,8 +234,8 @@ def recommend_command(
     Of servers: the one setting of those that run, or that --command starts, that reads the target best.
 
     Example: `milepost recommend path/to/model --target-length 8k --text moby-dick.txt --out recommended` or `milepost
-    recommend model.gguf --target-length 16k --text book.txt --command "llama-server -m model.gguf -c 17000 --port
-    {port} {flags}"`
+    recommend model.gguf --target-length 16k --text book.txt --command "llama-server -m model.gguf --port {port}
+    {flags}"`
     """
     from milepost.checkpoints import recommend
     from milepost.checkpoints.recommendation import report

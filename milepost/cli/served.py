@@ -43,6 +43,17 @@ def served_how(
     return {"tokenizer": tokenizer, "model": model, "key": key, "certificate": trusted}
 
 
+def own_tokenizer(how: dict[str, Any], model: str | None, text: Path) -> dict[str, Any]:
+    """``how`` with a model's own tokenizer, where none was named and its files have one."""
+    from milepost.checkpoints.model.tokenizers import has_tokenizer
+
+    path = None if model is None else Path(model).expanduser()
+    if how["tokenizer"] is not None or path is None:
+        return how
+    gguf = path.suffix == ".gguf" and path.is_file() and text.suffix != ".npy"
+    return {**how, "tokenizer": str(path)} if gguf or (path.is_dir() and has_tokenizer(path)) else how
+
+
 def needed(value: Any, option: str, what: str) -> Any:
     """An option that addresses need, and others do not."""
     if value is None:
@@ -135,7 +146,8 @@ def compare_command(
     how = served_how(tokenizer, served_model, key_from, certificate)
 
     def measure(kept: Path | None, tell: Any) -> Any:
-        first = connect(models[0], journal=kept, **how)
+        other = None if is_url(models[1]) else models[1]
+        first = connect(models[0], journal=kept, **own_tokenizer(how, other, words))
         second: Any = (
             connect(models[1], journal=kept, setting="the second", **how)
             if is_url(models[1])
@@ -162,7 +174,7 @@ def verify_address(
     parts = PARTS if only is None else tuple(part.strip() for part in only.split(","))
 
     def measure(kept: Path | None, tell: Any) -> Any:
-        subject = connect(url, journal=kept, **how)
+        subject = connect(url, journal=kept, **own_tokenizer(how, against, words))
         tell("loading", 0.0)
         weights, note = (
             (None, None)
@@ -214,7 +226,8 @@ def recommend_addresses(
         if command is None or spec is None:
             settings = running(models, journal=kept, **how)
         else:
-            settings, refused = started(command, spec, target, engine, journal=kept, **how)
+            own = own_tokenizer(how, models[0], text)
+            settings, refused = started(command, spec, target, engine, journal=kept, **own)
             notes.extend(refused)
         return recommend_served(settings, text, target, short, windows=windows, notes=notes, tell=tell)
 

@@ -76,6 +76,9 @@ def compare(
     read = a.refit(tokens)
     a.need_same_tokens(read, b)
     places = _places(a, b, read)
+    for subject in (a, b):
+        if isinstance(subject, Served):
+            tell(f"{subject.name}: {subject.cost(len(read), [length], len(places[0]))}", 0.05)
     tell(f"asking {a.name}", 0.1)
     first, outside = a.losses_of(read, places)
     tell(f"asking {b.name}", 0.5)

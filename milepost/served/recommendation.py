@@ -168,6 +168,7 @@ def recommend_served(
                 subject.server.need_losses()
                 words = subject.read_text(text)
                 tokens, groups = words.windows(target, windows)
+                tell(subject.cost(len(tokens), [short, target - ROOM], SCORED), number / len(settings))
                 near, _ = subject.last_losses(tokens, short, SCORED, words.begin)
                 far, _ = subject.last_losses(tokens, target - ROOM, SCORED, words.begin)
                 losses[name] = (near, far)

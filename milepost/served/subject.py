@@ -204,6 +204,15 @@ class Served(Tokenized):
         self.outside += int(outside.sum())
         return losses, outside
 
+    def cost(self, texts: int, lengths: Sequence[int], targets: int) -> str:
+        """What it costs to read ``targets`` tokens of each text at some lengths, the shortest first, in words."""
+        can = self.server.can
+        each = 1 if can.prompt else targets
+        grown = growing(lengths[-1] + 1, self.borne) if can.prompt else []
+        requests = texts * each * len(lengths) + len(grown)
+        tokens = texts * sum(n + (1 if can.prompt else each) for n in lengths) + sum(grown)
+        return f"at most {requests} requests, in which {self.family} computes {tokens} tokens"
+
     def _side_by_side(
         self, read: Callable[[Numbers, list[int]], Any], texts: Sequence[Numbers] | Numbers, positions: list[list[int]]
     ) -> list[Any]:

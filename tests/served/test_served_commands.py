@@ -13,6 +13,9 @@ from typer.testing import CliRunner
 from milepost.cli import app
 from milepost.served.servers import client as client_file
 
+PROBES = 12
+"""Small requests that find out what a server can tell, at most."""
+
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
@@ -74,7 +77,11 @@ def test_verify_names_what_is_served(small_model, small_folder, small_text, tmp_
 def test_compare_gates_an_upgrade(small_model, small_folder, small_text):
     words = ("--text", small_text, "--length", "448")
     with serving(small_model, "vllm") as old, serving(small_model, "sglang") as new:
-        data = json.loads(_run("compare", old.url, new.url, *words, "--json").stdout)
+        before = len(old.bodies)
+        done = _run("compare", old.url, new.url, *words, "--json")
+        data = json.loads(done.stdout)
+        assert f"{old.url}: at most 6 requests, in which vllm computes {6 * 449} tokens" in done.stderr
+        assert len(old.bodies) - before <= 6 + PROBES and data["servers"][0]["tokens_sent"] <= 6 * 449 + 100
         assert data["ok"] and abs(data["difference"]["value"]) < 1e-4 and data["parts_from"] is None
         data = json.loads(_run("compare", old.url, small_folder, *words, "--json").stdout)
         assert data["ok"] and max(row["apart"] for row in data["rows"]) < 1e-4

@@ -56,7 +56,7 @@ class HuggingFace(Loaded):
         if tokenizer is not None:
             self.tokenizer = find_tokenizer(tokenizer)
         elif gguf:
-            self.tokenizer = find_tokenizer(path.parent, gguf_file=path.name)
+            self.tokenizer = find_tokenizer(path)
         elif not path.is_dir() or has_tokenizer(path):
             self.tokenizer = find_tokenizer(name)
 

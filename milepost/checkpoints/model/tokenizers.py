@@ -86,10 +86,12 @@ class Tokenized:
 
 
 def find_tokenizer(name: str | Path, **how: Any) -> Tokenizer:
-    """``bytes``, a tokenizer.json file, or what transformers finds in a folder or under a name on the Hub."""
+    """``bytes``, a tokenizer.json or GGUF file, or what transformers finds in a folder or under a name on the Hub."""
     if str(name) == "bytes":
         return Bytes()
     path = Path(name).expanduser()
+    if path.suffix == ".gguf" and path.is_file():
+        path, how = path.parent, {**how, "gguf_file": path.name}
     if not path.exists() and (path.suffix in (".json", ".model", ".txt") or str(name).count("/") > 1):
         raise ConfigError(
             f"there is no tokenizer at {path}: give a tokenizer.json, a folder, a name on the Hub, or bytes"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import numpy as np
 import pytest
@@ -121,14 +122,15 @@ def _count(subject):
 
 def test_recommend_starts_servers_past_the_trained_length(plain, tmp_path):
     """`-c` alone serves what the file was trained for; the flags that are tried serve the target."""
-    command = (
-        f"{environment('llama') / 'python'} {ROOT / 'tools/served/llama_cpp.py'} -m {plain / 'model.gguf'} -np 1 -t 1"
-    )
+    program = f"{environment('llama') / 'python'} {ROOT / 'tools/served/llama_cpp.py'} -t 1"
     model = build(PLAIN, max_position_embeddings=2 * SERVED)
     np.save(tmp_path / "text.npy", write_text(model, 4, 2 * SERVED + 1).numpy())
-    words = ["recommend", plain / "model.gguf", "--target-length", 2 * SERVED, "--text", tmp_path / "text.npy"]
-    words += ["--windows", 2, "--command", command + " --port {port} {flags}", "--json"]
-    done = CliRunner().invoke(app, [str(word) for word in words])
+    page = (ROOT / "docs" / "served.md").read_text(encoding="utf-8")
+    line = next(line for line in page.splitlines() if line.startswith("milepost recommend model.gguf"))
+    for word, here in (("llama-server", program), ("model.gguf", plain / "model.gguf"), ("16k", 2 * SERVED)):
+        line = line.replace(word, str(here))
+    words = [*shlex.split(line.replace("book.txt", str(tmp_path / "text.npy")))[1:], "--windows", "2", "--json"]
+    done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output[-2000:]
     data = json.loads(done.stdout)
     assert data["best"] == "the model as it is", "the text was written without a scaling, in texts of that length"
