@@ -96,6 +96,10 @@ def check(results: Any, name: str) -> Results:
     has(protocol["plan"], PLAN, name, "provenance.protocol.plan.")
     has(protocol["plan"]["shape"], {"length": int}, name, "provenance.protocol.plan.shape.")
     has(protocol["text"], TEXT, name, "provenance.protocol.text.")
+    for field in ("lengths", "seeds"):
+        if not all(_is_kind("a whole number", value) for value in protocol["plan"][field]):
+            place = f"provenance.protocol.plan.{field}"
+            raise ValueError(f"{name} is no whole result of `milepost lab`: {place} must be a list of whole numbers")
     if not protocol["plan"]["lengths"]:
         raise ValueError(f"{name} names no tested length (provenance.protocol.plan.lengths is empty)")
     for number, run in enumerate(results["runs"]):

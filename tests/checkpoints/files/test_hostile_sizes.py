@@ -217,6 +217,8 @@ RESULTS = Path(__file__).parents[3] / "milepost" / "measured" / "lab.json"
         (("runs", 0, "loss_by_window", "64", 3), "abc", "loss_by_window.'64'. must be 480 numbers"),
         (("runs", 0, "window_files"), [0, 1], "loss_by_window.'64'. must be 2 numbers"),
         (("runs",), {"a": 1}, "runs is dict and not list"),
+        (("provenance", "protocol", "plan", "lengths", 0), "64", "plan.lengths must be a list of whole numbers"),
+        (("provenance", "protocol", "plan", "seeds", 0), None, "plan.seeds must be a list of whole numbers"),
         (("costs",), 7, "costs.rows is missing"),
         (("costs",), {"rows": {"rope": 3}, "about": ""}, "costs.rows wants times by encoding"),
         (("costs",), {"rows": {"rope": {"train": "much"}}, "about": ""}, "costs.rows wants times by encoding"),
