@@ -303,6 +303,17 @@ class VLLM(ConfigEngine):
                 f"(KeyError: {ORIGINAL}): write rope type longrope into config.json, with {ORIGINAL} inside of the "
                 "dictionary, and export that"
             )
+        full = spec.ropes().get("full_attention")
+        if (
+            self.name == "vllm"
+            and spec.model.startswith("gemma4")
+            and full
+            and not isinstance(full.scaling, Proportional)
+        ):
+            raise Refused(
+                f"{self.title} keeps partial_rotary_factor of {spec.model}'s own full_attention beside an override: a "
+                "quarter of its channels would turn, silently; change config.json"
+            )
         notes: list[str] = []
         kinds = {kind: self.words(rope, spec, notes) for kind, rope in spec.ropes().items()}
         first = next(iter(kinds.values()))
