@@ -138,7 +138,8 @@ def _code(enc: Encoding, n: int, only: Kind | None) -> list[Figure]:
         return [_heat("What a query of ones becomes", "channel", "position", q)]
     noise = torch.randn(max(16, RANDOM // size), size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     parts = []
-    for some in noise.split(max(1, AT_ONCE // (heads * n * size))):  # all at once would be 500 MB for grape's heads
+    rows = max(1, AT_ONCE // (heads * n * size))  # all at once would be 500 MB for grape's heads
+    for some in torch.split(noise, rows):
         many = some[:, None, None].expand(-1, heads, n, -1)
         parts.append((enc.query(many[:, :, -1:], pos[-1:])[:, 0] * enc.key(many, pos)[:, 0]).sum(-1) / size)
     logits = torch.cat(parts)  # the last query to every key
