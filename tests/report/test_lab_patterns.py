@@ -128,6 +128,15 @@ def test_best_and_worst_are_named_only_where_they_are_apart():
     assert "no encoding can be told from another" in answer(same) and "holds best" not in answer(same)
 
 
+def test_a_control_is_never_the_best_or_the_worst():
+    given = with_windows({"alibi": [0.0, 0.1, 0.0, 0.1], "rope": [1.0, 1.1, 1.2, 1.1]})
+    control = copy.deepcopy(next(run for run in given["runs"] if run["encoding"] == "alibi"))
+    for row in control["loss_by_length"]:
+        row["loss"] = 0.5  # the lowest of all, and it does not rise
+    given["runs"].append({**control, "encoding": "rope as large as deberta"})
+    assert answer(given) == answer(with_windows({"alibi": [0.0, 0.1, 0.0, 0.1], "rope": [1.0, 1.1, 1.2, 1.1]}))
+
+
 # -- length generalisation
 
 

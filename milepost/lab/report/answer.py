@@ -7,6 +7,7 @@ from milepost.lab.report.evidence.patterns import missed
 from milepost.lab.report.read import differing
 from milepost.lab.report.runs import (
     Results,
+    Run,
     base,
     by_name,
     ends,
@@ -21,6 +22,8 @@ from milepost.lab.report.runs import (
     without,
 )
 
+CONTROL = " as large as "
+"""What the name of a control has between its encoding and the one that it is a control of."""
 NAMED = 8
 """The most encodings that a note names."""
 QUESTION = "Does a model still know where its tokens are, in texts longer than those it was trained on?"
@@ -29,7 +32,7 @@ QUESTION = "Does a model still know where its tokens are, in texts longer than t
 def answer(results: Results) -> str:
     """The answer in two sentences: who holds and who does not, and what helps."""
     short, longest = base(results), lengths(results)[-1]
-    groups = by_name(plain(results))
+    groups = _competing(results)
     if not groups:
         return "No trial has been finished yet."
     if short == longest:
@@ -125,8 +128,13 @@ def _at_one_length(results: Results, length: int) -> str:
 
 
 def _losses(results: Results, length: int) -> list[tuple[float, str]]:
-    found = [(mean_loss(runs, length), label) for label, runs in by_name(plain(results)).items()]
-    return sorted((loss, label) for loss, label in found if loss is not None)
+    losses = [(mean_loss(runs, length), label) for label, runs in _competing(results).items()]
+    return sorted((loss, label) for loss, label in losses if loss is not None)
+
+
+def _competing(results: Results) -> dict[str, list[Run]]:
+    """The encodings that are compared. A control, a wider model beside an encoding, has more parameters than they."""
+    return by_name(run for run in plain(results) if CONTROL not in run["encoding"])
 
 
 def _moves(change: float) -> str:
