@@ -41,7 +41,8 @@ def test_rises_are_those_of_the_table(name, encoding):
     home = statistics.fmean(losses(encoding, 64))
     for times in (2, 8):
         rise = statistics.fmean(losses(encoding, 64 * times)) / home - 1
-        assert row["numbers"][f"{times} times"]["value"] == pytest.approx(rise, abs=1e-5)
+        # the package holds windows to 3 decimals and the table to 4: each loss is off by 5.5e-4 at the most
+        assert row["numbers"][f"{times} times"]["value"] == pytest.approx(rise, abs=5.5e-4 * (2 + rise) / home)
     assert "which come with the package and are older than this rule" in row["evidence"]
 
 

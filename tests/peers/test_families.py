@@ -128,6 +128,7 @@ OWN: dict[str, dict[str, Any]] = {
         ("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_5_omni_text", "glm4v_text"), SECTIONS
     ),
     "qwen3_omni_moe_text": SECTIONS,
+    "hunyuan_vl_text": {"rope_parameters": {"rope_type": "default", "mrope_section": [2, 2, 2, 2]}},
     "glm4v_moe_text": {
         "rope_parameters": {"rope_type": "default", "mrope_section": [1, 1, 2], "partial_rotary_factor": 0.5}
     },

@@ -818,7 +818,7 @@ def test_stopped_while_writing(tmp_path, monkeypatch, error):
     def stop(self: Any, to: Any) -> Tensor:
         calls.append(to)
         if len(calls) == 3:
-            assert any(path.name.endswith(".unfinished") for path in folder.parent.iterdir())
+            assert any(path.name.endswith(".unfinished") for path in (folder.parent / "deep").iterdir())
             raise error("stopped")
         return right(self, to)
 
