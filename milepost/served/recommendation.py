@@ -89,7 +89,10 @@ def started(command: str, spec: RopeSpec, target: int, engine: str, **how: Any) 
     notes = []
     for method in (AS_IT_IS, *METHODS):
         try:
-            asked = replace(spec, served=target) if method == AS_IT_IS else spec.extended(target, method)  # type: ignore[arg-type]
+            if method == AS_IT_IS:
+                asked = replace(spec, served=target)
+            else:
+                asked = spec.extended(target, method)  # type: ignore[arg-type]
             text = _flags_of(export(asked, engine).text, engine)
         except (Refused, ValueError) as refusal:
             if method == AS_IT_IS:
