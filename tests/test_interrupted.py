@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from milepost.bench import everything
+from milepost.claims import trained
 from milepost.cli import app
+from milepost.cli.served import journal
 from milepost.cli.shared import INTERRUPTED
 
 STOP = """
@@ -38,7 +41,7 @@ def test_a_lab_run_that_is_stopped_says_how_to_go_on(tmp_path):
     out = tmp_path / "run"
     words = ["lab", "--profile", "tiny", "--encodings", "rope", "--seeds", "1", "--out", str(out), "--workers", "1"]
     said = stopped_in("milepost.lab.sweep.driver.store_finished", *words)
-    assert said == f"milepost: stopped; what is trained so far is kept in {out}: go on with --resume"
+    assert said == f"milepost: stopped; what is done so far is kept in {out}: go on with --resume"
     assert (out / "plan.json").is_file()
 
 
@@ -84,3 +87,46 @@ def test_every_long_command_ends_with_a_sentence(command, tmp_path, monkeypatch)
     ran = CliRunner().invoke(app, [command, *words[command]])
     assert ran.exit_code == INTERRUPTED and ran.stderr.strip().endswith(f"milepost: stopped; {note}")
     assert list(Path().iterdir()) == []
+
+
+def _stop(*given, **named):
+    raise KeyboardInterrupt
+
+
+def _said(*words):
+    ran = CliRunner().invoke(app, [*words])
+    return ran.exit_code, " ".join(ran.stderr.split())
+
+
+def test_claims_whose_training_has_begun_say_how_to_go_on(tmp_path, monkeypatch):
+    """The same command would be refused, because the folder holds something now."""
+    command = ["claims", "alibi-heads", "--workers", "1", "--out", str(tmp_path / "out")]
+    monkeypatch.setattr(trained, "store_finished", _stop)
+    note = f"milepost: stopped; what is done so far is kept in {tmp_path / 'out'}: go on with --resume"
+    assert _said(*command) == (INTERRUPTED, note)
+    code, said = _said(*command)
+    assert code == 2 and "go on with --resume" in said
+    assert _said(*command, "--resume") == (INTERRUPTED, note)  # it goes on, and is stopped again
+
+
+def test_a_benchmark_says_how_to_go_on_once_a_part_is_kept(tmp_path, monkeypatch):
+    """Parts of an older run in the same folder are not what this one has done: without --resume they are not kept."""
+    command, begun = ["bench", "all", "--out", str(tmp_path)], []
+    parts = {"rotation": lambda: begun.append("rotation") or [], "lab": _stop}
+    monkeypatch.setattr(everything, "parts", lambda tell: parts)
+    kept = f"milepost: stopped; what is done so far is kept in {tmp_path}: go on with --resume"
+    code, said = _said(*command)
+    assert code == INTERRUPTED and said.endswith(kept) and begun == ["rotation"]
+    code, said = _said(*command, "--resume")
+    assert code == INTERRUPTED and said.endswith(kept) and begun == ["rotation"]
+    parts["rotation"] = _stop
+    code, said = _said(*command)
+    assert code == INTERRUPTED and said.endswith("milepost: stopped; to begin again, give the same command")
+
+
+def test_what_a_server_answered_is_kept_and_said(tmp_path):
+    with pytest.raises(KeyboardInterrupt) as stopped, journal(tmp_path / "out", False) as kept:
+        kept.touch()
+        raise KeyboardInterrupt
+    note = f"what is done so far is kept in {tmp_path / 'out.readings.jsonl'}: go on with --resume"
+    assert stopped.value.__notes__ == [note]

@@ -19,6 +19,7 @@ from milepost.cli.shared import (
     Rounds,
     answer,
     aside,
+    keeping,
     print_json,
     read_lengths,
     split_list,
@@ -132,7 +133,8 @@ def bench_all_command(
     from milepost.measure.folder import one_run
 
     known: dict[str, Any] = {}
-    with one_run(out), telling() as tell:
+    files: list[Path] = []
+    with one_run(out), keeping(lambda: known or files, out), telling() as tell:
         out.mkdir(parents=True, exist_ok=True)  # before the long run, not after it
         if resume and (out / "bench.json").exists():
             try:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from milepost.cli.shared import Json, Offline, Workers, answer, aside, measuring, read_seeds, teaching
+from milepost.cli.shared import Json, Offline, Workers, answer, aside, keeping, measuring, read_seeds, teaching
 
 
 @teaching
@@ -62,9 +62,11 @@ def claims_command(
     choose(ids or [], exact=exact)  # what is wrong with the ids is said first
     numbers = read_seeds(seeds)
     about = {"profile": profile, "exact": exact, "model": model, "seeds": numbers or "those of the profile"}
-    with nullcontext() if out is None else one_run(out):
+    with ExitStack() as around:
         if out is not None:
+            around.enter_context(one_run(out))
             report.check_folder(out, model, resume)
+            around.enter_context(keeping(lambda: out.exists() and any(out.iterdir()), out))
         with measuring() as tell:
             rows = judge(
                 ids or [], exact=exact, profile=profile, out=out, resume=resume, workers=workers, model=model,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from milepost.cli.shared import Json, Workers, aside, print_json, read_length, read_seeds, split_list, teaching
+from milepost.cli.shared import Json, Workers, aside, keeping, print_json, read_length, read_seeds, split_list, teaching
 
 if TYPE_CHECKING:
     from milepost.lab.plan import LabPlan
@@ -116,11 +116,12 @@ def lab_command(
         "tokenizer": tokenizer, "tune": tune, "positions": positions,
     }  # fmt: skip
     plan = make_plan(modality, profile, options)
-    with _progress(len(plan.trials()), plan.steps) as tell:
-        results = sweep(plan, out, resume=resume, engine=engine, workers=workers, address=address, tell=tell)
-    if not is_main_process():  # of several processes under `accelerate launch`, the first one speaks
-        return
-    written = report.save(results, out)
+    with keeping((out / "plan.json").exists, out):
+        with _progress(len(plan.trials()), plan.steps) as tell:
+            results = sweep(plan, out, resume=resume, engine=engine, workers=workers, address=address, tell=tell)
+        if not is_main_process():  # of several processes under `accelerate launch`, the first one speaks
+            return
+        written = report.save(results, out)
     if as_json:
         print_json(results)
     else:

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from milepost.cli import lab
-from milepost.cli.shared import Json, ReportFolder, Tokenizer, exit_unless, measuring, read_length, report_on, teaching
+from milepost.cli.shared import (
+    Json,
+    ReportFolder,
+    Tokenizer,
+    exit_unless,
+    keeping,
+    measuring,
+    read_length,
+    report_on,
+    teaching,
+)
 
 if TYPE_CHECKING:
     from milepost.draw import Document
@@ -77,11 +87,8 @@ def journal(out: Path | None, resume: bool) -> Iterator[Path | None]:
         with one_run(out):  # refused otherwise, where the run has not ended
             raise ValueError(f"{path} holds what an ended run measured: give --resume to go on with it, or remove it")
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
+    with keeping(path.exists, path, ServerError):
         yield path
-    except ServerError as error:
-        kept = f"{error}; what was measured is kept in {path}: --resume goes on with it" if path.exists() else None
-        raise error if kept is None else ServerError(kept, error.status) from None
     path.unlink(missing_ok=True)
 
 

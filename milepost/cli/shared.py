@@ -160,6 +160,17 @@ def teaching(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextmanager
+def keeping(kept: Callable[[], object], where: Path, *failures: type[Exception]) -> Iterator[None]:
+    """A command that Ctrl-C, the disk or one of ``failures`` ends says how to go on, if something is ``kept`` then."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, (KeyboardInterrupt, OSError, *failures)) and kept():
+            error.add_note(f"what is done so far is kept in {where}: go on with --resume")
+        raise
+
+
+@contextmanager
 def refusing(refusals: type[Exception], about: dict[str, Any] | None = None) -> Iterator[None]:
     """A refusal is printed as a sentence with exit code 1; and as JSON, with ``about``, where that is given."""
     try:

@@ -76,14 +76,10 @@ def sweep(
             return results
 
         results = publish()
-        try:
-            for trial, reason in store_finished(done, out):
-                if reason is not None:
-                    failed[trial.key] = reason
-                results = publish()
-        except KeyboardInterrupt as stop:
-            stop.add_note(f"what is trained so far is kept in {out}: go on with --resume")
-            raise
+        for trial, reason in store_finished(done, out):
+            if reason is not None:
+                failed[trial.key] = reason
+            results = publish()
         return results
 
 
