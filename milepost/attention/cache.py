@@ -166,11 +166,12 @@ class KVCache:
         """
         scale = q.shape[-1] ** -0.5 if scale is None else scale
         refuse_marked(q=q, k=k)
-        if self._lane is not None and self._lane.fits(q, k, v, features, len(self), scale):
+        n, lane = len(self), self._lane
+        if lane is not None and lane.fits(q, k, v, features, n, scale):
             assert self._k is not None and self._v is not None
-            out = self._lane.token(q, k, v, features, self._k, self._v, len(self))
+            out = lane.token(q, k, v, features, self._k, self._v, n)
             if features is not None and self._f is not None:
-                self._f[:, 0, len(self)] = features[:, 0]
+                self._f[:, 0, n] = features[:, 0]
             self._more += 1
             return out
         if q.dim() != 4:

@@ -108,15 +108,18 @@ class Lane:
         self, q: Tensor, k: Tensor, v: Tensor, features: Tensor | None, keys: Tensor, values: Tensor, n: int
     ) -> Tensor:
         """Write the token at index ``n`` into the buffers ``keys`` and ``values`` (B G N D), and attend: B H 1 D."""
+        place = keys.narrow(2, n, 1)  # narrow, not a slice: indexing takes three times as long
         if self.turns:
             cos, sin = self.turns[n - self.first]
             half = q.shape[-1] // 2
-            q, k = torch.addcmul(q * cos, q.roll(half, -1), sin), torch.addcmul(k * cos, k.roll(half, -1), sin)
+            q = torch.addcmul(q * cos, q.roll(half, -1), sin)
+            torch.addcmul(k * cos, k.roll(half, -1), sin, out=place)
             if self.temperature != 1.0:
                 q = q * self.temperature
+        else:
+            place.copy_(k)
         if self.sharper:
             q = q * self.sharper[n - self.first]
-        keys.narrow(2, n, 1).copy_(k)  # narrow, not a slice: indexing takes three times as long
         values.narrow(2, n, 1).copy_(v)
         keys, values = keys.narrow(2, 0, n + 1), values.narrow(2, 0, n + 1)
         mask: Tensor | None = None

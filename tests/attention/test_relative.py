@@ -39,6 +39,14 @@ LAYOUTS = {
 }
 
 
+@pytest.fixture(params=["whole", "by bands"])
+def way(request, monkeypatch) -> str:
+    """Short texts that are attended to at once are tried by bands, too, as long ones are."""
+    if request.param == "by bands":
+        monkeypatch.setattr("milepost.attention.backends.relative.are_short", lambda *sizes: False)
+    return request.param
+
+
 def drawn(seed: int, *shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
@@ -73,7 +81,7 @@ def apart(
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("spec", SPECS)
-def test_output_and_gradients_are_the_references(spec, layout):
+def test_output_and_gradients_are_the_references(spec, layout, way):
     enc, (at, to) = made(spec), LAYOUTS[layout]
     for causal in (True, False):
         for groups in (4, 2):
@@ -82,7 +90,7 @@ def test_output_and_gradients_are_the_references(spec, layout):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("spec", SPECS)
-def test_other_types(spec, dtype):
+def test_other_types(spec, dtype, way):
     """bfloat16 has 8 bits: a rounding is 2^-9 of its size, and an output or a gradient has a few of them."""
     enc = made(spec, dtype=torch.float32)
     for causal in (True, False):
@@ -116,7 +124,7 @@ def test_one_query_without_a_gradient_goes_its_own_way(spec):
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("spec", ["shaw(clip=2, values=True)", "transformer_xl", "deberta(buckets=None, span=3)"])
-def test_gradcheck(spec, causal, monkeypatch):
+def test_gradcheck(spec, causal, way, monkeypatch):
     monkeypatch.setattr("milepost.attention.backends.relative.NARROW", 2)  # far keys apart, in a short text
     enc = made(spec, heads=1)
     q, k, v = (drawn(s, 1, 1, 9, D).requires_grad_() for s in range(3))

@@ -150,15 +150,15 @@ def _extended(t: Tensor | None, reach: int) -> Tensor | None:
     return torch.cat([t[:, :1].expand(-1, reach, -1), t, t[:, -1:].expand(-1, reach, -1)], dim=1)
 
 
-def _between(t: Tensor, start: int, count: int) -> Tensor:
+def between(t: Tensor, start: int, count: int) -> Tensor:
     """Vectors ``start .. start+count-1`` of (H n D); those past an end are the end's."""
     if start >= 0 and start + count <= t.shape[1]:
         return t[:, start : start + count]
     return t[:, torch.arange(start, start + count, device=t.device).clamp(0, t.shape[1] - 1)]
 
 
-def _give(t: Tensor, start: int, part: Tensor) -> None:
-    """Add ``part`` (H count ...) where `_between` took it."""
+def give(t: Tensor, start: int, part: Tensor) -> None:
+    """Add ``part`` (H count ...) where `between` took it."""
     count = part.shape[1]
     if start >= 0 and start + count <= t.shape[1]:
         t[:, start : start + count] += part
@@ -193,7 +193,7 @@ def _mask(x: Tensor, s: Strip, p: Tensor, a: Tensor | None, table: Tensor | None
     x[..., : s.begin] = HIDDEN
     x[..., s.end :] = HIDDEN
     if a is not None:
-        torch.matmul(p, _between(a, s.start + reach, s.end - s.begin).transpose(-1, -2), out=seen)
+        torch.matmul(p, between(a, s.start + reach, s.end - s.begin).transpose(-1, -2), out=seen)
         if table is not None:
             seen.add_(_of_rows(table, s))
     elif table is not None:
@@ -478,9 +478,9 @@ def bands_backward(
                 skewed(x.zero_(), s.high - s.low).copy_(ds)
                 by_distance = x[..., s.begin : s.end]
                 if one is not None:
-                    dp[rows_, heads, these] = by_distance @ _between(one, s.start, s.end - s.begin)
+                    dp[rows_, heads, these] = by_distance @ between(one, s.start, s.end - s.begin)
                     part = by_distance.transpose(-1, -2) @ some_p
-                    _give(of_heads(da, heads), s.start, summed(part, da).mul_(scale))
+                    give(of_heads(da, heads), s.start, summed(part, da).mul_(scale))
                 if table is not None:
                     part = by_distance.sum(dim=0)
                     _of_rows(dt[heads], s).add_(part.sum(dim=1, keepdim=True) if table.dim() == 2 else part)

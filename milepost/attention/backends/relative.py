@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from milepost.attention.backends.bands import NARROW, bands
+from milepost.attention.backends.squares import are_short, attend_whole
 from milepost.attention.backends.toeplitz import fold
 from milepost.attention.blocks import Block
 from milepost.attention.call import Call
@@ -76,8 +77,11 @@ def _run_block(call: Call, block: Block) -> Tensor:
         done = _one_query(onto_keys, onto_distances, k, v, relative, table, call.scale * relative.share, far, ahead)
         return done.to(call.q.dtype)
     alike_rows = (call.scale * relative.share, causal, window, far, far - near + 1, apart)
-    if apart or call.learning or torch.compiler.is_compiling():  # a loop over rows would tie a graph to one length
-        return _run_rows(q, mixed, k, v, relative, table, ahead, alike_rows).to(call.q.dtype)
+    compiled = torch.compiler.is_compiling()  # a loop over rows, or a choice by length, would tie a graph to one length
+    whole_text = causal and not window and I == J and ahead == 0 and table is None
+    short = whole_text and not compiled and are_short(q.shape[0], q.shape[1], I)
+    if short or apart or compiled or call.learning:
+        return _run_rows(q, mixed, k, v, relative, table, ahead, alike_rows, short).to(call.q.dtype)
     parts = []
     for a in range(0, I, ROWS):  # far rows need q + u no sooner
         e = min(a + ROWS, I)
@@ -89,7 +93,7 @@ def _run_block(call: Call, block: Block) -> Tensor:
 
 def _run_rows(
     q: Tensor, mixed: Tensor | None, k: Tensor, v: Tensor, relative: Relative, table: Tensor | None, ahead: int,
-    how: tuple[Any, ...],
+    how: tuple[Any, ...], short: bool = False,
 ) -> Tensor:  # fmt: skip
     """Some rows over the keys of a block, the first of which stands ``ahead`` of the first key: B H I D."""
     onto_keys, onto_distances = _added(q, relative.u), _added(q, relative.v) if mixed is None else mixed
@@ -98,6 +102,9 @@ def _run_rows(
         own = slice(r, None, group)
         a, b, values = (_of_heads(t, own) for t in (relative.a, relative.b, relative.values))
         given = (onto_keys[:, own], onto_distances[:, own], k, v, a, b, None if table is None else table[own])
+        if short:
+            outs.append(attend_whole(*given[:6], values, how[0], how[3]))
+            continue
         out, _, mass = bands(*given, how[0], ahead, *how[1:], values is not None)
         outs.append(out if values is None else out.to(mass.dtype) + mass @ values.to(mass.dtype))
     return outs[0] if group == 1 else torch.stack(outs, dim=2).flatten(1, 2)
