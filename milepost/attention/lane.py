@@ -7,6 +7,8 @@ lane asks them once, for a stretch of tokens, and then does the four lines.
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
 import torch
 from torch import Tensor
 
@@ -14,7 +16,7 @@ from milepost.angles import cos_sin
 from milepost.attention.backends.toeplitz import FEWEST, fold
 from milepost.attention.distances import falling
 from milepost.attention.kernel import fused
-from milepost.encoding import Encoding
+from milepost.encoding import Encoding, parts_of
 from milepost.encodings.fox import FoX
 from milepost.encodings.rope import RoPE
 from milepost.encodings.temperature import Temperature
@@ -25,8 +27,22 @@ FRESH = 32
 """Tokens after which gates get a new origin."""
 
 
+P = TypeVar("P", bound=Encoding)
+_BEYOND = {"query", "key", "features", "value", "restore"}
+"""What a part may not do, unless it is one of those that a lane knows."""
+
+
+def _part(enc: Encoding, kind: type[P]) -> P | None:
+    """The part that is of exactly this class (a subclass may turn otherwise, and goes through its own hooks)."""
+    return next((part for part in parts_of(enc) if type(part) is kind), None)
+
+
+def _numbers(sharpening: Temperature) -> tuple[Any, ...]:
+    return sharpening.length, sharpening.form, sharpening.rate
+
+
 class Lane:
-    """The tokens ``first .. stop-1`` of one text a row, encoded by the plain ``enc``, like the token q, k, v (B H|G 1
+    """The tokens ``first .. stop-1`` of one text a row, encoded by ``enc``, like the token q, k, v (B H|G 1
     D).
     """
 
@@ -42,16 +58,17 @@ class Lane:
         )  # the bias's precision
         self.temperature = 1.0
         self.turns: list[tuple[Tensor, Tensor]] = []
-        if type(enc) is RoPE:  # exactly: a subclass may turn otherwise, and goes through its own hooks
-            self.temperature, self.frequencies = enc.spectrum.temperature, enc.inv_freq.clone()
-            pos = torch.arange(first, self.stop, device=q.device)
-            cos, sin = cos_sin(pos, enc.inv_freq, q.dtype)
+        self.rope, self.sharpening = _part(enc, RoPE), _part(enc, Temperature)
+        pos = torch.arange(first, self.stop, device=q.device)
+        if self.rope is not None:
+            self.temperature, self.frequencies = self.rope.spectrum.temperature, self.rope.inv_freq.clone()
+            cos, sin = cos_sin(pos, self.rope.inv_freq, q.dtype)
             self.turns = list(zip(torch.cat([cos, cos], -1).unbind(), torch.cat([-sin, sin], -1).unbind(), strict=True))
         self.sharper: tuple[Tensor, ...] = ()
-        if type(enc) is Temperature:
-            factors = enc.factor(torch.arange(first, self.stop, device=q.device))
+        if self.sharpening is not None:
+            factors = self.sharpening.factor(pos)
             self.sharper = factors.to(torch.promote_types(q.dtype, torch.float32)).to(q.dtype).unbind()
-            self.numbers_of_temperature = (enc.length, enc.form, enc.rate)
+            self.sharpened_by = _numbers(self.sharpening)
         self.row: Tensor | None = None
         if features is not None:
             self.of_features = (features.shape[0], 1, features.shape[2]), features.dtype
@@ -70,15 +87,17 @@ class Lane:
         """Whether a lane gives what `attend` gives, for tokens like these from index ``first`` on."""
         if q.shape[2] != 1 or first < FEWEST or q.shape[-1] != v.shape[-1]:
             return False
-        if type(enc) is FoX:
-            return q.device.type == "cpu"
-        if enc.content_dependent or not enc.toeplitz or {"features", "value", "restore"} & set(enc.points):
+        rope, sharpening, fox = _part(enc, RoPE), _part(enc, Temperature), _part(enc, FoX)
+        others = [part for part in parts_of(enc) if not any(part is known for known in (rope, sharpening, fox))]
+        if not enc.toeplitz or any(part.content_dependent or _BEYOND & set(part.points) for part in others):
             return False
-        if type(enc) is RoPE:
-            return enc.pairing == "half" and 2 * enc.live == enc.head_dim and q.dtype in (torch.float32, torch.float64)
-        if type(enc) is Temperature:
-            return True
-        return not {"query", "key"} & set(enc.points) and ("bias" not in enc.points or q.device.type == "cpu")
+        if rope is not None and (
+            rope.pairing != "half" or 2 * rope.live != rope.head_dim or q.dtype not in (torch.float32, torch.float64)
+        ):
+            return False
+        if fox is not None and "bias" in enc.points:  # one row of numbers is kept, of gates or of distances
+            return False
+        return q.device.type == "cpu" or (fox is None and "bias" not in enc.points)
 
     def fits(self, q: Tensor, k: Tensor, v: Tensor, features: Tensor | None, first: int, scale: float) -> bool:
         """Whether these are the next token's."""
@@ -90,11 +109,9 @@ class Lane:
             return False
         if not (self.first <= first < self.stop and (q.shape, k.shape, v.shape) == self.shapes and scale == self.scale):
             return False
-        enc = self.enc
-        if type(enc) is RoPE:
-            if not torch.equal(enc.inv_freq, self.frequencies):
-                return False
-        elif type(enc) is Temperature and (enc.length, enc.form, enc.rate) != self.numbers_of_temperature:
+        if self.rope is not None and not torch.equal(self.rope.inv_freq, self.frequencies):
+            return False
+        if self.sharpening is not None and _numbers(self.sharpening) != self.sharpened_by:
             return False
         same = (q.dtype, q.device) == (k.dtype, k.device) == (v.dtype, v.device) == self.kind
         return same and not (

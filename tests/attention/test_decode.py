@@ -61,8 +61,29 @@ def test_decode_equals_one_pass_for_every_encoding(name, groups):
     assert (found - full(enc, q, k, v)).abs().max() < 2.0**-52 * 64 * n
 
 
+SUMS = (
+    "rope + alibi",
+    "alibi + t5",
+    "rope + temperature(length=16) + kerple",
+    "temperature(length=50, form='logn') + rope",
+    "rope + fox",
+    "rope(scaling=staged(trained=100)) + alibi",
+)
+
+
+@pytest.mark.parametrize("groups", [4, 1])
+@pytest.mark.parametrize("name", [*SUMS, "fox + alibi", "rope + rope(base=50)", "rope + shaw"])
+@torch.no_grad()
+def test_decode_of_a_sum_equals_one_pass(name, groups):
+    enc = randomised_copy(build(name, **SIZES))
+    q, k, v = text(600, batch=2, groups=groups)
+    found = read(KVCache(enc, capacity=16), q, k, v, first=37)
+    assert (found - full(enc, q, k, v)).abs().max() < 2.0**-52 * 64 * 600
+
+
 @pytest.mark.parametrize(
-    "name", ["rope", "alibi", "t5", "kerple", "sandwich", "nope", "learned", "fox", "rope(scaling=staged(trained=100))"]
+    "name",
+    ["rope", "alibi", "t5", "kerple", "sandwich", "nope", "learned", "fox", "rope(scaling=staged(trained=100))", *SUMS],
 )
 @torch.no_grad()
 def test_most_tokens_go_the_short_way(name, short_ways):
