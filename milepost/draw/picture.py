@@ -7,6 +7,9 @@ Chinese ones. Another character is drawn in a font of the machine that has it.
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +26,8 @@ FORMATS = (".html", ".png", ".svg")
 WIDTH, FINE = 540, 2.0
 """Pixels of a figure, and pixels of a PNG for each of them."""
 FONT = "Noto Sans SC"
+DRAW = "import json, sys, resvg_py; sys.stdout.buffer.write(resvg_py.svg_to_bytes(**json.load(sys.stdin)))"
+"""What another process runs."""
 
 
 def check_name(out: Path) -> None:
@@ -40,10 +45,19 @@ def save(out: Path, document: Document, figures: Sequence[Figure]) -> Path:
     return write(out, drawn if out.suffix == ".svg" else png(drawn))
 
 
-def png(svg: str) -> bytes:
-    """A drawing that is a file of its own, as PNG."""
+def png(svg: str, *, aside: bool = False) -> bytes:
+    """A drawing that is a file of its own, as PNG; ``aside``: by another process, so that threads of this one go on.
+
+    resvg holds Python's lock while it draws, up to half a second for the widest figures.
+    """
+    fonts = [str(path) for path in sorted((Path(__file__).parent / "fonts").glob("*.otf"))]
+    how = {
+        "svg_string": svg.replace(f'font-family="{FAMILY}"', f'font-family="{FONT}"'), "zoom": FINE,
+        "font_files": fonts, "font_family": FONT, "image_rendering": "optimize_speed",  # cells of a map stay cells
+    }  # fmt: skip
+    if aside:
+        command = [sys.executable, "-P", "-c", DRAW]
+        return subprocess.run(command, input=json.dumps(how).encode(), stdout=subprocess.PIPE, check=True).stdout
     import resvg_py
 
-    fonts = [str(path) for path in sorted((Path(__file__).parent / "fonts").glob("*.otf"))]
-    named = svg.replace(f'font-family="{FAMILY}"', f'font-family="{FONT}"')
-    return bytes(resvg_py.svg_to_bytes(svg_string=named, zoom=FINE, font_files=fonts, font_family=FONT))
+    return bytes(resvg_py.svg_to_bytes(**how))

@@ -118,7 +118,7 @@ def file(view: str, kind: str, query: Mapping[str, str]) -> str | bytes:
         return figure.to_csv()
     if kind in ("svg", "png"):
         drawn = alone(draw(figure, widths(viewed.shown.figures, viewed.width)[which]))
-        return drawn if kind == "svg" else png(drawn)
+        return drawn if kind == "svg" else png(drawn, aside=True)
     about = provenance(view=view, encoding=repr(viewed.enc), asked=viewed.asked)
     return json.dumps({**figure.to_json(), "provenance": about}, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import milepost
 from milepost.cli import app
 from milepost.draw import picture
 from milepost.draw.figure import Figure
-from milepost.draw.svg import sheet
+from milepost.draw.svg import alone, draw, sheet
 
 FONTS = Path(milepost.__file__).parent / "draw" / "fonts"
 WORDS = Path(milepost.__file__).parent / "explore" / "words" / "zh.json"
@@ -87,3 +88,21 @@ def test_the_licence_of_the_fonts_is_beside_them():
     fonts = sorted(FONTS.glob("*.otf"))
     assert [font.name for font in fonts] == ["NotoSansSC-Bold.otf", "NotoSansSC-Regular.otf"]
     assert sum(font.stat().st_size for font in fonts) < 300_000
+
+
+def test_the_cells_of_a_map_are_cells(bare):
+    """Between the middles of two cells there are their two colours alone, not a blur."""
+    figure = Figure(kind="heat", title="", x=[0, 1], y=[0, 1], z=[[0.0, 1.0], [1.0, 0.0]])
+    drawn = alone(draw(figure, picture.WIDTH))
+    box = re.search(r'<image[^>]* x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"', drawn)
+    left, top, wide, tall = (picture.FINE * float(number) for number in box.groups())
+    row = opened(picture.png(drawn))
+    seen = [row.getpixel((round(left + wide * share / 100), round(top + tall / 4))) for share in range(25, 76)]
+    assert len(set(seen[:25])) == len(set(seen[26:])) == 1 and seen[0] != seen[-1]
+
+
+def test_a_picture_by_another_process_is_the_same(monkeypatch):
+    drawn = sheet([Figure(kind="heat", title="每个位置", x=[0, 1], y=[0], z=[[0.0, 1.0]])], picture.WIDTH)
+    here = picture.png(drawn)
+    monkeypatch.setattr(resvg_py, "svg_to_bytes", lambda **about: pytest.fail("this process would draw"))
+    assert picture.png(drawn, aside=True) == here

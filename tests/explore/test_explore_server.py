@@ -20,6 +20,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
+import resvg_py
 import torch
 from typer.testing import CliRunner
 
@@ -334,6 +335,13 @@ def test_a_slow_request_does_not_stop_the_others(served, monkeypatch):
         may_end.set()
         thread.join(60)
     assert got == [200]
+
+
+def test_a_png_is_drawn_beside_the_server(served, monkeypatch):
+    """resvg holds Python's lock: in the server's own process a wide picture would stop every other answer."""
+    monkeypatch.setattr(resvg_py, "svg_to_bytes", lambda **about: pytest.fail("the server would draw"))
+    status, _, body = get(served, "/file/code.png?encoding=rope&width=4000")
+    assert status == 200 and body[:8] == b"\x89PNG\r\n\x1a\n"
 
 
 def test_so_many_answers_are_computed_at_a_time_and_no_more(served, monkeypatch):
