@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from milepost.draw.document import Document, Section
 
-SIGNS = re.compile(r"\||\*(?=\S)|(?<!\w)_(?=\S)|\](?=[(\[:])")
-"""What would begin a column or an emphasis, or make a link or an image of what stands before it."""
+SIGNS = re.compile(r"\||\*(?=\S)|(?<!\w)_(?=\S)|\](?=[(\[:])|:(?=//)|(?<=\bwww)\.", re.IGNORECASE)
+"""What would begin a column or an emphasis, or make a link or an image of what stands before it, or of an address."""
 CODE = re.compile(r"((?<!`)`[^`]+`(?!`))")
 """Words in single backquotes, paired as Markdown pairs them."""
 

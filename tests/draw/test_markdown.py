@@ -21,3 +21,11 @@ def test_links_and_images_of_foreign_text_are_shown_as_text(text):
 
 def test_intervals_and_code_stay_as_they_are():
     assert words("3.9 [3.8, 4.0] `rope(a=[1](2))`") == "3.9 [3.8, 4.0] `rope(a=[1](2))`"
+
+
+@pytest.mark.parametrize("text", ["http://evil", "HTTPS://evil/a.png", "see www.evil.org", "`a` ftp://evil"])
+def test_addresses_are_not_what_github_makes_links_of(text):
+    """It makes a link of http://x and www.x as they stand, unless their sign is escaped; what is shown stays the same."""
+    made = words(text)
+    assert "://" not in made.replace("\\://", "") and "www." not in made
+    assert MarkdownIt("commonmark").renderInline(made) == MarkdownIt("commonmark").renderInline(text)
