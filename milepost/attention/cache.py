@@ -198,15 +198,17 @@ class KVCache:
         )
         if not one_text or (self.policy == "hf" and self.by_length):
             return
-        if self.by is not None and MapLane.serves(self.by, q, k, v):
-            stop = min(end for end in (self._k.shape[2], self.rule.end) if end is not None)
-            self._lane = MapLane(self.by, q, k, v, self._k, n, stop, scale)
+        if self.by is None:
             return
-        if self.by is None or not Lane.serves(self.by, q, k, v, n):
-            return
-        next_stage = None if self.stages is None or self.stage is None else self.stages.start(self.stage + 1)
-        ends = (self._k.shape[2], self.rule.end, next_stage)
-        self._lane = Lane(self.by, q, k, v, n, min(end for end in ends if end is not None), scale, self.features)
+        with torch.inference_mode(False), torch.no_grad():  # a lane that is opened in inference mode goes on outside
+            if MapLane.serves(self.by, q, k, v):
+                stop = min(end for end in (self._k.shape[2], self.rule.end) if end is not None)
+                self._lane = MapLane(self.by, q, k, v, self._k, n, stop, scale)
+            elif Lane.serves(self.by, q, k, v, n):
+                next_stage = None if self.stages is None or self.stage is None else self.stages.start(self.stage + 1)
+                ends = (self._k.shape[2], self.rule.end, next_stage)
+                stop = min(end for end in ends if end is not None)
+                self._lane = Lane(self.by, q, k, v, n, stop, scale, self.features)
 
     def append(
         self,

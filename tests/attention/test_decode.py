@@ -1,5 +1,7 @@
 """KVCache.decode: one call a token gives what the steps give, whatever way it goes inside."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 
@@ -90,6 +92,37 @@ def test_most_tokens_go_the_short_way(name, short_ways):
     q, k, v = text(600)
     read(KVCache(build(name, **SIZES)), q, k, v, first=10)
     assert len(short_ways) > 580
+
+
+MAPS = [
+    "self_extend(rope=rope)",
+    "rerope(rope=rope)",
+    "dual_chunk(rope=rope, chunk=24, local=8)",
+    "streaming(rope=rope)",
+]
+
+
+@pytest.mark.parametrize("name", [*NAMES, *MAPS, "rope(scaling=dynamic(factor=4.0, trained=16))"])
+@torch.no_grad()
+def test_a_text_that_was_begun_in_inference_mode_goes_on_outside_of_it(name):
+    """By the short way, which has tables and copies of its own, and by the long one."""
+    enc = randomised_copy(build(name, **SIZES))
+    q, k, v = text(56)
+    f = features(enc, q)
+
+    def read_on(mode):
+        cache, parts = KVCache(enc, capacity=64), []
+        for around, cuts in (
+            (mode, [(0, 40), (40, 41), (41, 42)]),
+            (nullcontext(), [(n, n + 1) for n in range(42, 56)]),
+        ):
+            with around:
+                for a, b in cuts:
+                    some = None if f is None else f[:, a:b].clone()
+                    parts.append(cache.decode(q[:, :, a:b], k[:, :, a:b], v[:, :, a:b], features=some))
+        return torch.cat(parts, dim=2)
+
+    assert torch.equal(read_on(torch.inference_mode()), read_on(nullcontext()))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
