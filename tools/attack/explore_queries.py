@@ -1,4 +1,4 @@
-"""Queries to the explorer: every view with wrong, huge and foreign values; answers are JSON without NaN."""
+"""Queries to the explorer: every view with wrong, huge and foreign values; answers are JSON without NaN, or files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from milepost.explore.answer import answer
+from milepost.explore.answer import KINDS, answer, file
 from milepost.explore.views import VIEWS
 from tools.attack import specs
 from tools.attack.mutation import NUMBERS, WORDS
@@ -36,3 +36,5 @@ def attack(state: Any, rng: random.Random) -> None:
         given = rng.choice((str(rng.choice(NUMBERS)), rng.choice(WORDS)[:400], "zh", "1.5", "-3", "9" * 500, "1e400"))
         query[rng.choice([*known, *known, *KEYS])] = given
     json.dumps(answer(view, query), allow_nan=False)
+    if rng.random() < 0.2:
+        file(view, rng.choice([*KINDS, "exe"]), {**query, "figure": rng.choice(("0", "0", "1", "-1", "9" * 20))})
