@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from milepost.draw.figure import Figure
 from milepost.draw.svg import sheet
@@ -51,7 +51,7 @@ def png(svg: str, *, aside: bool = False) -> bytes:
     resvg holds Python's lock while it draws, up to half a second for the widest figures.
     """
     fonts = [str(path) for path in sorted((Path(__file__).parent / "fonts").glob("*.otf"))]
-    how = {
+    how: dict[str, Any] = {
         "svg_string": svg.replace(f'font-family="{FAMILY}"', f'font-family="{FONT}"'), "zoom": FINE,
         "font_files": fonts, "font_family": FONT, "image_rendering": "optimize_speed",  # cells of a map stay cells
     }  # fmt: skip
