@@ -79,9 +79,7 @@ oldest:
 
 # known faults of the packages that are installed: pip-audit asks PyPI's advisories, from an environment of its own
 audit: $(READY)
-	test -x .audit/bin/pip-audit || { $(PYTHON) -m venv .audit && .audit/bin/python -m pip install --quiet pip-audit; }
-	$(BIN)/python -m pip freeze --exclude-editable > .audit/installed.txt
-	.audit/bin/pip-audit --strict --no-deps --disable-pip -r .audit/installed.txt
+	$(PYTHON) tools/audit.py
 
 # every class of transformers whose config has rope keys, on small random models, against the reader; resumable
 families: $(READY)

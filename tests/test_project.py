@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import milepost
 from milepost.cli import app
+from tools import audit
 
 ROOT = Path(__file__).resolve().parent.parent
 SETUP = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -59,6 +60,15 @@ def test_the_workflow_calls_the_make_targets():
     steps = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
     assert steps == ["make check", "make test", "make audit", "make dist"]
     assert {step.removeprefix("make ") for step in steps} <= TARGETS
+
+
+def test_an_audit_that_reached_no_advisories_is_not_a_clean_one():
+    clean, skipped = {"name": "a", "version": "1", "vulns": []}, {"name": "b", "skip_reason": "not found on PyPI"}
+    known = {"name": "c", "version": "2", "vulns": [{"id": "CVE-1", "fix_versions": ["3"]}]}
+    assert audit.found([clean]) == []
+    fault, unknown = audit.found([clean, known, skipped])
+    assert fault == "c 2: CVE-1, mended in 3"
+    assert unknown.startswith("1 of 3 packages could not be looked up (b), the first because: not found on PyPI")
 
 
 def test_contributing_names_only_targets_that_exist():
