@@ -251,7 +251,7 @@ def test_alpha_of_mlx_is_hunyuans() -> None:
     assert as_read_by("mlx-lm", config).main.spectrum().base == pytest.approx(10000 * 1000 ** (128 / 126), rel=1e-12)
 
 
-@pytest.mark.parametrize("engine", ["vllm", "sglang", "exllamav3", "onnxruntime-genai", "megatron", "torchtitan"])
+@pytest.mark.parametrize("engine", ["sglang", "exllamav3", "onnxruntime-genai", "megatron", "torchtitan"])
 def test_a_temperature_in_the_dictionary_that_is_written_anew_is_not_dropped(engine: str) -> None:
     """llama_4_scaling_beta stands in rope_parameters, which an override replaces whole."""
     given = {
@@ -270,6 +270,8 @@ def test_a_temperature_in_the_dictionary_that_is_written_anew_is_not_dropped(eng
         export(spec, engine)
     export(replace(spec, temperatures=()), engine)
     assert "--rope-freq-base 1000000" in export(spec, "llama.cpp").text  # the GGUF file holds it
+    written = export(spec, "vllm").text  # where vLLM looks for it
+    assert '"llama_4_scaling": {"beta": 0.1, "original_max_position_embeddings": 16384}' in written
 
 
 TELECHAT3 = {
@@ -280,16 +282,20 @@ TELECHAT3 = {
 
 
 def test_telechat3s_yarn_has_an_m_of_its_own_and_mlx_lm_reads_another() -> None:
-    """vLLM 0.32 makes attention_factor = 0.07 ln s + 1 of the name; mlx-lm 0.32.2 reads it as any yarn, 0.1 ln s + 1."""
+    """vLLM makes m = 0.07 ln s + 1 of the name; mlx-lm 0.32.2 reads it as any yarn, 0.1 ln s + 1."""
     own, plain = 0.07 * math.log(4) + 1, 0.1 * math.log(4) + 1
     assert RopeSpec.from_config(TELECHAT3).main.temperature() == pytest.approx(own**2, rel=1e-14)
-    assert as_read_by("vllm@0.32.0", TELECHAT3).main.temperature() == pytest.approx(own**2, rel=1e-14)
+    for version in ("0.32.0", "0.30.0", "0.29.0"):
+        assert as_read_by(f"vllm@{version}", TELECHAT3).main.temperature() == pytest.approx(own**2, rel=1e-14)
+    longer = {**TELECHAT3, "max_position_embeddings": 65536}  # 8 times: to 0.29 that is s
+    assert as_read_by("vllm@0.29.0", longer).main.temperature() == pytest.approx((0.07 * math.log(8) + 1) ** 2)
+    assert as_read_by("vllm@0.30.0", longer).main.temperature() == pytest.approx(own**2, rel=1e-14)
     mlx = as_read_by("mlx-lm@0.32.2", TELECHAT3)
     assert mlx.main.temperature() == pytest.approx(plain**2, rel=1e-14)
     assert any("m = 1.1386, logits x 1.2965 (its own code: m = 1.0970, logits x 1.2035)" in note for note in mlx.notes)
     given = {**TELECHAT3, "rope_scaling": {**TELECHAT3["rope_scaling"], "attention_factor": 1.5}}
     assert RopeSpec.from_config(given).main.temperature() == 1.5**2
-    for engine in ("vllm@0.29.0", "mlx-lm@0.29.1", "sglang@0.5.23", "transformers@5.22.2"):
+    for engine in ("mlx-lm@0.29.1", "sglang@0.5.23", "transformers@5.22.2"):
         with pytest.raises(ConfigError, match=r"telechat3-yarn, (which is )?of TeleChat3's own code"):
             as_read_by(engine, TELECHAT3)
 

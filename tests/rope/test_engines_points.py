@@ -61,9 +61,30 @@ def test_1_vllm_reads_attention_factor_from_0_30_on(version: str, m: float) -> N
     assert ('"attn_factor"' in text) == (version == "0.29.0")
 
 
+MINISTRAL = ("golden ministral-3-3b", "golden devstral-small-2-24b")
+
+
 def test_1_ministral_and_devstral_in_vllm() -> None:
-    for name in ("golden ministral-3-3b", "golden devstral-small-2-24b"):
+    for name in MINISTRAL:
         assert turned("vllm", name)["m"] == m_of("vllm", name) == 1.0
+
+
+@pytest.mark.parametrize("version", ["0.32.0", "0.30.0", "0.29.0"])
+def test_vllm_makes_far_queries_of_ministral_sharper_when_it_is_told_where_it_looks(version: str) -> None:
+    """Of config.json it reads nothing; with what export prints the query is multiplied as transformers does it."""
+    for name in MINISTRAL:
+        own = dict(read(CONFIGS[name]).temperatures)["all"].at(measured.FAR)
+        assert turned("vllm", name, version)["queries"] == 1 and own > 1.15
+        assert not as_read_by(f"vllm@{version}", CONFIGS[name]).temperatures
+        (rope,) = measured.load("vllm", version).exports[f"{name} | as it is"]["ropes"]
+        assert rope["queries"] == pytest.approx(own, rel=1e-6)
+
+
+def test_sglang_takes_the_wrong_length_for_the_queries_of_ministral() -> None:
+    """max_position_embeddings: within the length that it serves no query is multiplied."""
+    for name in MINISTRAL:
+        (tau,) = dict(as_read_by("sglang", CONFIGS[name]).temperatures).values()
+        assert turned("sglang", name)["queries"] == tau.at(measured.FAR) == 1 and tau.n == 131072
 
 
 def test_2_vllm_serves_phi_3_with_the_short_factors_unless_a_length_is_said() -> None:
@@ -127,8 +148,7 @@ def test_7_overrides_that_reach_the_text_model_of_vllm() -> None:
     """Qwen2-VL's go into text_config, Omni's are refused, and merged ones leave no key of the model's own."""
     assert run("vllm", "tests qwen-2-vl", "ntk") and run("vllm", "golden qwen2-vl-7b", "as it is")
     assert "overrides do not reach the text model of qwen2_5_omni_text" in refusal("vllm", "tests qwen-25-omni", "ntk")
-    for name in ("golden ministral-3-3b", "golden devstral-small-2-24b"):
-        assert "llama_4_scaling_beta) stands in it: that would be dropped silently" in refusal("vllm", name)
+    assert all(run("vllm", name) and run("vllm", name, "as it is") for name in MINISTRAL)
     text = export(read(CONFIGS["golden llama-3.1-8b"]).extended(32768, "yarn"), "vllm").text
     assert all(f'"{key}": ' in text for key in ("attention_factor", "beta_fast", "beta_slow", "truncate"))
 
@@ -221,13 +241,22 @@ def test_17_torchtitan_s_release_has_max_seq_len() -> None:
     assert sum("ropes" in case for case in exports) > 200 and not any("stops" in case for case in exports)
 
 
-@pytest.mark.parametrize("engine", ["transformers", "sglang"])
+@pytest.mark.parametrize("engine", ["transformers", "sglang", "vllm"])
 def test_18_gemma_4_is_exported_as_it_is(engine: str) -> None:
-    """vLLM's class wants a whole vision part besides, and was not measured with it; what is written is proved alone."""
     name = "golden gemma-4-12b"
     spec = read(CONFIGS[name])
     assert {rope.head_dim for rope in spec.ropes().values()} == {256, 512}
-    assert run(engine, name, "as it is") and export(spec, engine).text and export(spec, "vllm").text
+    assert run(engine, name, "as it is") and export(spec, engine).text
+
+
+@pytest.mark.parametrize("version", ["0.32.0", "0.30.0", "0.29.0"])
+def test_18_another_scaling_of_gemma_4_overrides_the_share_that_turns_in_vllm(version: str) -> None:
+    """Its own full_attention turns a quarter of its channels; a key that is left out would stay."""
+    spec = read(CONFIGS["golden gemma-4-12b"])
+    text = export(spec.extended(4 * (spec.trained or 0), "yarn"), "vllm", version=version).text
+    assert '"full_attention": {"partial_rotary_factor": 1.0, "rope_type": "yarn"' in text
+    held = measured.load("vllm", version).exports["golden gemma-4-12b | yarn"]
+    assert held["ropes"][held["layers"][-1]]["rotary"] == 512
 
 
 @pytest.mark.parametrize("engine", NEWEST)
@@ -257,16 +286,17 @@ def test_20_a_whole_number_as_the_factor_of_linear(engine: str) -> None:
 ROPE_TYPES = json.loads((resources.files(measured) / "vllm-rope-types.json").read_text(encoding="utf-8"))
 
 
-def test_telechat_3_s_yarn_in_vllm() -> None:
+@pytest.mark.parametrize("version", ["0.32.0", "0.30.0", "0.29.0"])
+def test_telechat_3_s_yarn_in_vllm(version: str) -> None:
     """yarn with m = 0.07 ln s + 1."""
-    held = ROPE_TYPES["0.32.0"]["telechat3-yarn"]
+    held = ROPE_TYPES[version]["telechat3-yarn"]
     config = {
         "model_type": "llama",
         "head_dim": 128,
         "max_position_embeddings": 16384,
         "rope_parameters": held["given"],
     }
-    spec = as_read_by("vllm@0.32.0", config)
+    spec = as_read_by(f"vllm@{version}", config)
     assert held["m"] == pytest.approx(0.07 * math.log(4) + 1, rel=2e-6)
     assert spec.main.temperature() ** 0.5 == pytest.approx(held["m"], rel=2e-6)
     assert held["w"] == pytest.approx(list(spec.main.spectrum().frequencies), rel=2e-6) and held["error"] < 1

@@ -75,12 +75,10 @@ def test_what_is_missing_is_run_and_what_is_there_compared(
                          "than in the files); 0 more are in the files. Not run: none.\n")  # fmt: skip
 
     before = (measured / "megatron-0.16.1.json").read_bytes()
-    (folder / "megatron-0.16.1-exports.jsonl").unlink()
     assert tool.run_all([here], folder, 3, again="") == 0  # all is there: some of it is run again
     assert f"{len(ran[:: len(ran) // 3])} of them again, all as in the file" in capsys.readouterr().out
     assert (measured / "megatron-0.16.1.json").read_bytes() == before
 
-    (folder / "megatron-0.16.1-exports.jsonl").unlink()
     assert tool.run_all([engine(tmp_path, m=0.5)], folder, 3, again="") == 1  # another number than in the file
     assert "  otherwise than in the file: export llama default flat | as it is" in capsys.readouterr().out
 

@@ -75,6 +75,7 @@ def _alike(one: Line, other: Line) -> bool:
     if any(one.get(word) != other.get(word) for word in words) or one["tables"].keys() != other["tables"].keys():
         return False
     pairs = [(one["m"], other["m"]), (one["softmax"] or 0, other["softmax"] or 0)]
+    pairs.append((one.get("queries", 1), other.get("queries", 1)))
     for length, table in one["tables"].items():
         if len(table) != len(other["tables"][length]):
             return False

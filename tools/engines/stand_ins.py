@@ -63,9 +63,10 @@ def stand_in(*names: str) -> None:
 def configs_of_authors(internlm2: Any = None) -> None:
     """Let transformers read the configs of models whose config class is in their repository alone.
 
-    ``internlm2`` is the class where the engine has a copy of it. Baichuan's has no arguments about rotation.
+    ``internlm2`` is the class where the engine has a copy of it. Baichuan's has no arguments about rotation. Kimi K2's
+    is a copy of DeepSeek-V3's.
     """
-    from transformers import AutoConfig, PretrainedConfig
+    from transformers import AutoConfig, DeepseekV3Config, PretrainedConfig
 
     class InternLM2Config(PretrainedConfig):  # type: ignore[misc]
         model_type = "internlm2"
@@ -85,6 +86,10 @@ def configs_of_authors(internlm2: Any = None) -> None:
             self.max_position_embeddings, self.hidden_size = max_position_embeddings, hidden_size
             super().__init__(**rest)
 
+    class KimiK2Config(DeepseekV3Config):  # type: ignore[misc,valid-type]
+        model_type = "kimi_k2"
+
+    AutoConfig.register("kimi_k2", KimiK2Config, exist_ok=True)
     AutoConfig.register("internlm2", internlm2 or InternLM2Config, exist_ok=True)
     AutoConfig.register("baichuan", BaichuanConfig, exist_ok=True)
 

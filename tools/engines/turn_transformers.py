@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from probe import NotMeasured
 
 
 def hf_turn(rotary: Any, apply: Callable[..., Any] | None = None, args: tuple[Any, ...] = ()) -> Any:
@@ -23,8 +22,8 @@ def hf_turn(rotary: Any, apply: Callable[..., Any] | None = None, args: tuple[An
         with torch.no_grad():
             try:
                 made = rotary(rows, positions, *args)
-            except IndexError:
-                raise NotMeasured("this version wants positions on three axes") from None
+            except IndexError:  # positions on three axes, which are alike in a text
+                made = rotary(rows, positions.expand(3, 1, 2), *args)
             if isinstance(made, tuple):
                 cos, sin = (part[..., :1, :] for part in made)
                 turned = apply(rows, rows, cos, sin)[0]

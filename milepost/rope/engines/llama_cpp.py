@@ -72,12 +72,14 @@ WRITES_LLAMA3 = (
 """Those whose converters write the factors of llama3."""
 
 
+_ENDLESS = "its converter calls itself without end at Baichuan's weights (RecursionError)"
 STOPS = {
     "0": {
+        "baichuan": _ENDLESS,
         "gpt_neox": "its converter stops at GPT-NeoX (KeyError: 'rotary_pct'): transformers 5.5.1, through which it "
         "reads configs, has moved that key",
     },
-    "11549": dict[str, str](),
+    "11549": {"baichuan": _ENDLESS},
 }
 """Model types that the converter stops at, by the first build: why."""
 WANTS = {

@@ -63,8 +63,21 @@ class SGLang(VLLM):
     handed = HANDED
     has_su = HAS_SU
     yarn_multiplies: ClassVar[Mapping[str, bool]] = {"0": False}
+    keeps_temperatures = False
     one_base = True
     rounding = "SGLang keeps cos and sin in float32 on GPUs, from float32 angles (off by 0.007 at position 131072)"
+
+    def with_own_queries(self, spec: RopeSpec, config: Config) -> RopeSpec:
+        """Its Ministral 3 takes max_position_embeddings for the length of the temperature, not the trained one."""
+        taus, notes, longest = dict(spec.temperatures), list(spec.notes), config.parsed.spec.served
+        for kind, tau in spec.temperatures:
+            if tau.form == "mistral" and longest is not None and longest != tau.n:
+                taus[kind] = replace(tau, n=longest)
+                notes.append(
+                    f"{self.named} multiplies queries by 1 + {tau.a:g} ln(1 + floor(p / {longest})), not by "
+                    f"floor(p / {tau.n:g}): it takes max_position_embeddings, silently"
+                )
+        return replace(spec, temperatures=tuple(taus.items()), notes=tuple(notes))
 
     def meaning(self, rope: LayerRope, kind: str, config: Config, served: int | None) -> Meaning:
         model, given = config.parsed.spec.model, config.parsed.dictionaries[kind]

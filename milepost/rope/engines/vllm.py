@@ -7,7 +7,9 @@ What is read differently than in transformers (s is the factor; m multiplies cos
     yarn, 0.30 on   as in transformers: attention_factor, or g(mscale) / g(mscale_all_dim), g(k) = 0.1 k ln s + 1, where
                     both are there; attn_factor is not read
     yarn, DeepSeek  m = g(mscale) / g(mscale_all_dim), to 0.29 times attn_factor; bounds are always truncated
-    telechat3-yarn  from 0.32 on yarn with m = 0.07 ln s + 1; older versions were not looked at
+    telechat3-yarn  yarn with m = 0.07 ln s + 1; to 0.29 s is max_position_embeddings over the trained length
+    Ministral       llama_4_scaling_beta of config.json is not read, so that far queries are not made sharper: it reads
+                    llama_4_scaling, which params.json becomes, and which an override can write
     yarn, M-RoPE    the ramp is computed for 4 times the trained length: pairs 30 to 47 instead of 23 to 40
                     (Qwen2.5-VL); not for Qwen3-VL and Qwen3.5 from 0.32
     dynamic         one base for all texts: that of max_position_embeddings, from max_trained_positions; without that
@@ -42,7 +44,7 @@ from milepost.rope.config.config_json import TEXT, text_model
 from milepost.rope.config.families import FAMILIES, Family
 from milepost.rope.config.keys import ConfigError, ConfigKeys
 from milepost.rope.config.layer_kinds import DO_NOT
-from milepost.rope.config.read_scaling import ORIGINAL, SU
+from milepost.rope.config.read_scaling import ORIGINAL, SU, TELECHAT3
 from milepost.rope.engines.config_engine import (
     ConfigEngine,
     longrope_by_lengths,
@@ -120,6 +122,10 @@ HAS_SU: dict[str, frozenset[str]] = {"0": frozenset()}
 """The families that read rope type su, by the first version where these do; the others stop, overrides or not."""
 DEEPSEEK = {"deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "kimi_vl"}
 """Model types whose yarn is DeepSeek's, in vLLM and SGLang; besides rope type deepseek_yarn."""
+QUERIES = "llama_4_scaling"
+"""The key, beside the rope dictionary, that vLLM reads Mistral's temperature from."""
+BY_LENGTHS = {"0": True, "0.30.0": False}
+"""Whether telechat3-yarn has its factor from the lengths, by the first version."""
 Meaning = tuple[LayerRope, list[str]]
 
 
@@ -133,8 +139,9 @@ class VLLM(ConfigEngine):
     name, title, package = "vllm", "vLLM", "vllm"
     command: ClassVar[list[str]] = ["vllm", "serve", "MODEL"]
     length_flag, keys_flag = "--max-model-len", "--hf-overrides"
+    keeps_temperatures = True  # written beside the rope dictionary
     reads_older: tuple[str, ...] = ("rotary_scaling_factor",)
-    own_names: ClassVar[Mapping[str, Mapping[str, bool]]] = {"telechat3-yarn": {"0": False, "0.32.0": True}}
+    own_names: ClassVar[Mapping[str, Mapping[str, bool]]] = {"telechat3-yarn": {"0": False, "0.29.0": True}}
     handed: ClassVar[Mapping[str, frozenset[str]]] = HANDED
     has_su: ClassVar[Mapping[str, frozenset[str]]] = HAS_SU
     yarn_multiplies: ClassVar[Mapping[str, bool]] = {"0": True, "0.30.0": False}
@@ -157,7 +164,20 @@ class VLLM(ConfigEngine):
             served = outside.value
         elif served is None and self.name == "vllm":
             served = longest
-        return super().read(config, served=served)
+        return self.with_own_queries(super().read(config, served=served), config)
+
+    def with_own_queries(self, spec: RopeSpec, config: Config) -> RopeSpec:
+        """The spec without Mistral's temperature, which the engine does not find where config.json has it."""
+        dropped = [tau for _, tau in spec.temperatures if tau.form == "mistral"]
+        if self.name != "vllm" or not dropped or text_model(ConfigKeys(config.data))[0].has(QUERIES):
+            return spec
+        kept = tuple((kind, tau) for kind, tau in spec.temperatures if tau.form != "mistral")
+        note = (
+            f"{self.named} does not read llama_4_scaling_beta of config.json: queries are not multiplied by "
+            f"1 + {dropped[0].a:g} ln(1 + floor(p / {dropped[0].n:g})), silently"
+        )
+        notes = [said for said in spec.notes if not said.startswith("queries are also multiplied")]
+        return replace(spec, temperatures=kept, notes=(*notes, note))
 
     def longest(self, spec: RopeSpec) -> int | None:
         """The length up to which it serves a config, and which it takes without a flag (measured/vllm-served.json)."""
@@ -218,6 +238,9 @@ class VLLM(ConfigEngine):
                 f"{self.title} stops at rope type yarn without beta_fast and beta_slow in its gpt_oss (KeyError: "
                 "'beta_fast'): write beta_fast = 32, beta_slow = 1"
             )
+        if rope_type(given) == "telechat3-yarn":
+            factor = (spec.served or yarn.trained) / yarn.trained if self.since(BY_LENGTHS) else yarn.factor
+            return with_m(rope, replace(yarn, factor=factor), TELECHAT3 * math.log(factor) + 1), []
         read = self.since(KEYS_OF_M)
         if "attn_factor" not in read and yarn.attn_factor is not None:
             yarn = replace(yarn, attn_factor=None)
@@ -303,17 +326,6 @@ class VLLM(ConfigEngine):
                 f"(KeyError: {ORIGINAL}): write rope type longrope into config.json, with {ORIGINAL} inside of the "
                 "dictionary, and export that"
             )
-        full = spec.ropes().get("full_attention")
-        if (
-            self.name == "vllm"
-            and spec.model.startswith("gemma4")
-            and full
-            and not isinstance(full.scaling, Proportional)
-        ):
-            raise Refused(
-                f"{self.title} keeps partial_rotary_factor of {spec.model}'s own full_attention beside an override: a "
-                "quarter of its channels would turn, silently; change config.json"
-            )
         notes: list[str] = []
         kinds = {kind: self.words(rope, spec, notes) for kind, rope in spec.ropes().items()}
         first = next(iter(kinds.values()))
@@ -329,6 +341,9 @@ class VLLM(ConfigEngine):
         ropes = self.spelled(spec, {} if flat else kinds, first)
         config = {**shape(spec), **ropes}
         keys = ropes | {n: config[n] for n in ("max_position_embeddings",) if n in config}
+        for _, tau in spec.temperatures:
+            if tau.form == "mistral":
+                keys[QUERIES] = {"beta": tau.a, ORIGINAL: int(tau.n)}
         for part in reversed(self.place(spec)):
             keys = {part: keys}
         served = [] if spec.served is None else [self.length_flag, str(spec.served)]
@@ -353,6 +368,12 @@ class VLLM(ConfigEngine):
         return max(([part for part in path[:-1] if part in TEXT] for path in paths), key=len, default=[])
 
     def words(self, rope: LayerRope, spec: RopeSpec, notes: list[str]) -> dict[str, Any]:
+        """A rope as a dictionary, with the share that turns where the model's own is another."""
+        dictionary = self.scaling_words(rope, spec, notes)
+        own_share = self.name == "vllm" and spec.model.startswith("gemma4")  # a quarter, of the full layers
+        return {"partial_rotary_factor": 1.0, **dictionary} if own_share else dictionary
+
+    def scaling_words(self, rope: LayerRope, spec: RopeSpec, notes: list[str]) -> dict[str, Any]:
         """A rope as a dictionary; notes are added to the list."""
         if spec.model in self.since(self.handed):
             dictionary, more = write_scaling(rope, spec)

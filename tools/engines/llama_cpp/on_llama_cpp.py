@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from library import Model, Rotation, Stopped, turn
 from probe import Layer, NotMeasured, run, softmax_over
+from real_keys import completed
 from to_gguf import File, convert, save
 
 CACHE = 4096
@@ -32,6 +33,9 @@ FILE = Path(tempfile.mkdtemp(prefix="gguf")) / "model.gguf"
 AT = 300
 """The position of the token that is decoded."""
 
+
+SLIDING = 64
+"""Layers of the EXAONE 4 that slides, which llama.cpp knows by this number; those that the config has are measured."""
 
 TIED = ("cohere", "gemma")
 """Families whose converter has no output matrix besides the embedding."""
@@ -45,12 +49,22 @@ def fitted(config: dict[str, Any], exported: bool = False) -> dict[str, Any]:
     """The config with what llama.cpp needs besides, none of it about rotation."""
     if exported:
         config = {**WANTED.get(str(config.get("model_type")), {}), **config}
+    config = completed(config)
+    if config.get("model_type") == "exaone4" and config.get("sliding_window"):
+        kinds = config["layer_types"]
+        config = {**config, "num_hidden_layers": SLIDING, "layer_types": (kinds * SLIDING)[:SLIDING]}
+    if config.get("model_type") == "qwen2_5_omni":
+        config = {**config, "architectures": ["Qwen2_5OmniModel"]}  # as the released files have it
     part = next((n for n in ("text_config", "thinker_config") if isinstance(config.get(n), dict)), None)
     given = {**config, "tie_word_embeddings": str(config.get("model_type")).startswith(TIED)}
     if part is not None:
         return {**given, part: fitted(config[part])}
     if config.get("kv_lora_rank") and not config.get("q_lora_rank"):
         given["q_lora_rank"] = 32
+    if config.get("num_global_key_value_heads"):  # as many as transformers writes without attention_k_eq_v
+        given["num_global_key_value_heads"] = config["num_key_value_heads"]
+    if config.get("model_type") == "nomic_bert":
+        given["intermediate_size"] = config["n_inner"]
     if config.get("model_type") == "phi":
         given["intermediate_size"] = 4 * config["hidden_size"]
     more = {"modernbert": {"layer_norm_eps": 1e-5}, "cohere2": {"rotary_pct": 1.0}}  # which the real files have
@@ -58,11 +72,7 @@ def fitted(config: dict[str, Any], exported: bool = False) -> dict[str, Any]:
 
 
 def measure(case: dict[str, Any]) -> list[Layer]:
-    if str(case["config"]["model_type"]).endswith("_vl") and "vision_config" not in case["config"]:
-        raise NotMeasured("the config names no tower of vision, and transformers would build the whole one")
     file = File(converted(json.dumps(fitted(case["config"], "command" in case))))
-    if file.arch == "exaone4" and case["config"].get("sliding_window"):
-        raise NotMeasured("it knows the EXAONE 4 that slides by its 64 layers, which the small one does not have")
     by_length = any("rope_factors" in name for name in file.tensors)
     flags = case.get("command", "").partition("MODEL.gguf")[2]
     try:
@@ -75,7 +85,8 @@ def measure(case: dict[str, Any]) -> list[Layer]:
         model.run([5], AT)
     finally:
         model.close()
-    return [_layer(file, model, number) for number in range(file.own("block_count"))]
+    count = case["config"]["num_hidden_layers"] if file.arch == "exaone4" else file.own("block_count")
+    return [_layer(file, model, number) for number in range(count)]
 
 
 @lru_cache(maxsize=1)

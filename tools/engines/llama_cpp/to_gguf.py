@@ -68,6 +68,8 @@ def convert(folder: Path, out: Path) -> None:
             raise NotMeasured(f"llama.cpp's converter has no {name}") from None
         text = next(parent for parent in kind.__mro__ if parent.__name__ == "TextModel")
         text.get_vocab_base_pre = lambda self, tokenizer: "default"
+        if hasattr(kind, "no_mtp"):
+            kind.no_mtp = True  # as --no-mtp does: the small model has no layer that drafts
         model = kind(folder, gguf.LlamaFileType.ALL_F32, out, eager=True)
         model = getattr(model, "impl", model)  # Mistral 3 chooses between two
         model.set_vocab = lambda: _write_vocabulary(model.gguf_writer)

@@ -26,6 +26,9 @@ CLOSE = 2e-6
 STEP = {"llama.cpp": 2.0**-23}
 """Of engines that multiply their way from pair to pair in float32, what each pair adds to that: two roundings."""
 
+FAR = 100000
+"""The position at which what multiplies queries was taken."""
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -153,7 +156,12 @@ def _apart(measured: Measured, case: Mapping[str, Any], spec: RopeSpec) -> Itera
             if (rope is None) != (place is None):
                 yield f"layer {number} {'turns' if rope is None else 'does not turn'}"
             continue
-        yield from _rope_apart(measured, case, case["ropes"][place], rope)
+        theirs = case["ropes"][place]
+        yield from _rope_apart(measured, case, theirs, rope)
+        tau = dict(spec.temperatures).get(spec.layers[number] if spec.layers else spec.kinds[0][0])
+        queries = 1.0 if tau is None else tau.at(FAR)
+        if "queries" in theirs and abs(theirs["queries"] / queries - 1) > CLOSE:
+            yield f"queries x {theirs['queries']:.4f} at {FAR} measured, x {queries:.4f} in the spec"
 
 
 def _rope_apart(

@@ -6,8 +6,8 @@ What is different here:
 
     yarn       factor is not read where original_max_position_embeddings is there: it is max_position_embeddings over
                that. A config that keeps max_position_embeddings at the trained length, as Qwen's model cards say, is
-               served unscaled. m is attention_factor, else 0.1 ln(factor) + 1: mscale and mscale_all_dim are read for
-               DeepSeek only
+               served unscaled. m is attention_factor, else 1 beside llama_4_scaling_beta, else 0.1 ln(factor) + 1:
+               mscale and mscale_all_dim are read for DeepSeek only, whose softmax scale goes by factor all the same
     longrope   one list for all texts: the long one if max_position_embeddings is above the trained length, with the m
                of these lengths; attention_factor is not read
     dynamic    it stops (ValueError: Unknown rope_type)
@@ -42,14 +42,15 @@ class ExLlamaV3(ConfigEngine):
     """exllamav3, which reads config.json beside quantised weights."""
 
     name = title = package = "exllamav3"
+    one_base = True
 
     def meaning(self, rope: LayerRope, kind: str, config: Config, served: int | None) -> tuple[LayerRope, list[str]]:
         """What it makes of a rope."""
         given, notes, scaling = config.parsed.dictionaries[kind], [], rope.scaling
         if isinstance(scaling, Dynamic) or (isinstance(scaling, NTK) and rope_type(given) in ("ntk", "dynamic")):
             raise ConfigError(f"{self.title} has no rope type {rope_type(given)} (ValueError: Unknown rope_type)")
-        if isinstance(scaling, YaRN) and config.parsed.spec.model not in DEEPSEEK:
-            made = _yarn(scaling, given, served)
+        if isinstance(scaling, YaRN):
+            made = _yarn(scaling, given, served, config.parsed.spec.model in DEEPSEEK)
             if made is None:
                 notes.append(
                     f"{self.title} takes the factor of yarn from the lengths, and max_position_embeddings = {served} "
@@ -98,12 +99,14 @@ class ExLlamaV3(ConfigEngine):
         return self.proved(spec, written, partial(self.read, Config(config, "config.json")))
 
 
-def _yarn(yarn: YaRN, given: Any, served: int | None) -> YaRN | None:
+def _yarn(yarn: YaRN, given: Any, served: int | None, deepseek: bool) -> YaRN | None:
     """Its yarn, None where the lengths leave nothing to scale."""
     factor = yarn.factor if ORIGINAL not in given or served is None else served / yarn.trained
     if factor == 1:
         return None
+    if deepseek:
+        return replace(yarn, factor=factor)
     m = given.get("attention_factor")
-    own = None if m is None else float(m)
-    made = replace(yarn, factor=factor, attn_factor=None, mscale=None, mscale_all_dim=None, attention_factor=own)
-    return made if own is not None else replace(made, attention_factor=mscale(factor))
+    if m is None:
+        m = 1.0 if given.get("llama_4_scaling_beta") else mscale(factor)
+    return replace(yarn, factor=factor, attn_factor=None, mscale=None, mscale_all_dim=None, attention_factor=float(m))
