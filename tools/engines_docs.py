@@ -38,7 +38,7 @@ queries and keys), the pairing, and which layers turn. `make engines` does it ag
 - 🟢 **same**: every layer turns as the config says, in the meaning that the model's own code gives it.
 - 🔴 **other**: a layer turns otherwise.
 - ⛔ **stops**: the engine ends with an error.
-- ⚪ **–**: not measured: the engine has no class for the model, or could not build it without other files.
+- ⚪ **–**: not measured: the engine has no class for the model, or the transformers that it stands on has none.
 
 `milepost parity MODEL --engines all` says this of any config: "measured with" and the version, or "not measured, from
 reading" where no model of its type was run.

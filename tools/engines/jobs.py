@@ -62,7 +62,8 @@ def exports(
             case = {"id": f"export {key}", "of": digest(written.text), "lengths": [length, length + 1, 4 * length]}
             case["text"] = written.text
             if engine == "llama.cpp":  # flags are for a file of the model before any scaling
-                case |= {"config": before_scaling(config), "command": written.text}
+                always_yarn = spec.model == "ministral3"  # its converter makes no other file of it
+                case |= {"config": config if always_yarn else before_scaling(config), "command": written.text}
             elif engine == "torchtitan":
                 case["still"] = [spec.layer(n) is None for n in range(len(spec.layers))] or [False]
             elif engine == "megatron":

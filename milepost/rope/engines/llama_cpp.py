@@ -443,6 +443,11 @@ def _flags(rope: LayerRope, spec: RopeSpec) -> list[str]:
         fixed = replace(scaling, length=far)
         base = replace(rope, scaling=fixed).spectrum().base
         raise Refused(f"llama.cpp has no dynamic NTK; fix the length, {fixed!r}, which is the base {base:.10g}")
+    if isinstance(scaling, YaRN) and spec.model == "ministral3":
+        raise Refused(
+            f"no flag says {scaling!r} of a Ministral 3: its file holds mscale_all_dim (yarn_log_multiplier), by which "
+            "m is 1 for every factor; convert the model with it in its config.json, and run it without rope flags"
+        )
     if isinstance(scaling, YaRN):
         flags = _yarn_flags(rope, scaling)
     elif isinstance(scaling, Linear):
