@@ -26,7 +26,8 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from milepost.rope.config.config import Config
-from milepost.rope.config.keys import ConfigError
+from milepost.rope.config.config_json import text_model
+from milepost.rope.config.keys import ConfigError, ConfigKeys
 from milepost.rope.config.read_scaling import ORIGINAL
 from milepost.rope.engines.config_engine import longrope_by_lengths, rope_type, spell_flat
 from milepost.rope.engines.vllm import DEEPSEEK, VLLM, Meaning, deepseek_yarn, notes_on_longrope
@@ -50,6 +51,8 @@ UNREACHED = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl_text"}
 """Families whose class has a copy of the text model's keys, made before overrides come."""
 FLAT = {"0": True, LATER: False}
 """Whether overrides are spelled as transformers 4 has them."""
+QUERY_LENGTH = 16384
+"""The length of Mistral's temperature where the config has none where SGLang looks."""
 
 
 class SGLang(VLLM):
@@ -68,14 +71,16 @@ class SGLang(VLLM):
     rounding = "SGLang keeps cos and sin in float32 on GPUs, from float32 angles (off by 0.007 at position 131072)"
 
     def with_own_queries(self, spec: RopeSpec, config: Config) -> RopeSpec:
-        """Its Ministral 3 takes max_position_embeddings for the length of the temperature, not the trained one."""
-        taus, notes, longest = dict(spec.temperatures), list(spec.notes), config.parsed.spec.served
+        """Its Ministral 3 looks for the length of the temperature beside the rope dictionary, not in it."""
+        beside = text_model(ConfigKeys(config.data))[0].whole(ORIGINAL)
+        length = QUERY_LENGTH if beside is None else beside.value
+        taus, notes = dict(spec.temperatures), list(spec.notes)
         for kind, tau in spec.temperatures:
-            if tau.form == "mistral" and longest is not None and longest != tau.n:
-                taus[kind] = replace(tau, n=longest)
+            if tau.form == "mistral" and tau.n != length:
+                taus[kind] = replace(tau, n=length)
                 notes.append(
-                    f"{self.named} multiplies queries by 1 + {tau.a:g} ln(1 + floor(p / {longest})), not by "
-                    f"floor(p / {tau.n:g}): it takes max_position_embeddings, silently"
+                    f"{self.named} multiplies queries by 1 + {tau.a:g} ln(1 + floor(p / {length})), not floor(p / "
+                    f"{tau.n:g}): it looks for {ORIGINAL} beside rope_parameters, silently"
                 )
         return replace(spec, temperatures=tuple(taus.items()), notes=tuple(notes))
 
