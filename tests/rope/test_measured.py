@@ -47,7 +47,7 @@ def test_readings_are_what_was_measured(engine: str, version: str) -> None:
     assert {name: o for name, o in parted.items() if name not in named} == {}
     counts = Counter(word for word, _ in outcomes.values())
     fewer = engine in ("exllamav3", "onnxruntime-genai")  # they have classes for half of the families
-    assert counts["equal"] > (120 if fewer else 200) and counts["not measured"] < (170 if fewer else 50), counts
+    assert counts["equal"] > (120 if fewer else 200) and counts["not measured"] < (135 if fewer else 40), counts
 
 
 def test_every_config_was_measured_by_every_engine() -> None:
