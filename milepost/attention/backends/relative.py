@@ -103,7 +103,7 @@ def _run_rows(
         a, b, values = (_of_heads(t, own) for t in (relative.a, relative.b, relative.values))
         given = (onto_keys[:, own], onto_distances[:, own], k, v, a, b, None if table is None else table[own])
         if short:
-            outs.append(attend_whole(*given[:6], values, how[0], how[3]))
+            outs.append(attend_whole(*given[:6], values, None, how[0], how[3]))
             continue
         out, _, mass = bands(*given, how[0], ahead, *how[1:], values is not None)
         outs.append(out if values is None else out.to(mass.dtype) + mass @ values.to(mass.dtype))

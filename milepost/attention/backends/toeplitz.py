@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from milepost.attention.backends.squares import are_short, attend_whole
 from milepost.attention.backends.strips import strips
 from milepost.attention.blocks import Block
 from milepost.attention.call import Call
@@ -53,11 +54,19 @@ def _run_block(call: Call, block: Block) -> Tensor:
     if I == 1:
         mask = table.reshape(1, k.shape[1], group, J)
         return fused(fold(q, k), k, v, mask=mask, scale=scale).reshape(q.shape)
-    if group == 1:
+    learned = torch.is_grad_enabled() and table.requires_grad and not torch.compiler.is_compiling()
+    one_text = causal and not window and I == J and ahead == 0
+    short = learned and one_text and are_short(q.shape[0], q.shape[1], I)
+
+    def some(q: Tensor, table: Tensor) -> Tensor:
+        if short:
+            return attend_whole(q, q, k, v, None, None, None, table, scale, I - 1)
         out: Tensor = strips(q, k, v, table, scale, ahead, causal, window)[0]
         return out
-    heads = [strips(q[:, r::group], k, v, table[r::group], scale, ahead, causal, window)[0] for r in range(group)]
-    return torch.stack(heads, dim=2).flatten(1, 2)
+
+    if group == 1:
+        return some(q, table)
+    return torch.stack([some(q[:, r::group], table[r::group]) for r in range(group)], dim=2).flatten(1, 2)
 
 
 def fold(q: Tensor, k: Tensor) -> Tensor:
