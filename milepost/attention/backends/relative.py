@@ -82,13 +82,13 @@ def _run_block(call: Call, block: Block) -> Tensor:
     short = whole_text and not compiled and are_short(q.shape[0], q.shape[1], I)
     if short or apart or compiled or call.learning:
         return _run_rows(q, mixed, k, v, relative, table, ahead, alike_rows, short).to(call.q.dtype)
-    parts = []
+    out = torch.empty(q.shape, dtype=call.q.dtype, device=q.device)
     for a in range(0, I, ROWS):  # far rows need q + u no sooner
         e = min(a + ROWS, I)
         keys = slice(0, J if not causal else max(1, min(J, ahead + e)))
         given = q[:, :, a:e], None if mixed is None else mixed[:, :, a:e], k[:, :, keys], v[:, :, keys]
-        parts.append(_run_rows(*given, relative, table, ahead + a, alike_rows).to(call.q.dtype))
-    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
+        out[:, :, a:e] = _run_rows(*given, relative, table, ahead + a, alike_rows)
+    return out
 
 
 def _run_rows(
