@@ -12,6 +12,7 @@ that the hidden half is skipped; each strip is two calls, merged by their log-su
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,8 +25,10 @@ STRIP = 1024
 """Rows in a strip: the kernel uses its large block only for many rows."""
 CHUNK = 128
 """Rows at a time in the backward pass of a learned bias."""
-HELD = 1 << 23
-"""Numbers that such a chunk may hold, all heads together: over many keys it has fewer rows."""
+HELD = 1 << 20
+"""Numbers that such a chunk may hold: those of a few heads, which stay in the processor's cache, and of fewer rows over
+many keys.
+"""
 
 
 def hankel(table: Tensor, rows: int, keys: int, offset: int) -> Tensor:
@@ -147,38 +150,47 @@ def _backward_learned(
     dS is written into rows that are a chunk longer than the keys; seen with a row stride one shorter, that padding
     skews it, and the sum over anti-diagonals becomes a sum over rows.
     """
-    B, H, I = q.shape[:3]
-    J, work = k.shape[2], lse.dtype
+    (B, H, I), J, work = q.shape[:3], k.shape[2], lse.dtype
     q, k, v, grad, out = (t.to(work) for t in (q, k, v, grad, out))
     dq, dk, dv = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
     dt = torch.zeros(table.shape, dtype=work, device=table.device)
-    delta = (grad * out).sum(-1)
-    chunk = max(16, min(CHUNK, HELD // (B * H * J)))
-    buffer = torch.empty(B * H * chunk * (J + chunk), dtype=work, device=q.device)
-    scores = torch.empty(B * H * chunk * J, dtype=work, device=q.device)
+    # one more channel takes off the log-sum-exp, and delta, in the products themselves: no pass over the pairs for them
+    onto_keys, keys_and_one = _with(q * scale, -lse), _with(k, 1.0)
+    onto_values, values_and_one = _with(grad, -(grad * out).sum(-1)), _with(v, 1.0)
+    chunk = max(16, min(CHUNK, HELD // J))
+    some = min(H, max(1, HELD // (B * chunk * J)))
+    room = torch.empty(2, some * B * chunk * (J + chunk), dtype=work, device=q.device)
     for a in range(0, I, chunk):
         e = min(a + chunk, I)
         low = max(0, ahead + a - window + 1) if window else 0
         high = min(J, ahead + e) if causal else min(J, ahead + e - 1 + window) if window else J
         if high <= low:
             continue
-        count, keys = e - a, high - low
-        back, back_grad, back_lse, back_delta = (t[:, :, a:e].flip(2) for t in (q, grad, lse, delta))
-        kk, vv = k[:, :, low:high], v[:, :, low:high]
-        p = scores[: B * H * count * keys].view(B, H, count, keys)
-        torch.matmul(back, kk.transpose(-1, -2), out=p)
-        p.mul_(scale).add_(hankel(table, count, keys, I - e + low)).sub_(back_lse[..., None]).exp_()
-        dv[:, :, low:high] += p.transpose(-1, -2) @ back_grad
-        wide = buffer[: B * H * count * (keys + count)].view(B, H, count, keys + count)
-        wide[..., keys:] = 0
-        ds = wide[..., :keys]
-        torch.matmul(back_grad, vv.transpose(-1, -2), out=ds)
-        ds.sub_(back_delta[..., None]).mul_(p)
-        skewed = wide.as_strided((B, H, count, keys + count - 1), (wide.stride(0), wide.stride(1), keys + count - 1, 1))
-        dt[:, I - e + low : I - e + low + keys + count - 1] += skewed.sum(dim=(0, 2))
-        dq[:, :, a:e] = (ds @ kk).mul_(scale).flip(2)
-        dk[:, :, low:high] += (ds.transpose(-1, -2) @ back).mul_(scale)
+        count, size, keys, first = e - a, high - low, slice(low, high), I - e + low
+        for heads in (slice(h, h + some) for h in range(0, H, some)):
+            back, back_grad = (t[:, heads, a:e].flip(2) for t in (onto_keys, onto_values))
+            shape = (B, back.shape[1], count)
+            p = room[0, : math.prod(shape) * size].view(*shape, size)
+            torch.matmul(back, keys_and_one[:, heads, keys].mT, out=p)
+            p.add_(hankel(table[heads], count, size, first)).exp_()
+            wide = room[1, : math.prod(shape) * (size + count)].view(*shape, size + count)
+            wide[..., size:] = 0
+            ds = wide[..., :size]
+            torch.matmul(back_grad, values_and_one[:, heads, keys].mT, out=ds)
+            ds.mul_(p)
+            skewed = wide.as_strided((*shape, size + count - 1), (*wide.stride()[:2], size + count - 1, 1))
+            dt[heads, first : first + size + count - 1] += skewed.sum(dim=(0, 2))
+            dv[:, heads, keys] += p.mT @ back_grad[..., : v.shape[-1]]
+            dk[:, heads, keys] += ds.mT @ back[..., : q.shape[-1]]
+            dq[:, heads, a:e] = (ds @ k[:, heads, keys]).mul_(scale).flip(2)
     return dq, dk, dv, dt
+
+
+def _with(t: Tensor, channel: Tensor | float) -> Tensor:
+    """``t`` (B H L D) with one more channel; eight, of which the others are 0, keep rows aligned."""
+    t = torch.nn.functional.pad(t, (0, 8))
+    t[..., -8] = channel
+    return t
 
 
 @strips_backward.register_fake
