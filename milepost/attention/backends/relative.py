@@ -124,13 +124,14 @@ def _one_query(
 ) -> Tensor:  # fmt: skip
     """One query of each head over all its keys, B H 1 D: a row is its own mask, and no key is copied for a group."""
     (B, H, _, D), (G, J), work = q.shape, k.shape[1:3], torch.promote_types(q.dtype, torch.float32)
-    low = min(J - 1, max(0, ahead - far + 1))  # keys before it are past the end, and scored alike
+    low = min(J - 1, ahead - far + 1) if ahead > far else 0  # keys before it are past the end, and scored alike
     start = max(0, far - ahead + low)
     near = slice(start, start + J - low)
     p = p.to(work) * scale
     mask = torch.zeros(B, H, 1, J - low, dtype=work, device=q.device)
     if relative.a is not None:
-        mask += p @ relative.a[:, near].to(work).transpose(-1, -2)
+        of_heads = relative.a[:, near].to(work) @ p[:, :, 0].permute(1, 2, 0)  # H n B: no vector is copied for a text
+        mask += of_heads.permute(2, 0, 1)[:, :, None]
     if relative.b is not None:
         b = relative.b[:, near].to(work).expand(H, -1, -1).reshape(G, H // G, J - low, D)
         mask += (torch.einsum("bgjd,gnjd->bgnj", k[:, :, low:], b) * scale).flatten(1, 2)[:, :, None]
