@@ -174,9 +174,12 @@ def resumable(out: Path) -> bool:
     return (out / "plan.json").exists() or any(out.parent.glob(f".{out.name}.unfinished/state/checkpoint-*"))
 
 
-def attack(name: str, home: Path, right: dict[str, str], seconds: float, rng: random.Random) -> None:
-    """One kill, perhaps a second, and a run to the end; an AssertionError is a finding."""
-    command = COMMANDS[name][0]
+def attack(name: str, home: Path, right: dict[str, str], seconds: float, rng: random.Random) -> int:
+    """One kill, perhaps a second, and a run to the end; an AssertionError is a finding.
+
+    How many of them met a run that had not ended.
+    """
+    command, met = COMMANDS[name][0], 0
     before = {str(file): _sha(file) for file in sorted(home.rglob("*")) if file.is_file()}
     with tempfile.TemporaryDirectory(prefix="milepost-kill-") as folder:
         out, log = Path(folder) / "out", Path(folder) / "log"
@@ -184,6 +187,7 @@ def attack(name: str, home: Path, right: dict[str, str], seconds: float, rng: ra
             child = fork(command, home, out, resumable(out), log)
             if wait(child, rng.uniform(0, 1.1 * seconds)) is None:
                 kill(child)
+                met += 1
             if not name.startswith("lab") and out.exists():
                 break  # it was quicker than the kill
         if not out.exists() or name.startswith("lab"):
@@ -196,6 +200,7 @@ def attack(name: str, home: Path, right: dict[str, str], seconds: float, rng: ra
         assert not left, f"left behind: {left}"
     after = {str(file): _sha(file) for file in sorted(home.rglob("*")) if file.is_file()}
     assert before == after, "the source was changed"
+    return met
 
 
 def run(
@@ -209,7 +214,7 @@ def run(
     import milepost.lab.text_trial  # noqa: F401
 
     torch.set_num_threads(1)
-    began, done, findings = time.monotonic(), dict.fromkeys(only, 0), []
+    began, done, met, findings = time.monotonic(), dict.fromkeys(only, 0), 0, []
     with tempfile.TemporaryDirectory(prefix="milepost-kills-") as folder:
         home = Path(folder) / "home"
         prepare(home)
@@ -232,11 +237,11 @@ def run(
             name = shares[number % len(shares)]
             rng = random.Random(f"kill {seed} {number}")
             try:
-                attack(name, home, right[name], lasts[name], rng)
+                met += attack(name, home, right[name], lasts[name], rng)
             except AssertionError as error:
                 findings.append({"target": f"kill {name}", "seed": seed, "input": number, "what": str(error)[:400]})
             done[name] += 1
-    return {"target": "kills", "inputs": sum(done.values()), "kills": done, "findings": findings,
+    return {"target": "kills", "inputs": sum(done.values()), "kills": done, "met a run": met, "findings": findings,
             "seconds": round(time.monotonic() - began, 1)}  # fmt: skip
 
 
