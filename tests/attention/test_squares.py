@@ -90,3 +90,14 @@ def test_more_weights_than_may_be_held_go_by_bands(monkeypatch):
     monkeypatch.setattr(squares, "squares", None)
     attended("transformer_xl", 40)
     attended("t5", 40)
+
+
+@pytest.mark.parametrize("spec", ["t5", "transformer_xl"])
+@pytest.mark.parametrize("length", [5, 300])
+def test_a_batch_without_texts_has_gradients_of_nothing(spec, length):
+    enc = build(spec, heads=4, head_dim=8, width=32)
+    q, k, v = (torch.randn(0, 4, length, 8, requires_grad=True) for _ in range(3))
+    out = attend(q, k, v, enc)
+    out.sum().backward()
+    assert out.shape == q.shape == q.grad.shape
+    assert all(p.grad is None or not p.grad.any() for p in enc.parameters())

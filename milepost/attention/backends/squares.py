@@ -34,7 +34,7 @@ TOGETHER = 1 << 18
 
 def are_short(batch: int, heads: int, length: int) -> bool:
     """Whether texts of so many tokens are short enough."""
-    return 1 < length <= LONGEST and batch * heads * length * length <= MOST
+    return 1 < length <= LONGEST and 0 < batch * heads * length * length <= MOST
 
 
 def attend_whole(

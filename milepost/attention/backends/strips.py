@@ -157,9 +157,9 @@ def _backward_learned(
     # one more channel takes off the log-sum-exp, and delta, in the products themselves: no pass over the pairs for them
     onto_keys, keys_and_one = _with(q * scale, -lse), _with(k, 1.0)
     onto_values, values_and_one = _with(grad, -(grad * out).sum(-1)), _with(v, 1.0)
-    chunk = max(16, min(CHUNK, HELD // J))
-    some = min(H, max(1, HELD // (B * chunk * J)))
-    room = torch.empty(2, some * B * chunk * (J + chunk), dtype=work, device=q.device)
+    chunk = max(16, min(CHUNK, HELD // max(1, J)))
+    some = min(H, max(1, HELD // max(1, B * chunk * J)))
+    room, wider_room = (torch.empty(some * B * chunk * n, dtype=work, device=q.device) for n in (J, J + chunk))
     for a in range(0, I, chunk):
         e = min(a + chunk, I)
         low = max(0, ahead + a - window + 1) if window else 0
@@ -170,10 +170,10 @@ def _backward_learned(
         for heads in (slice(h, h + some) for h in range(0, H, some)):
             back, back_grad = (t[:, heads, a:e].flip(2) for t in (onto_keys, onto_values))
             shape = (B, back.shape[1], count)
-            p = room[0, : math.prod(shape) * size].view(*shape, size)
+            p = room[: math.prod(shape) * size].view(*shape, size)
             torch.matmul(back, keys_and_one[:, heads, keys].mT, out=p)
             p.add_(hankel(table[heads], count, size, first)).exp_()
-            wide = room[1, : math.prod(shape) * (size + count)].view(*shape, size + count)
+            wide = wider_room[: math.prod(shape) * (size + count)].view(*shape, size + count)
             wide[..., size:] = 0
             ds = wide[..., :size]
             torch.matmul(back_grad, values_and_one[:, heads, keys].mT, out=ds)
