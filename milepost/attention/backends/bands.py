@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from milepost.attention.kernel import flash, flash_backward, gradients_of, merged, rows
+from milepost.attention.kernel import flash, flash_backward, gradients_of, merge, merged, rows
 
 STRIP = 512
 """Rows in a strip."""
@@ -406,7 +406,7 @@ def bands(
         weight = weight.to(work)
         if a is not None:
             weight = weight + (p[:, :, these].to(work) @ a[:, number, :, None])[..., 0] * scale
-        out[:, :, these], lse[:, :, these] = merged(out[:, :, these], lse[:, :, these], more, weight)
+        merge(out[:, :, these], lse[:, :, these], more, weight)
         if weigh:
             beside.append((these, number, weight))
     if beside:
