@@ -25,7 +25,7 @@ from milepost.attention.kernel import flash, flash_backward, gradients_of, merge
 STRIP = 1024
 """Rows in a strip: the kernel uses its large block only for many rows."""
 STEP = 256
-"""Rows and keys of a step: a strip that meets the diagonal goes down it by stairs, so that little of what the mask hides
+"""Rows and keys of a step: a strip that meets the diagonal goes down it by stairs, so that little that the mask hides
 is computed.
 """
 CHUNK = 128
