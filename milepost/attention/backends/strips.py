@@ -172,7 +172,8 @@ def _backward_learned(
     of_q, of_k, of_grad, of_v = (room(some * B, n, width + 8) for n, width in ((I, D), (J, D), (I, Dv), (J, Dv)))
     to_k, to_v = room(some * B, J, D), room(some * B, J, Dv)
     for heads in (slice(h, min(H, h + some)) for h in range(0, H, some)):
-        count = B * (heads.stop - heads.start)
+        own = heads.stop - heads.start
+        count = B * own
         # one more channel takes off the log-sum-exp, and delta, in the products themselves: no pass over pairs for them
         some_grad, delta = grad[:, heads].to(work), (grad[:, heads].to(work) * out[:, heads]).sum(-1)
         onto_keys = _with(of_q[:count], (q[:, heads].to(work) * scale).flip(2), -lse[:, heads].flip(2))
@@ -190,20 +191,21 @@ def _backward_learned(
             back, back_grad = onto_keys[:, I - e : I - a], onto_values[:, I - e : I - a]  # the last row comes first
             shape = (count, e - a)
             p = pairs[: math.prod(shape) * size].view(*shape, size)
-            p.view(B, -1, e - a, size).copy_(hankel(table[heads], e - a, size, first))
+            p.view(B, own, e - a, size).copy_(hankel(table[heads], e - a, size, first))
             p.baddbmm_(back, keys_and_one[:, keys].mT).exp_()
             wide = wider[: math.prod(shape) * (size + e - a)].view(*shape, size + e - a)
             wide[..., size:] = 0
             ds = wide[..., :size]
             torch.bmm(back_grad, values_and_one[:, keys].mT, out=ds)
             ds.mul_(p)
-            skewed = wide.as_strided((*shape, size + e - a - 1), (wide.stride(0), size + e - a - 1, 1))
-            dt[heads, first : first + size + e - a - 1] += skewed.unflatten(0, (B, -1)).sum(dim=(0, 2))
+            along = size + e - a - 1
+            skewed = wide.as_strided((*shape, along), (wide.stride(0), along, 1)).view(B, own, e - a, along)
+            dt[heads, first : first + along] += skewed.sum(dim=(0, 2))
             more_v[:, keys].baddbmm_(p.mT, back_grad[..., :Dv])
             more_k[:, keys].baddbmm_(ds.mT, back[..., :D])
             by_row = torch.bmm(ds, keys_and_one[:, keys, :D]).mul_(scale).flip(1)
-            dq[:, heads, a:e] = by_row.view(B, -1, e - a, D)
-        dk[:, heads], dv[:, heads] = more_k.view(B, -1, J, D), more_v.view(B, -1, J, Dv)
+            dq[:, heads, a:e] = by_row.view(B, own, e - a, D)
+        dk[:, heads], dv[:, heads] = more_k.view(B, own, J, D), more_v.view(B, own, J, Dv)
     return dq, dk, dv, dt
 
 
@@ -211,7 +213,7 @@ def _with(room: Tensor, t: Tensor, channel: Tensor | float) -> Tensor:
     """``t`` (B H L D) with one more channel, in ``room`` (B x H, L, D + 8): the other seven are 0 and keep rows
     aligned.
     """
-    as_heads, width = room.view(*t.shape[:3], -1), t.shape[-1]
+    as_heads, width = room.view(*t.shape[:3], room.shape[-1]), t.shape[-1]
     as_heads[..., :width] = t
     as_heads[..., width] = channel
     as_heads[..., width + 1 :] = 0
