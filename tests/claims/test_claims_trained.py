@@ -43,7 +43,7 @@ def test_rises_are_those_of_the_table(name, encoding):
         rise = statistics.fmean(losses(encoding, 64 * times)) / home - 1
         # the package holds windows to 3 decimals and the table to 4: each loss is off by 5.5e-4 at the most
         assert row["numbers"][f"{times} times"]["value"] == pytest.approx(rise, abs=5.5e-4 * (2 + rise) / home)
-    assert "which come with the package and are older than this rule" in row["evidence"]
+    assert "which come with the package and are younger than this rule" in row["evidence"]
 
 
 def test_a_verdict_moves_with_the_results(monkeypatch):
