@@ -63,9 +63,9 @@ def measure_cost(lab: Lab) -> Measurement:
     near: dict[str, list[Number]] = {"rope": [], "alibi": []}
     for word, forms in NEAR_FAR.items():
         close, far = ({name: right_answers(lab, name, *form) for name in near} for form in forms)
-        for name in near:
-            near[name].append(mean_over(close[name], "texts", ends=SHARE))
-            shown[f"{word}, near, {name}"] = near[name][-1]
+        for name, shares in near.items():
+            shares.append(mean_over(close[name], "texts", ends=SHARE))
+            shown[f"{word}, near, {name}"] = shares[-1]
             shown[f"{word}, far, {name}"] = mean_over(far[name], "texts", ends=SHARE)
         leads.append(mean_over(far["rope"] - far["alibi"], "texts", ends=LEAD))
     numbers = {f"{name} near": least(some) for name, some in near.items()}
