@@ -16,8 +16,8 @@ from milepost.lab.plan import TextPlan, find_profile, make
 from milepost.lab.space.image_plan import ImagePlan
 from milepost.lab.space.image_plan import make as make_images
 
-SWEEPS = ("text", "again", "tuned", "heads-2", "heads-4", "heads-8", "heads-16", "deep", "one-layer", "short")
-SWEEPS += ("short-one-layer", "place")
+HEADS = ("heads-2", "heads-4", "heads-8", "heads-16")
+SWEEPS = ("text", "again", "tuned", *HEADS, "deep", "one-layer", "short", "short-one-layer", "place")
 IMAGE, SIZES = "image", "0.5x,1x,2x"
 ONE_SIZE = "quick"
 """The profile whose size models for tasks and heads have; its width is a multiple of twice 16 heads."""

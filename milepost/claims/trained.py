@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 
 from milepost.claims.needs import IMAGE, Need, images, is_shipped, plans, spell, usable
 from milepost.claims.rule import NotMeasured
+from milepost.claims.seeds import MOST_SEEDS
 from milepost.lab import checkpoint
 from milepost.lab.choose import shipped
 from milepost.lab.model import Decoder
@@ -48,7 +49,8 @@ RULED = "2026-11-17"
 class Lab:
     """What was trained, and what comes with the package. An experiment asks for runs and models by its needs.
 
-    ``old`` are the results that come with the package; ``failed`` says by trial why a training failed.
+    ``old`` are the results that come with the package; ``failed`` says by trial why a training failed. With
+    ``partial``, a need whose models are finished for some of the seeds is read for those.
     """
 
     profile: str
@@ -58,6 +60,7 @@ class Lab:
     tell: Tell
     image: ImagePlan | None = None
     failed: dict[str, str] = field(default_factory=dict)
+    partial: bool = False
 
     def runs(self, need: Need, encoding: str, strategy: str = "none") -> list[Run]:
         """The runs of one encoding, one for each seed."""
@@ -114,11 +117,19 @@ class Lab:
     def _trials(self, need: Need, encoding: str) -> list[Trial]:
         self.home(need.sweep)
         plan = self.pictures() if need.sweep == IMAGE else self.plans[need.sweep]
+        trained = [name for name in need.encodings if not is_shipped(need, self.old, (name,))]
+        wanted = {(spell(name, plan.shape.width), need.data) for name in trained}
+        asked = [trial for trial in plan.trials() if (trial.encoding, trial.data) in wanted]
+        missing = {trial.seed for trial in asked if not self._file(need, trial).exists()}
+        left = missing if self.partial and missing < set(plan.seeds) else set()
         name = spell(encoding, plan.shape.width)
-        return [trial for trial in plan.trials() if (trial.encoding, trial.data) == (name, need.data)]
+        return [trial for trial in asked if trial.encoding == name and trial.seed not in left]
+
+    def _file(self, need: Need, trial: Trial) -> Path:
+        return self.home(need.sweep) / "trials" / trial.key / "result.json"
 
     def _result(self, need: Need, trial: Trial) -> dict[str, Any]:
-        file = self.home(need.sweep) / "trials" / trial.key / "result.json"
+        file = self._file(need, trial)
         if not file.exists():
             reason = self.failed.get(trial.key, "it was not trained")
             raise NotMeasured(f"{trial.encoding}, {trial.data}, seed {trial.seed}: {reason}")
@@ -146,16 +157,17 @@ def train(
     known, old = planned(profile, every, seeds)
     failed: dict[str, str] = {}
     image = images(profile, every, seeds) if any(need.sweep == IMAGE for need in needs) else None
-    todo: dict[str, TextPlan | ImagePlan] = {**known, **({} if image is None else {IMAGE: image})}
-    for turn in range(max(len(plan.seeds) for plan in todo.values())):
-        for sweep, plan in todo.items():
-            asked = [need for need in needs if need.sweep == sweep and not is_shipped(need, old)]
-            if asked and turn < len(plan.seeds):
-                todo[sweep] = _train(
-                    plan, sweep, turn, asked, old, out / sweep, resume or turn > 0, workers, tell, failed
-                )
-    image = todo.pop(IMAGE, None)  # type: ignore[assignment]
-    return Lab(profile, todo, out, old, tell, image, failed)  # type: ignore[arg-type]
+
+    def run(plan: P, sweep: str, turn: int, folder: Path = out) -> P:
+        asked = [need for need in needs if need.sweep == sweep and not is_shipped(need, old)]
+        if not asked or turn >= len(plan.seeds):
+            return plan
+        return _train(plan, sweep, turn, asked, old, folder / sweep, resume or turn > 0, workers, tell, failed)
+
+    for turn in range(MOST_SEEDS):
+        known = {sweep: run(plan, sweep, turn) for sweep, plan in known.items()}
+        image = image and run(image, IMAGE, turn)
+    return Lab(profile, known, out, old, tell, image, failed)
 
 
 def planned(
