@@ -66,6 +66,16 @@ def merged(out: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor) -> tuple[Te
     return both.to(out.dtype), torch.logaddexp(lse, more_lse)
 
 
+def merge(out: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor) -> None:
+    """Take the keys of a second call of `flash` for the same queries into the output and log-sum-exp of the first."""
+    share = torch.sigmoid(more_lse.to(lse.dtype) - lse)[..., None]
+    if out.dtype == share.dtype:
+        out.lerp_(more, share)
+    else:  # half precision is widened, merged, and rounded once
+        out.copy_(torch.lerp(out.to(share.dtype), more.to(share.dtype), share))
+    lse.copy_(torch.logaddexp(lse, more_lse))
+
+
 def gradients_of(
     out: Tensor, inputs: Sequence[Tensor], wanted: Sequence[bool], grad: Tensor
 ) -> tuple[Tensor | None, ...]:

@@ -81,10 +81,12 @@ class FIRE(Encoding):
         """
         edges, slope, offset = self.pieces()
         c, start, count = self.slant.to(edges.dtype), self.start.to(edges.dtype), len(i)
-        i = torch.cat([i, i[-1:].expand(-count % ROWS)])
+        i = i if count == 1 else torch.cat([i, i[-1:].expand(-count % ROWS)])
         psi = torch.log1p((c * distance.to(edges.dtype)).abs())
-        reach = torch.log1p((c * torch.maximum(i.to(edges.dtype), start.abs())).abs()).view(-1, ROWS, 1)
-        ends = torch.cat([reach[:, 0], reach[-1:, -1]])
+        flat = torch.log1p((c * torch.maximum(i.to(edges.dtype), start.abs())).abs())
+        if count == 1:
+            return _one_row(edges, slope, offset, psi / flat)
+        reach, ends = flat.view(-1, ROWS, 1), torch.cat([flat[::ROWS], flat[-1:]])[:, None]
         piece = torch.bucketize((psi / ends).detach(), edges, right=True)  # strips + 1, n
         passes = piece[:-1] != piece[1:]
         strip, passed = passes.nonzero().unbind(1)
@@ -113,3 +115,15 @@ class FIRE(Encoding):
             return out if whole is out else out.copy_(whole[:, :count])
 
         return of_heads
+
+
+def _one_row(edges: Tensor, slope: Tensor, offset: Tensor, x: Tensor) -> ByRow:
+    """The bias of one row, such as a token that is decoded: each argument is looked up in its piece."""
+    piece = torch.bucketize(x.detach(), edges, right=True)
+
+    def of_heads(h: Tensor, out: Tensor | None) -> Tensor:
+        rates, offsets = (t[h % len(t)].gather(1, piece.expand(len(h), -1)) for t in (slope, offset))
+        bias = torch.addcmul(offsets, rates, x)[:, None]
+        return bias if out is None else out.copy_(bias)
+
+    return of_heads

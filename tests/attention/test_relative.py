@@ -39,11 +39,14 @@ LAYOUTS = {
 }
 
 
-@pytest.fixture(params=["whole", "by bands"])
+@pytest.fixture(params=["whole", "by bands", "by parts"])
 def way(request, monkeypatch) -> str:
-    """Short texts that are attended to at once are tried by bands, too, as long ones are."""
-    if request.param == "by bands":
+    """Short texts that are attended to at once are tried by bands, too, as long ones are; and in parts of few keys."""
+    if request.param != "whole":
         monkeypatch.setattr("milepost.attention.backends.relative.are_short", lambda *sizes: False)
+    if request.param == "by parts":
+        monkeypatch.setattr(bands, "STRIP", 16)
+        monkeypatch.setattr(bands, "ACROSS", 40)
     return request.param
 
 
@@ -86,6 +89,26 @@ def test_output_and_gradients_are_the_references(spec, layout, way):
     for causal in (True, False):
         for groups in (4, 2):
             assert max(apart(enc, at, to, causal, groups)) < 1e-11, (causal, groups)
+
+
+def test_parts_hold_every_key_once_and_every_row_sees_a_key_of_each():
+    many = 0
+    for queries, keys, ahead, causal, window in (
+        (64, 64, 0, True, 0), (64, 200, 136, True, 0), (64, 64, 0, False, 0), (64, 200, 136, True, 90),
+        (64, 100, 0, False, 30),
+    ):  # fmt: skip
+        far, near = ahead + queries - 1, 0 if causal else ahead - keys + 1
+        shape = bands.shape_of(queries, keys, ahead, causal, window, far, far - near + 1, False, True)
+        for whole in shape.strips(16):
+            parts = shape.parts(whole, 24)
+            many += len(parts) > 1
+            met = [key for s in parts for key in range(s.low, s.high)]
+            assert met == list(range(whole.low, whole.high)), (whole, parts)
+            for s in parts if len(parts) > 1 else ():
+                for row in range(s.first, s.stop):
+                    seen = [j for j in range(s.low, s.high) if shape.least <= ahead + row - j <= shape.most]
+                    assert seen, (s, row)
+    assert many >= 8
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -224,11 +224,14 @@ def test_the_report_of_the_standard_run_weighs_little():
 
 
 def grown(results, encodings, scaled, seeds):
-    """Results repeated to so many encodings, of which ``scaled`` have strategies, each with so many seeds."""
-    chance = random.Random(0)
-    models = {}
+    """The first seed's results repeated to so many encodings, of which ``scaled`` have strategies, each with so many
+    seeds.
+    """
+    chance, models = random.Random(0), {}
+    first = min(run["seed"] for run in results["runs"])
     for run in results["runs"]:
-        models.setdefault(run["encoding"], []).append(run)
+        if run["seed"] == first:
+            models.setdefault(run["encoding"], []).append(run)
     helped = [runs for runs in models.values() if len(runs) > 1]
     alone = [runs for runs in models.values() if len(runs) == 1]
     chosen = [helped[n % len(helped)] for n in range(scaled)] + [
@@ -242,7 +245,8 @@ def grown(results, encodings, scaled, seeds):
             for run in several:
                 rows = [{**row, "loss": row["loss"] and row["loss"] + around} for row in run["loss_by_length"]]
                 runs.append({**run, "encoding": model, "seed": seed, "loss_by_length": rows})
-            of = [row for row in results["comparisons"] if row["encoding"] == several[0]["encoding"]]
+            name = several[0]["encoding"]
+            of = [row for row in results["comparisons"] if row["encoding"] == name and row["seed"] == first]
             comparisons += [{**row, "encoding": model, "seed": seed} for row in of]
     costs = {"rows": {run["encoding"]: {"train": 1.2345, "read": 1.5} for run in runs}, "about": "made up"}
     return {**results, "runs": runs, "comparisons": comparisons, "costs": costs}

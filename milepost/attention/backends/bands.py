@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from milepost.attention.kernel import flash, flash_backward, gradients_of, merged, rows
+from milepost.attention.kernel import flash, flash_backward, gradients_of, merge, merged, rows
 
 STRIP = 512
 """Rows in a strip."""
@@ -35,6 +36,8 @@ NARROW = 128
 """Rows in a strip in the backward pass; keys past the ends that are worth a call of their own."""
 TOGETHER = 1024
 """Rows for which keys past an end are met at once."""
+ACROSS = 4096
+"""Keys that a mask is made for at a time, so that it stays in the processor's cache: parts are merged."""
 SEGMENT = 64
 """Keys that meet their distances together."""
 HELD = 1 << 21
@@ -81,10 +84,21 @@ class BandShape(NamedTuple):
         for a in range(max(0, self.least - ahead), stop, height):
             e = min(a + height, stop)
             low = min(self.keys, max(0, ahead + a - self.farthest))
-            high = max(low, min(self.keys, ahead + e - self.nearest))
-            top = ahead + e - 1 - low  # the distance of column 0
-            begin, end = max(0, top - self.most), min(e - a + high - low - 1, top - self.least + 1)
-            yield Strip(a, e, low, high, begin, end, self.far - (top - begin))
+            yield self.strip(a, e, low, max(low, min(self.keys, ahead + e - self.nearest)))
+
+    def strip(self, first: int, stop: int, low: int, high: int) -> Strip:
+        """Rows with some keys."""
+        top = self.ahead + stop - 1 - low  # the distance of column 0
+        begin, end = max(0, top - self.most), min(stop - first + high - low - 1, top - self.least + 1)
+        return Strip(first, stop, low, high, begin, end, self.far - (top - begin))
+
+    def parts(self, s: Strip, most_keys: int) -> list[Strip]:
+        """A strip cut into parts of about so many keys, each of which every row sees a key of; else the strip whole."""
+        last = min(s.high - 1, self.ahead + s.first - self.least)  # the last key that all rows see
+        if self.most < self.ahead + s.stop - 1 - s.low or last - s.low < most_keys:
+            return [s]
+        edges = [*range(s.low, last + 1, most_keys), s.high]
+        return [self.strip(s.first, s.stop, low, high) for low, high in pairwise(edges)]
 
 
 def shape_of(
@@ -106,7 +120,7 @@ def _height(shape: BandShape, apart: bool) -> int:
     """Rows of a strip in the forward pass: few where the band is narrow, since a strip is as wide as both together."""
     if apart and shape.farthest - shape.nearest < 2 * NARROW:
         return NARROW
-    return max(1, STRIP // 2) if apart or shape.keys > 2**13 else STRIP
+    return max(1, STRIP // 2) if apart else STRIP
 
 
 class Room:
@@ -118,8 +132,8 @@ class Room:
     def of(self, *shape: int) -> Tensor:
         """A contiguous tensor of that shape; what it was last time is overwritten."""
         numbers = math.prod(shape)
-        if numbers > self.flat.numel():
-            self.flat = self.flat.new_empty(numbers)
+        if numbers > self.flat.numel():  # strips of a text become longer: twice the room is there for the next ones
+            self.flat = self.flat.new_empty(max(numbers, 2 * self.flat.numel()))
         return self.flat[:numbers].view(shape)
 
 
@@ -368,7 +382,9 @@ def bands(
     out = torch.zeros(B, H, I, D, dtype=q.dtype, device=q.device)
     lse = torch.full((B, H, I), HIDDEN, dtype=work, device=q.device)
     mass = torch.zeros((B, H, I, count) if weigh else 0, dtype=work, device=q.device)
-    for s in shape.strips(height):
+    across = J if weigh else ACROSS  # the mass is that of whole rows
+    whole_and_parts = ((strip, shape.parts(strip, max(1, across))) for strip in shape.strips(height))
+    for whole, s in ((strip, part) for strip, parts in whole_and_parts for part in parts):
         R, seen, these = s.stop - s.first, slice(s.low, s.high), slice(s.first, s.stop)
         for rows_, heads in groups(B, H, R * s.wide, held) if s.high > s.low else ():
             some_q, some_k, some_v = q[rows_, heads, these], k[rows_, heads, seen], v[rows_, heads, seen]
@@ -397,7 +413,10 @@ def bands(
                 done, weight = flash(some_q, some_k, some_v, mask=mask, scale=scale)
             if wide_b is not None:
                 done, weight = done.flip(2), weight.flip(2)
-            out[rows_, heads, these], lse[rows_, heads, these] = done, weight.to(work)
+            if s.low == whole.low:
+                out[rows_, heads, these], lse[rows_, heads, these] = done, weight.to(work)
+            else:
+                merge(out[rows_, heads, these], lse[rows_, heads, these], done, weight)
     band_lse, beside = lse.clone() if weigh else lse, []
     for these, keys, left in _past(list(shape.strips(height)), J, causal, height) if apart else ():
         number = 0 if left else count - 1
@@ -406,7 +425,7 @@ def bands(
         weight = weight.to(work)
         if a is not None:
             weight = weight + (p[:, :, these].to(work) @ a[:, number, :, None])[..., 0] * scale
-        out[:, :, these], lse[:, :, these] = merged(out[:, :, these], lse[:, :, these], more, weight)
+        merge(out[:, :, these], lse[:, :, these], more, weight)
         if weigh:
             beside.append((these, number, weight))
     if beside:

@@ -59,8 +59,9 @@ def _run_block(call: Call, block: Block) -> Tensor:
 def _one_query(call: Call, block: Block, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """One query of each head over its keys, B H 1 D: a row is its own mask, and no key is copied for a group."""
     J, i = k.shape[2], block.layouts(call.at, call.to)[0].index[0]
-    row = call.enc.bias(call.head_numbers()[:, None], i, i - block.ahead + torch.arange(J, device=q.device))
-    mask = row.to(call.work_dtype).expand(q.shape[1], J).reshape(1, k.shape[1], call.group, J)
+    distance = block.ahead - torch.arange(J, device=q.device)
+    row = _bias(call.enc, i, distance)(call.head_numbers(), None)
+    mask = row.to(call.work_dtype).reshape(1, k.shape[1], call.group, J)
     return fused(fold(q, k), k, v, mask=mask, scale=call.scale).reshape(q.shape)
 
 

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from milepost.attention.backends.bands import HIDDEN, Side, far_keys, far_keys_backward, groups, of_heads, summed
-from milepost.attention.kernel import gradients_of, merged, rows
+from milepost.attention.kernel import gradients_of, merge, rows
 
 STRIP = 64
 """Rows in a strip."""
@@ -156,8 +156,7 @@ def counts(
         for these, side in () if window else _stretches(reaches, I, ahead):
             more, weight = far_keys(side, some_q[:, :, these], k[batch, heads], v[batch, heads], scale)
             weight = weight.to(work) + (some_q[:, :, these].to(work) @ some_e[:, -1, :, None])[..., 0] * scale
-            near = out[batch, heads, these], lse[batch, heads, these]
-            out[batch, heads, these], lse[batch, heads, these] = merged(*near, more, weight)
+            merge(out[batch, heads, these], lse[batch, heads, these], more, weight)
         widths[batch, heads] = torch.tensor(reaches)
     return out, lse, widths
 

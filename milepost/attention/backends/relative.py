@@ -21,7 +21,7 @@ from milepost.attention.distances import falling, vectors
 from milepost.attention.kernel import flash, merged
 from milepost.encoding import Relative, has_quick, parts_of
 
-ROWS = 2048
+ROWS = 4096
 """Rows for which q + u and q + v are held, where all keys need a mask and nothing is learned."""
 
 

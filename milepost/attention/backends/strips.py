@@ -5,7 +5,8 @@
 Attention does not care about the order of its rows, so take the queries in *reverse*: with i' = I-1-i the bias becomes
 b(ahead + I-1 - (i' + j)), a Hankel matrix, which is a view with strides (1, 1) of I + J - 1 numbers. torch's CPU flash
 kernel takes that view as its mask, and no I x J tensor is ever made. Where the mask is causal, rows go in strips, so
-that the hidden half is skipped; each strip is two calls, merged by their log-sum-exp.
+that the hidden half is skipped; each strip goes down the diagonal by stairs, whose calls are merged by their
+log-sum-exp.
 
 `table` (H, I+J-1) holds b by falling distance, from d = ahead+I-1 down to ahead-J+1, with -inf where the mask hides.
 """
@@ -19,10 +20,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from milepost.attention.kernel import flash, flash_backward, gradients_of, merged, rows
+from milepost.attention.kernel import flash, flash_backward, gradients_of, merge, rows
 
 STRIP = 1024
 """Rows in a strip: the kernel uses its large block only for many rows."""
+STEP = 256
+"""Rows and keys of a step: a strip that meets the diagonal goes down it by stairs, so that little that the mask hides
+is computed.
+"""
 CHUNK = 128
 """Rows at a time in the backward pass of a learned bias."""
 HELD = 1 << 20
@@ -56,9 +61,12 @@ def _strips(
         e = min(a + height, queries)
         low = max(0, ahead + a - window + 1) if window else 0
         high = min(keys, ahead + e) if causal else min(keys, ahead + e - 1 + window)
-        middle = (a + e) // 2
-        if causal and not window and e - a > 512 and ahead + middle < high:
-            yield a, e, [(a, e, 0, ahead + middle), (middle, e, ahead + middle, high)]
+        if causal and not window and e - a > 512 and ahead + a + STEP < high:
+            stairs = [(a, e, 0, ahead + a + STEP)]
+            for first in range(a + STEP, e, STEP):
+                if ahead + first < high:
+                    stairs.append((first, e, ahead + first, min(high, ahead + first + STEP)))
+            yield a, e, stairs
         elif high > low:
             yield a, e, [(a, e, low, high)]
         else:
@@ -91,7 +99,7 @@ def strips(
             if o is None:
                 o, total = part, weight.to(lse.dtype)
             else:  # the second call sees the strip's last rows again, with the keys that the first left out
-                o[:, :, :count], total[:, :, :count] = merged(o[:, :, :count], total[:, :, :count], part, weight)
+                merge(o[:, :, :count], total[:, :, :count], part, weight)
         out[:, :, a:e] = 0 if o is None else o.flip(2)
         lse[:, :, a:e] = 0 if o is None else total.flip(2)
     return out, lse
@@ -150,47 +158,66 @@ def _backward_learned(
     dS is written into rows that are a chunk longer than the keys; seen with a row stride one shorter, that padding
     skews it, and the sum over anti-diagonals becomes a sum over rows.
     """
-    (B, H, I), J, work = q.shape[:3], k.shape[2], lse.dtype
-    q, k, v, grad, out = (t.to(work) for t in (q, k, v, grad, out))
-    dq, dk, dv = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+    (B, H, I, D), (J, Dv), work = q.shape, v.shape[2:], lse.dtype
+    dq, dk, dv = (torch.empty(t.shape, dtype=work, device=t.device) for t in (q, k, v))
     dt = torch.zeros(table.shape, dtype=work, device=table.device)
-    # one more channel takes off the log-sum-exp, and delta, in the products themselves: no pass over the pairs for them
-    onto_keys, keys_and_one = _with(q * scale, -lse), _with(k, 1.0)
-    onto_values, values_and_one = _with(grad, -(grad * out).sum(-1)), _with(v, 1.0)
     chunk = max(16, min(CHUNK, HELD // max(1, J)))
     some = min(H, max(1, HELD // max(1, B * chunk * J)))
-    room, wider_room = (torch.empty(some * B * chunk * n, dtype=work, device=q.device) for n in (J, J + chunk))
-    for a in range(0, I, chunk):
-        e = min(a + chunk, I)
-        low = max(0, ahead + a - window + 1) if window else 0
-        high = min(J, ahead + e) if causal else min(J, ahead + e - 1 + window) if window else J
-        if high <= low:
-            continue
-        count, size, keys, first = e - a, high - low, slice(low, high), I - e + low
-        for heads in (slice(h, h + some) for h in range(0, H, some)):
-            back, back_grad = (t[:, heads, a:e].flip(2) for t in (onto_keys, onto_values))
-            shape = (B, back.shape[1], count)
-            p = room[: math.prod(shape) * size].view(*shape, size)
-            torch.matmul(back, keys_and_one[:, heads, keys].mT, out=p)
-            p.add_(hankel(table[heads], count, size, first)).exp_()
-            wide = wider_room[: math.prod(shape) * (size + count)].view(*shape, size + count)
+
+    def room(*shape: int) -> Tensor:
+        return torch.empty(shape, dtype=work, device=q.device)
+
+    # a few heads are done at a time, in the same rooms: fresh pages of memory take longer than the numbers
+    pairs, wider = room(some * B * chunk * J), room(some * B * chunk * (J + chunk))
+    of_q, of_k, of_grad, of_v = (room(some * B, n, width + 8) for n, width in ((I, D), (J, D), (I, Dv), (J, Dv)))
+    to_k, to_v = room(some * B, J, D), room(some * B, J, Dv)
+    for heads in (slice(h, min(H, h + some)) for h in range(0, H, some)):
+        own = heads.stop - heads.start
+        count = B * own
+        # one more channel takes off the log-sum-exp, and delta, in the products themselves: no pass over pairs for them
+        some_grad, delta = grad[:, heads].to(work), (grad[:, heads].to(work) * out[:, heads]).sum(-1)
+        onto_keys = _with(of_q[:count], (q[:, heads].to(work) * scale).flip(2), -lse[:, heads].flip(2))
+        onto_values = _with(of_grad[:count], some_grad.flip(2), -delta.flip(2))
+        keys_and_one, values_and_one = _with(of_k[:count], k[:, heads], 1.0), _with(of_v[:count], v[:, heads], 1.0)
+        more_k, more_v = to_k[:count].zero_(), to_v[:count].zero_()
+        for a in range(0, I, chunk):
+            e = min(a + chunk, I)
+            low = max(0, ahead + a - window + 1) if window else 0
+            high = min(J, ahead + e) if causal else min(J, ahead + e - 1 + window) if window else J
+            if high <= low:
+                dq[:, heads, a:e] = 0
+                continue
+            size, keys, first = high - low, slice(low, high), I - e + low
+            back, back_grad = onto_keys[:, I - e : I - a], onto_values[:, I - e : I - a]  # the last row comes first
+            shape = (count, e - a)
+            p = pairs[: math.prod(shape) * size].view(*shape, size)
+            p.view(B, own, e - a, size).copy_(hankel(table[heads], e - a, size, first))
+            p.baddbmm_(back, keys_and_one[:, keys].mT).exp_()
+            wide = wider[: math.prod(shape) * (size + e - a)].view(*shape, size + e - a)
             wide[..., size:] = 0
             ds = wide[..., :size]
-            torch.matmul(back_grad, values_and_one[:, heads, keys].mT, out=ds)
+            torch.bmm(back_grad, values_and_one[:, keys].mT, out=ds)
             ds.mul_(p)
-            skewed = wide.as_strided((*shape, size + count - 1), (*wide.stride()[:2], size + count - 1, 1))
-            dt[heads, first : first + size + count - 1] += skewed.sum(dim=(0, 2))
-            dv[:, heads, keys] += p.mT @ back_grad[..., : v.shape[-1]]
-            dk[:, heads, keys] += ds.mT @ back[..., : q.shape[-1]]
-            dq[:, heads, a:e] = (ds @ k[:, heads, keys]).mul_(scale).flip(2)
+            along = size + e - a - 1
+            skewed = wide.as_strided((*shape, along), (wide.stride(0), along, 1)).view(B, own, e - a, along)
+            dt[heads, first : first + along] += skewed.sum(dim=(0, 2))
+            more_v[:, keys].baddbmm_(p.mT, back_grad[..., :Dv])
+            more_k[:, keys].baddbmm_(ds.mT, back[..., :D])
+            by_row = torch.bmm(ds, keys_and_one[:, keys, :D]).mul_(scale).flip(1)
+            dq[:, heads, a:e] = by_row.view(B, own, e - a, D)
+        dk[:, heads], dv[:, heads] = more_k.view(B, own, J, D), more_v.view(B, own, J, Dv)
     return dq, dk, dv, dt
 
 
-def _with(t: Tensor, channel: Tensor | float) -> Tensor:
-    """``t`` (B H L D) with one more channel; eight, of which the others are 0, keep rows aligned."""
-    t = torch.nn.functional.pad(t, (0, 8))
-    t[..., -8] = channel
-    return t
+def _with(room: Tensor, t: Tensor, channel: Tensor | float) -> Tensor:
+    """``t`` (B H L D) with one more channel, in ``room`` (B x H, L, D + 8): the other seven are 0 and keep rows
+    aligned.
+    """
+    as_heads, width = room.view(*t.shape[:3], room.shape[-1]), t.shape[-1]
+    as_heads[..., :width] = t
+    as_heads[..., width] = channel
+    as_heads[..., width + 1 :] = 0
+    return room
 
 
 @strips_backward.register_fake
