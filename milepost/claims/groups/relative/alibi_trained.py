@@ -78,9 +78,9 @@ def measure_cost(lab: Lab) -> Measurement:
 
 def measure_distribution(lab: Lab) -> Measurement:
     """The entropy of every head's weights at the trained and the longest length; attention past the former."""
-    runs = lab.runs(ALIBI, "alibi")
-    if any(len(run["attention"]) < 2 for run in runs):
-        raise NotMeasured("the run has statistics of attention at one length only")
+    runs = [run for run in lab.runs(ALIBI, "alibi") if run.get("attention")]  # the package has those of one seed
+    if not runs or any(len(run["attention"]) < 2 for run in runs):
+        raise NotMeasured("the run has statistics of attention at one length only, or none")
     near, far = (look["length"] for look in runs[-1]["attention"])
     entropies = np.array([[[head["entropy"] for head in look["heads"]] for look in run["attention"]] for run in runs])
     change = np.abs(entropies[:, 1] - entropies[:, 0]) / entropies[:, 0]  # seeds x heads

@@ -57,7 +57,7 @@ def measure_kinds(lab: Lab) -> Measurement:
         by_length("Loss of the same tokens", runs),
     )
     note = f"parameters of whole models beyond those of the smallest: {beyond}"
-    return Measurement({"ahead": bucket - smooth, "fewer": fewer}, figures, (note,))
+    return Measurement({"ahead": bucket - smooth, "fewer": fewer}, figures, (note, *lab.source(KINDS)))
 
 
 CLAIMS = (
