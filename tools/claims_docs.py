@@ -27,6 +27,8 @@ from milepost.claims.table import CLAIMS, GROUPS, NEEDS
 from milepost.claims.trained import Lab, planned
 from milepost.measure.results import write, write_json
 
+UNTRAINED = ("was not run: ", "not trained")
+"""Words of the evidence where a model is still to be trained."""
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "claims"
 
 
@@ -91,6 +93,8 @@ def main() -> None:
             held = before["provenance"]["protocol"]
             about |= {"model": held["model"], "text": held["text"]}
             about["checkpoint_of"] = held.get("checkpoint_of", before["provenance"]["date"][:10])
+        whole = [row["id"] for row in judged if not any(word in row["evidence"] for word in UNTRAINED)]
+        about["open"] = [row["id"] for row in judged if row["id"] not in whole]
         made = document(judged, exact=False, **about)
     write_json(asked.out / "claims.json", made)
     print(write(asked.out / "claims.html", report.document(made).html()), report.answer(made["rows"]))
