@@ -172,8 +172,8 @@ def test_show_writes_one_self_contained_page(tmp_path):
 @pytest.mark.slow
 def test_show_prints_json_of_what_it_drew(tmp_path):
     out = tmp_path / "some.html"
-    done = run("show", "rope + alibi", "t5", "fire", "--out", str(out), "--json", *SMALL)
-    assert done.returncode == 0, done.stderr
+    done = quick("show", "rope + alibi", "t5", "fire", "--out", str(out), "--json", *SMALL)
+    assert done.exit_code == 0, done.output
     drawn = json.loads(done.stdout)
     assert drawn["file"] == str(out) and out.exists()
     assert [picture["encoding"] for picture in drawn["pictures"]] == [
@@ -206,8 +206,8 @@ def test_show_draws_every_encoding_with_numbers_only(name, tmp_path):
 @pytest.mark.parametrize(("ending", "start"), [(".png", rb"\x89PNG\r\n\x1a\n"), (".svg", rb"<svg[\s>]")])
 def test_show_draws_a_png_and_an_svg(ending, start, tmp_path):
     out = tmp_path / f"alibi{ending}"
-    done = run("show", "alibi", "--out", str(out), *SMALL)
-    assert done.returncode == 0, done.stderr
+    done = quick("show", "alibi", "--out", str(out), *SMALL)
+    assert done.exit_code == 0, done.output
     assert re.match(start, out.read_bytes())
 
 

@@ -22,6 +22,7 @@ SMALLEST = {
     "milepost bench rope": "--heads 2 --length 64 --head-dim 16 --rounds 1",
     "milepost bench attention": "--lengths 128 --rounds 1 --heads 2 --head-dim 16",
     "milepost bench decode": "--length 256 --tokens 4 --rounds 1 --heads 2 --head-dim 16",
+    "milepost bench train": "--profile tiny --rounds 1",
     "milepost explore": "--json",
     "milepost lab": "--profile tiny --strategies yarn --lengths 1x,2x",
     "milepost diagnose": "--lengths 128,256 --windows 2",

@@ -2,14 +2,14 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from typer.testing import CliRunner
 
 from milepost.checkpoints.files.source import check_links, files_of
+from milepost.cli import app
 from milepost.rope.config.files import load, parse
 from milepost.rope.config.keys import ConfigError
 
@@ -63,9 +63,8 @@ def test_commands_copy_nothing_from_elsewhere(folder, command):
         "extend": ["--target-length", "256", "--method", "yarn"],
         "convert-layout": ["--to", "interleaved"],
     }[command]
-    run = [sys.executable, "-m", "milepost.cli", command, str(folder), *words, "--out", str(out)]
-    done = subprocess.run(run, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "is a link to" in done.stderr and not out.exists()
+    done = CliRunner().invoke(app, [command, str(folder), *words, "--out", str(out)])
+    assert done.exit_code == 2 and "is a link to" in done.stderr and not out.exists()
 
 
 def test_a_device_or_a_pipe_is_no_config(folder):
