@@ -1,12 +1,14 @@
 """The claims of docs/claims, written from a folder of `milepost claims`, or from the numbers that docs/claims holds.
 
-milepost claims --profile standard --seeds 3,4,5 --model SmolLM2-135M-Instruct --text moby-dick.txt --out runs/claims
-python tools/claims_docs.py runs/claims --profile standard --seeds 3,4,5 --model SmolLM2-135M-Instruct --text
-moby-dick.txt python tools/claims_docs.py --words
+    milepost claims --profile quick --seeds 0,1,2 --model SmolLM2-135M-Instruct --text moby-dick.txt --out runs/claims
+    python tools/claims_docs.py runs/claims --seeds 0,1,2 --model SmolLM2-135M-Instruct --text moby-dick.txt
+    python tools/claims_docs.py runs/claims --seeds 0,1,2 --keep-checkpoint
+    python tools/claims_docs.py --words
 
-The first command takes hours. The second judges what its folder holds; a claim whose model is not there is not decided.
-The third keeps all numbers, pictures and notes of docs/claims, and writes statements, rules and evidence anew: for when
-their wording has changed.
+The first command takes hours. The second judges what its folder holds, each claim on the seeds whose models are
+finished; a claim whose model is not there is not decided. The third reads no checkpoint, and keeps what docs/claims
+holds of one: trained models have no part in that. The fourth keeps all numbers, pictures and notes of docs/claims, and
+writes statements, rules and evidence anew: for when their wording has changed.
 """
 
 from __future__ import annotations
@@ -19,12 +21,14 @@ from typing import Any
 from milepost.claims import report
 from milepost.claims.checkpoint import StretchedCheckpoint
 from milepost.claims.judge import describe, document, judge_measured
-from milepost.claims.needs import images, plans
+from milepost.claims.needs import images
 from milepost.claims.rule import Number
 from milepost.claims.table import CLAIMS, GROUPS, NEEDS
-from milepost.claims.trained import Lab
+from milepost.claims.trained import Lab, planned
 from milepost.measure.results import write, write_json
 
+UNTRAINED = ("was not run: ", "not trained")
+"""Words of the evidence where a model is still to be trained."""
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "claims"
 
 
@@ -36,15 +40,33 @@ def reword(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, **describe(CLAIMS[row["id"]], numbers, row["notes"])}
 
 
+def keep_checkpoint(row: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """A row with the numbers and pictures of a checkpoint that the claims of before hold."""
+    held = next((held for held in before["rows"] if held["id"] == row["id"]), None)
+    if CLAIMS[row["id"]].checkpoint is None or held is None:
+        return row
+    about, date = before["provenance"]["protocol"], before["provenance"]["date"][:10]
+    date, model = about.get("checkpoint_of", date), about["model"]
+    real = {name: Number(**number) for name, number in held["numbers"].items() if name.startswith("real ")}
+    numbers = {name: Number(**number) for name, number in row["numbers"].items()}
+    exact = {name: Number(number.value) for name, number in numbers.items() if not number.over}
+    notes = [note for note in row["notes"] if not note.startswith("its checkpoint part was not run")]
+    notes.append(f"the numbers of the checkpoint, {model}, are those of {date}")
+    figures = [figure for figure in held["figures"] if model in figure["title"]]
+    said = describe(CLAIMS[row["id"]], {**numbers, **exact, **real}, notes)
+    return {**row, **said, "figures": row["figures"] + figures}
+
+
 def main() -> None:
     """Judge or reword, and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--words", action="store_true")
-    parser.add_argument("--profile", default="standard")
+    parser.add_argument("--profile", default="quick")
     parser.add_argument("--seeds", type=lambda text: tuple(map(int, text.split(","))))
     parser.add_argument("--model")
     parser.add_argument("--text")
+    parser.add_argument("--keep-checkpoint", action="store_true")
     parser.add_argument("--out", type=Path, default=DOCS)
     asked = parser.parse_args()
     if asked.words == (asked.folder is not None) or (asked.folder is not None and not asked.seeds):
@@ -58,12 +80,21 @@ def main() -> None:
         titles = {name: title for name, (title, _) in GROUPS.items()}
         made |= {"groups": titles, "rows": [reword(row) for row in made["rows"]]}
     else:
-        plan, pictures = plans(asked.profile, NEEDS, asked.seeds), images(asked.profile, NEEDS, asked.seeds)
-        lab = Lab(asked.profile, plan, asked.folder / "lab", None, tell, pictures)
+        plan, old = planned(asked.profile, NEEDS, asked.seeds)
+        pictures = images(asked.profile, NEEDS, asked.seeds)
+        lab = Lab(asked.profile, plan, asked.folder / "lab", old, tell, pictures, partial=True)
         real = None if asked.model is None else StretchedCheckpoint(asked.model, asked.text, tell, asked.folder)
         reasons = {"checkpoint": "no checkpoint was given"}
         judged = judge_measured(list(CLAIMS.values()), lab, real, reasons, tell=tell)
         about = {"profile": asked.profile, "seeds": list(asked.seeds), "model": asked.model, "text": asked.text}
+        if asked.keep_checkpoint:
+            before = json.loads((DOCS / "claims.json").read_text(encoding="utf-8"))
+            judged[:] = [keep_checkpoint(row, before) for row in judged]
+            held = before["provenance"]["protocol"]
+            about |= {"model": held["model"], "text": held["text"]}
+            about["checkpoint_of"] = held.get("checkpoint_of", before["provenance"]["date"][:10])
+        whole = [row["id"] for row in judged if not any(word in row["evidence"] for word in UNTRAINED)]
+        about["open"] = [row["id"] for row in judged if row["id"] not in whole]
         made = document(judged, exact=False, **about)
     write_json(asked.out / "claims.json", made)
     print(write(asked.out / "claims.html", report.document(made).html()), report.answer(made["rows"]))

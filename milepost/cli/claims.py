@@ -49,8 +49,8 @@ def claims_command(
     Verdicts are `holds`, `holds with a limit`, `fails` and `not decided here`. Without --out nothing is trained: the
     lab results that come with the package are read, and claims that need more are not decided.
 
-    Rules are younger than the results that come with the package; with --seeds, models are trained that no rule has
-    seen.
+    With --out, what those results lack is trained. Seeds that they do not have (3,4,5) ask for models that nobody has
+    seen: then everything is trained.
 
     Example: `milepost claims rope-sign shift --json`, `milepost claims --exact` or
     `milepost claims --profile quick --out runs/claims --seeds 3,4,5`

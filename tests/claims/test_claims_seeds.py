@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from milepost.claims.groups.absolute import frame
-from milepost.claims.rule import NotMeasured, Number
+from milepost.claims.rule import NotMeasured, Number, verdict
 from milepost.claims.seeds import LEAD, accuracy, gap, mean_loss, mean_of_seeds, rise, shares
+from milepost.claims.table import CLAIMS
 from milepost.measure.intervals import t_quantile
 
 
@@ -74,7 +75,7 @@ def test_the_interval_of_a_share_ends_where_shares_do():
     assert mean_of_seeds([0.9, 0.1, -0.9], None, None, "images", LEAD).sides == LEAD
 
 
-def test_the_frame_counts_its_rows_and_says_how_far_the_table_is_ahead(monkeypatch):
+def test_the_frame_counts_its_rows(monkeypatch):
     given = {"learned": (1.0, 1.0, 1.0), "sinusoidal": (1.0, 0.75, 0.75), "rope": (0.5, 0.5, 0.5)}
     monkeypatch.setattr(
         frame,
@@ -82,13 +83,14 @@ def test_the_frame_counts_its_rows_and_says_how_far_the_table_is_ahead(monkeypat
         lambda home, name, make: Number(given[name.rpartition("-")[0]][int(name.rpartition("-")[2])]),
     )
     found = frame.measure_frame(SimpleNamespace(home=lambda name: name, seeds=(0, 1, 2), profile="quick")).numbers
-    assert found["learned"].over == "3 seeds, 288 rows" and found["learned"].sides == pytest.approx(
-        (288 / (288 + 1.959964**2), 1.0)
-    )  # Wilson's
-    assert found["sinusoidal"].value == pytest.approx(1 / 6) and found["rope"].value == 0.5  # the table less the other
-    assert found["sinusoidal"].sides[0] == pytest.approx(
-        found["learned"].sides[0] - 1.0
-    )  # the other may be as good as can be
+    rows = 3 * frame.TESTED
+    assert found["learned"].over == f"3 seeds, {rows} rows"
+    assert found["learned"].sides == pytest.approx((rows / (rows + 1.959964**2), 1.0))  # Wilson's
+    assert found["sinusoidal"].value == pytest.approx(5 / 6) and found["rope"].value == 0.5
+    rule = CLAIMS["learned-fits"].rule
+    assert verdict(rule, found) == "not decided here"  # seeds differ, and one of them knows the frame
+    assert verdict(rule, {**found, "sinusoidal": found["learned"]}) == "fails"
+    assert verdict(rule, {**found, "sinusoidal": found["rope"]}) == "holds"
 
 
 def test_student_s_t_is_the_published_one():

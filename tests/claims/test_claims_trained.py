@@ -2,6 +2,7 @@
 
 import json
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +10,12 @@ import pytest
 import torch
 
 from milepost.claims import needs, trained
-from milepost.claims.groups.absolute import probes
+from milepost.claims.groups.absolute import probes, tasks
 from milepost.claims.groups.practice import lengths
 from milepost.claims.groups.relative import pairs
 from milepost.claims.judge import judge
 from milepost.claims.needs import Need, is_shipped, plans
-from milepost.claims.rule import VERDICTS
+from milepost.claims.rule import VERDICTS, NotMeasured
 from milepost.claims.table import CLAIMS, NEEDS
 from milepost.lab.choose import shipped
 from milepost.lab.model import Decoder, Shape
@@ -43,7 +44,7 @@ def test_rises_are_those_of_the_table(name, encoding):
         rise = statistics.fmean(losses(encoding, 64 * times)) / home - 1
         # the package holds windows to 3 decimals and the table to 4: each loss is off by 5.5e-4 at the most
         assert row["numbers"][f"{times} times"]["value"] == pytest.approx(rise, abs=5.5e-4 * (2 + rise) / home)
-    assert "which come with the package and are older than this rule" in row["evidence"]
+    assert "which come with the package and are younger than this rule" in row["evidence"]
 
 
 def test_a_verdict_moves_with_the_results(monkeypatch):
@@ -69,6 +70,38 @@ def test_a_need_that_looks_at_weights_is_never_old():
     assert not is_shipped(Need("text", ("rope", "a stranger")), old) and not is_shipped(
         Need("deep", ("rope",), "previous"), old
     )
+
+
+def test_results_of_the_package_are_used_for_their_own_model_text_and_seeds():
+    old, plan = shipped("lab"), plans("quick", NEEDS)["text"]
+    held = old["provenance"]["protocol"]["plan"]
+    assert needs.usable(old, plan, ()) == old and needs.usable(old, plan, held["seeds"]) == old
+    one = needs.usable(old, plan, [held["seeds"][0]])
+    assert {run["seed"] for run in one["runs"]} == {held["seeds"][0]}
+    assert needs.usable(old, plan, [held["seeds"][0], 3]) is None and needs.usable(None, plan, ()) is None
+    assert needs.usable(old, plans("standard", NEEDS)["text"], ()) is None
+    others = ({"rows": 8}, {"lengths": (64,)}, {"shape": replace(plan.shape, heads=2)}, {"strategies": ("none", "own")})
+    for other in others:
+        assert needs.usable(old, replace(plan, **other), ()) is None, other
+    changed = {**old, "provenance": {**old["provenance"], "protocol": {"plan": {**held, "digest": "another text"}}}}
+    assert needs.usable(changed, plan, ()) is None
+
+
+def test_models_beside_the_results_are_trained_and_tested_like_them():
+    old = shipped("lab")
+    held, made = old["provenance"]["protocol"]["plan"], plans("quick", NEEDS, (0, 1, 2), old)
+    for sweep in ("text", "again"):
+        assert (made[sweep].steps, made[sweep].windows) == (held["steps"], held["windows"])
+    assert made["text"].seeds == (0, 1, 2) and not set(made["again"].seeds) & set(held["seeds"])
+    changed_after_the_table = ("shared-heads", "pi-local")
+    assert {need.sweep for name in changed_after_the_table for need in CLAIMS[name].needs} == {"again"}
+
+
+def test_evidence_says_whether_results_are_younger_than_rules(monkeypatch):
+    other = shipped("lab")
+    other["provenance"]["date"] = f"{trained.RULED}T23:00:00+00:00"
+    monkeypatch.setattr(trained, "shipped", lambda name: other)
+    assert "come with the package and are not younger than this rule" in judge(["rope-breaks"])[0]["evidence"]
 
 
 @pytest.mark.parametrize("profile", ["quick", "standard"])
@@ -134,9 +167,10 @@ def test_named_seeds_are_trained_and_nothing_older_is_read(small, in_this_proces
 
 
 def test_every_plan_has_the_named_seeds():
-    known = plans("standard", NEEDS, [7, 8])
-    assert {plan.seeds for plan in (*known.values(), needs.images("standard", NEEDS, [7, 8]))} == {(7, 8)}
-    assert {plan.seeds for plan in plans("standard", NEEDS).values()} == {(0, 1, 2)}
+    for seeds, found in (([7, 8], plans("standard", NEEDS, [7, 8])), ([0, 1, 2], plans("standard", NEEDS))):
+        many = found.pop("place").seeds, needs.images("standard", NEEDS, seeds).seeds
+        assert {plan.seeds for plan in found.values()} == {tuple(seeds)}
+        assert set(many) == {tuple(range(seeds[0], seeds[0] + needs.MANY_SEEDS))}
 
 
 @pytest.mark.slow
@@ -171,6 +205,39 @@ def test_every_trained_experiment_measures_all_of_its_rule(small, in_this_proces
     json.dumps(row, allow_nan=False)
 
 
+@pytest.mark.slow
+def test_what_the_results_have_is_not_trained(small, in_this_process, tmp_path, monkeypatch):
+    """Results of one run stand in for those of the package: the other encodings of a need are trained beside them."""
+    run = judge(["rope-breaks"], out=tmp_path / "one")[0]
+    home = tmp_path / "one" / "lab" / "text"
+    runs = [run for file in home.rglob("result.json") for run in json.loads(file.read_text())["runs"]]
+    plan = json.loads((home / "plan.json").read_text())
+    results = {"runs": runs, "provenance": {"date": "2026-11-18", "protocol": {"plan": plan}}}
+    monkeypatch.setattr(trained, "shipped", lambda name: results)
+    rows = {row["id"]: row for row in judge(["rope-breaks", "base-up"], out=tmp_path / "two", seeds=[0])}
+    names = {file.parent.name.partition("-text-")[0] for file in (tmp_path / "two").rglob("result.json")}
+    assert names == {"rope-base-100-0", "rope-base-500000-0"}
+    assert rows["rope-breaks"]["numbers"] == run["numbers"]
+    assert "younger than this rule" in rows["rope-breaks"]["evidence"] and rows["base-up"]["numbers"]["far"]
+
+
+@pytest.mark.slow
+def test_docs_are_judged_on_the_seeds_that_are_finished(small, in_this_process, tmp_path):
+    out = tmp_path / "claims"
+    judge(["rope-in-range"], out=out, seeds=[3, 4])
+    known, old = trained.planned("quick", NEEDS, [3, 4])
+    lab = trained.Lab("quick", known, out / "lab", old, print, partial=True)
+    need = Need("text", ("rope",), weights=True)
+    assert [run["seed"] for run in lab.runs(need, "rope")] == [3, 4]
+    next(out.rglob("trials/rope-text-4-*/result.json")).unlink()
+    assert [run["seed"] for run in lab.runs(need, "rope")] == [3] and len(lab.models(need, "rope")) == 1
+    with pytest.raises(NotMeasured, match="seed 4: it was not trained"):
+        replace(lab, partial=False).runs(need, "rope")
+    next(out.rglob("trials/rope-text-3-*/result.json")).unlink()
+    with pytest.raises(NotMeasured, match="seed 3: it was not trained"):
+        lab.runs(need, "rope")
+
+
 # -- instruments -------------------------------------------------------------------------------------------------------
 
 
@@ -181,6 +248,35 @@ def test_a_probe_finds_places_that_are_there_and_none_where_there_are_none():
     told = noise.clone()
     told[..., 3] += torch.arange(64) / 4
     assert probes.probe(told).value > 0.9
+
+
+def test_texts_with_exchanged_names_differ_in_two_places():
+    texts, answers = tasks.exchanged(32, 64)
+    first, second = texts
+    assert ((first != second).sum(1) == 2).all() and (texts[..., -1] == ord("@")).all()
+    for text, answer in zip(texts.flatten(0, 1).tolist(), answers.flatten().tolist(), strict=True):
+        names = [token for token in text if chr(token).isupper()]
+        assert len(names) == 2 and names[0] != names[1] and names[1] == answer
+    assert (answers[0] != answers[1]).all()
+
+
+@pytest.mark.parametrize(("place", "share"), [(-1, 1.0), (0, 0.0)])
+def test_a_pair_counts_where_both_answers_are_right(place, share):
+    class Reader(torch.nn.Module):
+        """Names the name that stands last, or first."""
+
+        shape = Shape(256, 1, 32, 2, 32)
+
+        def forward(self, ids):
+            named = [[token for token in text if 65 <= token < 91][place] for text in ids.tolist()]
+            return torch.nn.functional.one_hot(torch.tensor(named), 256)[:, None].float()
+
+    assert tasks.both_right([Reader()]).value == share
+
+
+def test_one_layer_without_positions_never_has_a_pair():
+    model = Decoder(Shape(256, 1, 32, 2, 32), "nope").start(0).eval()
+    assert tasks.both_right([model]).value == 0.0
 
 
 def test_stopped_pairs_do_not_turn():

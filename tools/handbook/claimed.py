@@ -47,15 +47,8 @@ def intro() -> str:
         "`milepost claims` does it again, and `milepost claims ID` for one of them.\n\nSmall models: profile "
         f"{about['profile']}, seeds {seeds}. "
         + (f"Checkpoint: {model}, on {about['text']}. " if model else "No checkpoint was read. ")
-        + f"Measured on {results()['provenance']['date'][:10]}."
-        + (OLD_LAB if results()["provenance"]["versions"]["milepost"] == "0.1.0" else "")
+        + f"Measured on {results()['provenance']['date'][:10]}"
+        + (f", the checkpoint on {about['checkpoint_of']}." if "checkpoint_of" in about else ".")
+        + (f" Models are still to be trained for {', '.join(about['open'])}." if about.get("open") else "")
+        + " Each number says how many seeds it is of: one seed alone says nothing of others."
     )
-
-
-OLD_LAB = (
-    "\n\n**To be measured again:** the trained parts are of version 0.1, whose lab trained for 400 steps, from words "
-    "that were fifty times smaller than an added code. Verdicts that compare trained models at the trained length "
-    "(integer-binary-train, add-or-concat-trained, learned-fits, shared-heads, nearest and others) say what that lab "
-    "showed. Exact and timed parts, and those on a checkpoint, do not depend on it."
-)
-"""What a reader must know of results that are older than the lab that trains now."""

@@ -18,6 +18,7 @@ from milepost.claims.experiment import (
     points,
 )
 from milepost.claims.groups.absolute.frame import FRAME, measure_frame
+from milepost.claims.groups.absolute.tasks import LEARNED
 
 CONCATENATED = 'sinusoidal(width={quarter}, how="concat")'
 NORMALISED = 'integer(over="length")'
@@ -99,9 +100,9 @@ CLAIMS = (
         f"Small models learn a frame of {FRAME} positions, each of which shifts its letter by a random number of its "
         "own: with a learned table, with sinusoidal codes, and with rope.",
         (
-            control("learned", "at least", 0.5, "the share of right answers with a learned table"),
-            core("sinusoidal", "at least", 0.0, "the share of right answers by which the table is ahead of sinusoids"),
-            core("rope", "at least", 0.0, "the share of right answers by which the table is ahead of rope"),
+            control("learned", "at least", LEARNED, "the share of right answers with a learned table"),
+            core("sinusoidal", "at most", LEARNED, "the share of right answers with sinusoids"),
+            core("rope", "at most", LEARNED, "the share of right answers with rope"),
         ),
         trained=measure_frame,
     ),

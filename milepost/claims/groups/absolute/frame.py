@@ -1,6 +1,9 @@
 """frame: a task whose answer depends on the position in a fixed frame, irregularly; and how models solve it.
 
 at position p, the answer is the letter there, shifted by s_p;     s: drawn once, for all texts and models
+
+A formula misses the pattern where a model with it does not learn the task: where fewer than 9 of 10 answers are right,
+the bound of tasks.py for every task. How far a table is ahead decides nothing where both know all answers.
 """
 
 from __future__ import annotations
@@ -12,13 +15,14 @@ import torch
 from torch import Tensor
 
 from milepost.claims.experiment import Lab, Measurement, Number, fit, measure_once, points, shares
+from milepost.claims.groups.absolute.tasks import LEARNED
 from milepost.lab.model import Decoder, Shape
 from milepost.lab.train import Recipe
 
 FRAME, LETTERS, FIRST = 32, 26, 97
 ENCODINGS = ("learned", "sinusoidal", "rope")
-STEPS = {"quick": 300, "standard": 600}
-TESTED = 96
+STEPS = {"quick": 600, "standard": 600}
+TESTED = 512
 """Rows."""
 
 
@@ -39,7 +43,7 @@ def right(encoding: str, seed: int, steps: int) -> Number:
 
 
 def measure_frame(lab: Lab) -> Measurement:
-    """Each encoding, and how far the table is ahead."""
+    """The share of right answers with each encoding."""
     home, by_encoding = lab.home("frame"), {}
     for encoding in ENCODINGS:
         values = [
@@ -47,6 +51,4 @@ def measure_frame(lab: Lab) -> Measurement:
             for seed in lab.seeds
         ]
         by_encoding[encoding] = shares(values, TESTED * len(values), "rows")
-    table = by_encoding["learned"]
-    ahead = {name: table - number for name, number in by_encoding.items() if name != "learned"}
-    return Measurement({"learned": table, **ahead}, (points("Right answers in the frame", "share", by_encoding, 0.5),))
+    return Measurement(by_encoding, (points("Right answers in the frame", "share", by_encoding, LEARNED),))

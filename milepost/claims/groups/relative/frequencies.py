@@ -41,7 +41,7 @@ def measure_bases(lab: Lab) -> Measurement:
     small, _, large = runs.values()
     home = small[0]["trained_length"]
     numbers = {"far": gap(small, large, 8 * home), "home": gap(small, large, home)}
-    return Measurement(numbers, (by_length("Loss of the same tokens", runs),))
+    return Measurement(numbers, (by_length("Loss of the same tokens", runs),), lab.source(TRIED))
 
 
 def measure_wrap() -> Measurement:
