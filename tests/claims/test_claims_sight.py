@@ -45,17 +45,24 @@ def test_a_one_dimensional_table_gets_the_better_of_its_two_ways(small, in_this_
     assert "the 1-D table ends before the last patch of images of 16 x 16 pixels" in row["evidence"]
     by_size = dict(zip(row["figures"][0]["x"], row["figures"][0]["lines"]["learned"], strict=True))
     results = [json.loads(file.read_text()) for file in (shared / "lab" / "image").rglob("result.json")]
-    plain = {run["encoding"]: run for one in results for run in one["runs"] if run["strategy"] == "none"}
-    half = next(one["accuracy"] for one in plain["learned"]["accuracy_by_size"] if one["size"] == [4, 4])
-    assert by_size[4] >= half
-    at_home = {
-        name: next(one["accuracy"] for one in run["accuracy_by_size"] if one["size"] == [8, 8])
-        for name, run in plain.items()
-    }
-    assert row["numbers"]["learned"]["value"] == pytest.approx(at_home["learned"])
+    runs = [run for one in results for run in one["runs"] if run["strategy"] == "none"]
+
+    def mean(encoding, size):
+        """Share of right answers, over the seeds, as the trials wrote it down."""
+        found = [
+            at["accuracy"]
+            for run in runs
+            if run["encoding"] == encoding
+            for at in run["accuracy_by_size"]
+            if at["size"] == [size, size]
+        ]
+        return sum(found) / len(found)
+
+    assert by_size[4] >= mean("learned", 4) - 1e-9
+    assert row["numbers"]["learned"]["value"] == pytest.approx(mean("learned", 8))
     assert row["numbers"]["home"]["value"] == 0.0  # a learned table of either kind is the same model there
     assert row["numbers"]["home, least"]["value"] == pytest.approx(
-        min(at_home[name] for name in sight.FORMULAS) - at_home["learned"]
+        min(mean(name, 8) for name in sight.FORMULAS) - mean("learned", 8)
     )
 
 
