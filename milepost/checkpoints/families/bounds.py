@@ -79,23 +79,25 @@ def values_of(data: Mapping[str, Any]) -> int:
     return count
 
 
+_LIMIT = threading.RLock()  # the limit is the process's: two threads at once would leave one's limit behind
+
+
 @contextlib.contextmanager
 def limited() -> Iterator[None]:
-    """Within it, this process can take `ROOM` bytes more and no more, on systems that can say so (not on Windows)."""
-    try:
-        import resource
+    """Within it, this process can take `ROOM` bytes more and no more, on systems that can say so (not on Windows).
 
-        taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    except (ImportError, OSError, ValueError):
+    One thread at a time; others wait.
+    """
+    with _LIMIT, contextlib.ExitStack() as after:
+        with contextlib.suppress(ImportError, OSError, ValueError):
+            import resource
+
+            taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+            limit = taken + ROOM if soft == resource.RLIM_INFINITY else min(soft, taken + ROOM)
+            resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+            after.callback(resource.setrlimit, resource.RLIMIT_AS, (soft, hard))
         yield
-        return
-    limit = taken + ROOM if soft == resource.RLIM_INFINITY else min(soft, taken + ROOM)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 @contextlib.contextmanager

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import resource
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -139,3 +142,27 @@ def test_a_turn_that_differs_in_anything_is_not_taken_for_one_that_is_known(chan
         w = {"a pair more": (1.0, 0.1, 0.02), "another angle": (1.0, 0.1001), "another size": (1.0, 0.1)}[change]
         got = turned(other, w, 1.001 if change == "another size" else 1.0)
     assert find_turn(other, got, [known]) is not known
+
+
+def test_two_threads_leave_no_limit_of_memory_behind() -> None:
+    """The limit is the process's: one that came while another was set would put that one back at its end."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    first_is_in, second_may_end = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with bounds.limited():
+            first_is_in.set()
+            time.sleep(0.2)  # the second comes meanwhile
+        second_may_end.set()
+
+    def second() -> None:
+        first_is_in.wait(10)
+        with bounds.limited():
+            second_may_end.wait(1)
+
+    threads = [threading.Thread(target=work) for work in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
