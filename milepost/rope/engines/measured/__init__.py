@@ -60,10 +60,18 @@ def versions(engine: str) -> tuple[str, ...]:
     return tuple(sorted((match[1] for match in matches if match), key=numbers, reverse=True))
 
 
+def _read(name: str, absent: Any = None) -> Any:
+    """What is in one of the JSON files here; ``absent`` where there is no such file."""
+    place = resources.files(__name__) / name
+    if absent is not None and not place.is_file():
+        return absent
+    return json.loads(place.read_text(encoding="utf-8"))
+
+
 @cache
 def load(engine: str, version: str) -> Measured:
     """What was measured with one version of an engine."""
-    data = json.loads((resources.files(__name__) / f"{engine}-{version}.json").read_text(encoding="utf-8"))
+    data = _read(f"{engine}-{version}.json")
     return Measured(
         engine, version, data["cases"], tuple(map(tuple, data["tables"])), data["families"], data["exports"],
         tuple(data["stood_in"]), data.get("when", ""),
@@ -73,9 +81,7 @@ def load(engine: str, version: str) -> Measured:
 @cache
 def configs() -> dict[str, dict[str, Any]]:
     """The configs that every engine was run with, by name."""
-    data: dict[str, dict[str, Any]] = json.loads(
-        (resources.files(__name__) / "configs.json").read_text(encoding="utf-8")
-    )
+    data: dict[str, dict[str, Any]] = _read("configs.json")
     return data
 
 
@@ -105,25 +111,21 @@ def rope_types(engine: str) -> frozenset[str]:
                 yield from named(value)
 
     found = {name for config in configs().values() for name in named(config)}
-    own = resources.files(__name__) / f"{engine}-rope-types.json"
-    more = json.loads(own.read_text(encoding="utf-8")) if own.is_file() else {}
+    more = _read(f"{engine}-rope-types.json", absent={})
     return frozenset(found | {name for types in more.values() for name in types} | {"default"})
 
 
 @cache
 def defects() -> dict[str, dict[str, str]]:
     """By engine and config, what an engine does that no spec can hold, or that milepost refuses to read: the reason."""
-    data: dict[str, dict[str, str]] = json.loads(
-        (resources.files(__name__) / "defects.json").read_text(encoding="utf-8")
-    )
+    data: dict[str, dict[str, str]] = _read("defects.json")
     return data
 
 
 @cache
 def not_run() -> dict[str, str]:
     """The engines, as ENGINE@VERSION, that could not be run when it was last tried, and why."""
-    place = resources.files(__name__) / "not_run.json"
-    data: dict[str, str] = json.loads(place.read_text(encoding="utf-8")) if place.is_file() else {}
+    data: dict[str, str] = _read("not_run.json", absent={})
     return data
 
 
