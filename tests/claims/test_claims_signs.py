@@ -122,7 +122,8 @@ def test_sharing_costs_what_the_shared_one_loses_more():
         "alibi": (2.0, 2.0),
     }
     found = functions.measure_shared(Planted({**lost, functions.EQUAL: (2.1, 2.0)})).numbers
-    assert found["most"].value == pytest.approx(0.3) and found["least"].value == pytest.approx(-0.1)
+    mean = 2.0 + 0.01 * (WINDOWS - 1) / 2
+    assert found["most"].value == pytest.approx(0.3 / mean) and found["least"].value == pytest.approx(-0.1 / mean)
 
 
 def test_the_function_is_ahead_where_the_table_s_loss_rises_more():
@@ -140,11 +141,24 @@ def test_a_stretched_model_gains_what_the_plain_one_loses_more_and_pays_what_it_
     assert found["cost"].value == pytest.approx(0.2 / (2.0 + 0.01 * (WINDOWS - 1) / 2))
 
 
-def test_absolute_schemes_are_ahead_where_they_are_right_more_often():
-    found = tasks.measure_index(Planted(right={"learned": 0.9, "sinusoidal": 0.6, "rope": 0.7, "alibi": 0.2})).numbers
-    assert found["ahead"].value == pytest.approx(0.2) and found["ahead"].sides[0] > 0 and found["best"].value == 0.9
-    other = tasks.measure_index(Planted(right={"learned": 0.3, "sinusoidal": 0.5, "rope": 0.7, "alibi": 0.8})).numbers
-    assert other["ahead"].value == pytest.approx(-0.3) and other["best"].value == 0.8
+def test_absolute_schemes_are_ahead_where_they_lose_less(monkeypatch):
+    class Answering(Planted):
+        def models(self, need, encoding):
+            return [SimpleNamespace(shape=SimpleNamespace(length=HOME), answers=self.right[encoding])]
+
+    def scores(model, ids, scored):
+        loss, share = model.answers
+        texts = np.arange(100)
+        return loss + 0.001 * texts, (texts < 100 * share).astype(float)
+
+    monkeypatch.setattr(tasks, "scores", scores)
+    both = {"learned": (0.1, 0.9), "sinusoidal": (0.4, 0.6), "rope": (0.3, 0.7), "alibi": (0.8, 0.2)}
+    found = tasks.measure_index(Answering(right=both)).numbers
+    assert found["ahead"].value == pytest.approx(0.2) and found["ahead"].sides[0] > 0
+    assert found["best"].value == pytest.approx(0.9)
+    both = {"learned": (0.7, 0.3), "sinusoidal": (0.5, 0.5), "rope": (0.3, 0.7), "alibi": (0.2, 0.8)}
+    other = tasks.measure_index(Answering(right=both)).numbers
+    assert other["ahead"].value == pytest.approx(-0.3) and other["best"].value == pytest.approx(0.8)
 
 
 def test_fast_pairs_are_missed_near_and_slow_ones_far(monkeypatch):

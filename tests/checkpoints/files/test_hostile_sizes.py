@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import resource
-import shutil
 import struct
 import time
 from pathlib import Path
@@ -226,9 +225,10 @@ RESULTS = Path(__file__).parents[3] / "milepost" / "measured" / "lab.json"
     ids=lambda value: ".".join(map(str, value)) if isinstance(value, tuple) else None,
 )
 def test_results_with_wrong_types_are_refused_by_their_place(tmp_path, path, value, words):
-    shutil.copy(RESULTS, tmp_path / "results.json")
-    load_results(tmp_path)
     results = json.loads(RESULTS.read_text())
+    results["runs"] = results["runs"][:4]  # the place is found in little time, so the file is a small one
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    load_results(tmp_path)
     part = results
     for step in path[:-1]:
         part = part[step]
