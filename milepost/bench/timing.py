@@ -10,6 +10,8 @@ import torch
 
 SLOW = 6.0
 """How many times the first contestant's time is slow enough to be measured once."""
+CLOSE, MORE = 3.0, 3
+"""Contestants within `CLOSE` times the first one's time take turns `MORE` times as often: there noise matters most."""
 
 
 def best_seconds(
@@ -23,13 +25,14 @@ def best_seconds(
     """The shortest of ``rounds`` runs of each contestant, taking turns, after one run to warm up unless ``warm``.
 
     One that takes more than ``SLOW`` times the first contestant's time runs once: noise does not change what it says.
+    Those within ``CLOSE`` times of it go on for ``MORE`` times as many rounds.
     """
     best = dict.fromkeys(contestants, float("inf"))
-    first = next(iter(contestants))
-    for turn in range(1 if warm else 0, rounds + 1):
-        tell(f"round {turn} of {rounds}" if turn else "warming up")
+    first, last = next(iter(contestants)), MORE * rounds
+    for turn in range(1 if warm else 0, last + 1):
+        tell(f"round {turn} of {last}" if turn else "warming up")
         for name, run in contestants.items():
-            if SLOW * best[first] < best[name] < float("inf"):
+            if (SLOW if turn <= rounds else CLOSE) * best[first] < best[name] < float("inf"):
                 continue
             start = time.perf_counter()
             run()

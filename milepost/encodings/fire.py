@@ -123,7 +123,7 @@ def _one_row(edges: Tensor, slope: Tensor, offset: Tensor, x: Tensor) -> ByRow:
 
     def of_heads(h: Tensor, out: Tensor | None) -> Tensor:
         rates, offsets = (t[h % len(t)].gather(1, piece.expand(len(h), -1)) for t in (slope, offset))
-        bias = torch.addcmul(offsets, rates, x)[:, None]
-        return bias if out is None else out.copy_(bias)
+        bias = torch.addcmul(offsets, rates, x) if offsets.requires_grad else offsets.addcmul_(rates, x)
+        return bias[:, None] if out is None else out.copy_(bias[:, None])
 
     return of_heads
