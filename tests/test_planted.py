@@ -52,7 +52,7 @@ from milepost import (
 )
 from milepost.angles import cos_sin
 from milepost.attention.backends import sdpa
-from milepost.attention.lane import Lane
+from milepost.attention.lanes.lane import Lane
 from milepost.positions import grouped
 from milepost.rotation import pairs_of, rotate
 from milepost.scaling import NTK, Dynamic, Linear, Llama3, LongRoPE, NTKByParts, Scaling, YaRN

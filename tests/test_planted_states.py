@@ -18,7 +18,7 @@ import milepost.attention.backends.keyed
 import milepost.attention.cache
 import milepost.attention.running
 from milepost import FoX, KVCache, Layout, PaTH, RelativeLogits, RoPE, SelectiveRoPE, StickBreaking, VORoPE, attend
-from milepost.attention.lane import Lane
+from milepost.attention.lanes.lane import Lane
 from milepost.testing import randomised_copy
 
 

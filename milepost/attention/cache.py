@@ -34,9 +34,10 @@ from torch import Tensor
 
 from milepost.attention.attend import attend, check, check_features
 from milepost.attention.call import Call
-from milepost.attention.lane import Lane
+from milepost.attention.lanes.content_lane import ContentLane
+from milepost.attention.lanes.lane import Lane
+from milepost.attention.lanes.map_lane import MapLane
 from milepost.attention.lengths import Keys, rule_of, staged
-from milepost.attention.map_lane import MapLane
 from milepost.attention.turning import check_marks, refuse_marked, turns_by_length
 from milepost.checks import check_choice
 from milepost.encoding import Encoding, transform
@@ -83,7 +84,7 @@ class KVCache:
         self.stages = rule_of(self.rule) if self.by_length else None
         self._layout: Layout | None = None
         self._more = 0  # tokens that the lane has written past the layout
-        self._lane: Lane | MapLane | None = None
+        self._lane: Lane | MapLane | ContentLane | None = None
         self._count: Tensor | None = None
         self._zeros: Tensor | None = None
         self._k: Tensor | None = None
@@ -184,10 +185,10 @@ class KVCache:
         keys, values, to = self.append(k, v, at, features=features)
         both = features if features is None or self.features is None else (features, self.features)
         out = attend(q, keys, values, self.rule, at=at, to=to, scale=scale, features=both)
-        self._open_lane(q, k, v, scale)
+        self._open_lane(q, k, v, at, scale)
         return out
 
-    def _open_lane(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> None:
+    def _open_lane(self, q: Tensor, k: Tensor, v: Tensor, at: Layout, scale: float) -> None:
         """Let the tokens that are like this one, up to the next change of anything, go the short way."""
         assert self.layout is not None and self._k is not None
         n = len(self)
@@ -201,14 +202,17 @@ class KVCache:
         if self.by is None:
             return
         with torch.inference_mode(False), torch.no_grad():  # a lane that is opened in inference mode goes on outside
+            stop = min(end for end in (self._k.shape[2], self.rule.end) if end is not None)
             if MapLane.serves(self.by, q, k, v):
-                stop = min(end for end in (self._k.shape[2], self.rule.end) if end is not None)
                 self._lane = MapLane(self.by, q, k, v, self._k, n, stop, scale)
             elif Lane.serves(self.by, q, k, v, n):
                 next_stage = None if self.stages is None or self.stage is None else self.stages.start(self.stage + 1)
-                ends = (self._k.shape[2], self.rule.end, next_stage)
-                stop = min(end for end in ends if end is not None)
+                stop = stop if next_stage is None else min(stop, next_stage)
                 self._lane = Lane(self.by, q, k, v, n, stop, scale, self.features)
+            else:
+                call = Call(q, self.k, self.v, self.by, at, self.layout, True, scale)
+                run = ContentLane.serves(call)
+                self._lane = None if run is None else ContentLane(call, run, stop)
 
     def append(
         self,

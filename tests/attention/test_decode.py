@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from milepost import KVCache, Layout, attend, build
-from milepost.attention.lane import Lane
+from milepost.attention.lanes.content_lane import ContentLane
+from milepost.attention.lanes.lane import Lane
 from milepost.encodings import NAMES
 from milepost.testing import randomised_copy
 from milepost.testing.layer import draw_features
@@ -46,8 +47,10 @@ def full(enc, q, k, v):
 @pytest.fixture
 def short_ways(monkeypatch):
     """How many tokens went through a lane."""
-    taken, token = [], Lane.token
-    monkeypatch.setattr(Lane, "token", lambda self, *a: taken.append(a[-1]) or token(self, *a))
+    taken = []
+    for lane in (Lane, ContentLane):
+        token = lane.token
+        monkeypatch.setattr(lane, "token", lambda self, *a, token=token: taken.append(a[-1]) or token(self, *a))
     return taken
 
 
@@ -94,6 +97,33 @@ def test_most_tokens_go_the_short_way(name, short_ways):
     assert len(short_ways) > 580
 
 
+CONTENT = ("shaw", "shaw(values=True)", "transformer_xl", "deberta", "deberta(buckets=None, span=20)", "fire", "cope")
+
+
+@pytest.mark.parametrize("groups", [4, 1])
+@pytest.mark.parametrize("name", CONTENT)
+@torch.no_grad()
+def test_content_goes_the_short_way_and_is_one_pass(name, groups, short_ways):
+    enc = randomised_copy(build(name, **SIZES))
+    q, k, v = text(600, batch=2, groups=groups)
+    found = read(KVCache(enc, capacity=16), q, k, v, first=3)
+    assert (found - full(enc, q, k, v)).abs().max() < 2.0**-52 * 64 * 600
+    assert len(short_ways) > 580
+
+
+@torch.no_grad()
+def test_a_subclass_that_meets_content_otherwise_is_decoded_by_its_own_hooks():
+    class Doubled(type(build("shaw", **SIZES))):
+        def rescore(self, s, q, k, i, j):
+            return s + 2 * (super().rescore(s, q, k, i, j) - s)
+
+    enc = Doubled(4, 8)
+    q, k, v = text(100)
+    found = read(KVCache(enc), q, k, v, first=3)
+    assert (found - full(enc, q, k, v)).abs().max() < 1e-12
+    assert (found - read(KVCache(build("shaw", **SIZES)), q, k, v, first=3)).abs().max() > 1e-3
+
+
 MAPS = [
     "self_extend(rope=rope)",
     "rerope(rope=rope)",
@@ -126,7 +156,7 @@ def test_a_text_that_was_begun_in_inference_mode_goes_on_outside_of_it(name):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("name", ["rope", "alibi", "t5", "fox"])
+@pytest.mark.parametrize("name", ["rope", "alibi", "t5", "fox", "shaw", "deberta", "fire"])
 @torch.no_grad()
 def test_decode_in_low_precision_is_the_steps_in_low_precision(name, dtype):
     enc = randomised_copy(build(name, **SIZES))
@@ -164,9 +194,10 @@ def test_a_temperature_is_the_querys_in_the_short_way_too(monkeypatch, short_way
     assert short_ways
 
 
+@pytest.mark.parametrize("name", ["rope", "shaw", "fire"])
 @torch.no_grad()
-def test_what_changes_the_cache_between_two_tokens_is_seen(short_ways):
-    enc = build("rope", head_dim=8)
+def test_what_changes_the_cache_between_two_tokens_is_seen(name, short_ways):
+    enc = build(name, **SIZES)
     q, k, v = text(120, batch=2)
 
     def after(change, cache):
@@ -190,14 +221,15 @@ def test_what_changes_the_cache_between_two_tokens_is_seen(short_ways):
         assert len(short_ways) == before, "the slow cache took the short way: nothing was compared"
 
 
+@pytest.mark.parametrize("name", ["t5", *CONTENT])
 @torch.no_grad()
-def test_a_bias_that_is_written_to_during_a_decode_is_the_new_one():
-    enc = randomised_copy(build("t5", **SIZES))
+def test_a_number_that_is_written_to_during_a_decode_is_the_new_one(name):
+    enc = randomised_copy(build(name, **SIZES))
     q, k, v = text(60)
     cache = KVCache(enc)
     read(cache, q[:, :, :50], k[:, :, :50], v[:, :, :50], first=20)
     for parameter in enc.parameters():
-        parameter.mul_(-3)
+        parameter.data.mul_(-3)
     cut = slice(50, 60)
     found = read(cache, q[:, :, cut], k[:, :, cut], v[:, :, cut], first=1)
     assert (found - full(enc, q, k, v)[:, :, 50:]).abs().max() < 1e-12

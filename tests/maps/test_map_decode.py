@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from milepost import DualChunk, Encoding, KVCache, ReRoPE, RoPE, SelfExtend, Streaming, attend, build
-from milepost.attention.map_lane import MapLane
+from milepost.attention.lanes.map_lane import MapLane
 
 B, H, G, L, D = 2, 4, 2, 50, 8
 PLAIN = RoPE(head_dim=D)

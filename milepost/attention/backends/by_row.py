@@ -45,10 +45,11 @@ def obstacle(call: Call) -> str | None:
 
 def run(call: Call) -> Tensor:
     """The output, B H I D."""
-    return call.by_block(_run_block)
+    return call.by_block(run_block)
 
 
-def _run_block(call: Call, block: Block) -> Tensor:
+def run_block(call: Call, block: Block) -> Tensor:
+    """The output of one block, B H I D."""
     q, k, v = block.queries(call.q), block.keys(call.k), block.keys(call.v)
     if block.shape[0] == 1 and not call.learning:
         return _one_query(call, block, q, k, v)
@@ -58,7 +59,7 @@ def _run_block(call: Call, block: Block) -> Tensor:
 
 def _one_query(call: Call, block: Block, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """One query of each head over its keys, B H 1 D: a row is its own mask, and no key is copied for a group."""
-    J, i = k.shape[2], block.layouts(call.at, call.to)[0].index[0]
+    J, i = k.shape[2], call.at.part(block.row, block.first, block.stop).index[0]
     distance = block.ahead - torch.arange(J, device=q.device)
     row = _bias(call.enc, i, distance)(call.head_numbers(), None)
     mask = row.to(call.work_dtype).reshape(1, k.shape[1], call.group, J)
@@ -84,7 +85,7 @@ class _Part(NamedTuple):
 def _strips(call: Call, block: Block) -> Iterator[tuple[Strip, Tensor, Tensor, list[_Part]]]:
     """Strips of rows, each with its queries' places, its distances, and some heads at a time."""
     (I, J), group, far = block.shape, call.group, block.ahead + block.shape[0] - 1
-    index = block.layouts(call.at, call.to)[0].index[0]
+    index = call.at.part(block.row, block.first, block.stop).index[0]
     for s in shape_of(I, J, block.ahead, call.causal, call.at.window or 0, far, 0, False, True).strips(ROWS):
         distance = torch.arange(far - s.start, far - s.start - (s.end - s.begin), -1, device=index.device)
         step, parts = max(1, HELD // ((s.stop - s.first) * s.wide)), []

@@ -44,10 +44,11 @@ def obstacle(call: Call) -> str | None:
 
 def run(call: Call) -> Tensor:
     """The output, B H I D."""
-    return call.by_block(_run_block)
+    return call.by_block(run_block)
 
 
-def _run_block(call: Call, block: Block) -> Tensor:
+def run_block(call: Call, block: Block) -> Tensor:
+    """The output of one block, B H I D."""
     part = next(part for part in parts_of(call.enc) if part.content_dependent)
     q, k, v, e = block.queries(call.q), block.keys(call.k), block.keys(call.v), part.counted()
     ahead, window, group = block.ahead, call.at.window or 0, call.group

@@ -42,10 +42,11 @@ def obstacle(call: Call) -> str | None:
 
 def run(call: Call) -> Tensor:
     """The output, B H I D."""
-    return call.by_block(_run_block)
+    return call.by_block(run_block)
 
 
-def _run_block(call: Call, block: Block) -> Tensor:
+def run_block(call: Call, block: Block) -> Tensor:
+    """The output of one block, B H I D."""
     part = next(part for part in parts_of(call.enc) if part.content_dependent)
     (I, J), ahead, window, causal = block.shape, block.ahead, call.at.window or 0, call.causal
     q, k, v = block.queries(call.q), block.keys(call.k), block.keys(call.v)
@@ -134,7 +135,7 @@ def _one_query(
         mask += of_heads.permute(2, 0, 1)[:, :, None]
     if relative.b is not None:
         b = relative.b[:, near].to(work).expand(H, -1, -1).reshape(G, H // G, J - low, D)
-        mask += (torch.einsum("bgjd,gnjd->bgnj", k[:, :, low:], b) * scale).flatten(1, 2)[:, :, None]
+        mask += ((k[:, :, None, low:] * b).sum(-1) * scale).flatten(1, 2)[:, :, None]
     row = None if table is None else table[None, :, None, :J]
     if row is not None:
         mask += row[..., low:]
