@@ -3,12 +3,14 @@
     milepost claims --profile quick --seeds 0,1,2 --model SmolLM2-135M-Instruct --text moby-dick.txt --out runs/claims
     python tools/claims_docs.py runs/claims --seeds 0,1,2 --model SmolLM2-135M-Instruct --text moby-dick.txt
     python tools/claims_docs.py runs/claims --seeds 0,1,2 --keep-checkpoint
+    python tools/claims_docs.py runs/claims --seeds 0,1,2 --keep-checkpoint --only shared-heads,vit-2d
     python tools/claims_docs.py --words
 
 The first command takes hours. The second judges what its folder holds, each claim on the seeds whose models are
 finished; a claim whose model is not there is not decided. The third reads no checkpoint, and keeps what docs/claims
-holds of one: trained models have no part in that. The fourth keeps all numbers, pictures and notes of docs/claims, and
-writes statements, rules and evidence anew: for when their wording has changed.
+holds of one: trained models have no part in that. The fourth judges the named claims alone, and keeps the other rows as
+docs/claims holds them: for a folder that has the models of some claims. The last keeps all numbers, pictures and notes
+of docs/claims, and writes statements, rules and evidence anew: for when their wording has changed.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import Any
 
 from milepost.claims import report
 from milepost.claims.checkpoint import StretchedCheckpoint
-from milepost.claims.judge import describe, document, judge_measured
+from milepost.claims.judge import choose, describe, document, judge_measured
 from milepost.claims.needs import images
 from milepost.claims.rule import Number
 from milepost.claims.table import CLAIMS, GROUPS, NEEDS
@@ -57,6 +59,12 @@ def keep_checkpoint(row: dict[str, Any], before: dict[str, Any]) -> dict[str, An
     return {**row, **said, "figures": row["figures"] + figures}
 
 
+def keep_others(judged: list[dict[str, Any]], before: dict[str, Any], only: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The judged rows among those that docs/claims holds, each in its place; all of the judged where none is named."""
+    anew = {row["id"]: row for row in judged}
+    return [anew.get(row["id"], row) for row in before["rows"]] if only else judged
+
+
 def main() -> None:
     """Judge or reword, and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -67,6 +75,7 @@ def main() -> None:
     parser.add_argument("--model")
     parser.add_argument("--text")
     parser.add_argument("--keep-checkpoint", action="store_true")
+    parser.add_argument("--only", type=lambda text: tuple(text.split(",")), default=())
     parser.add_argument("--out", type=Path, default=DOCS)
     asked = parser.parse_args()
     if asked.words == (asked.folder is not None) or (asked.folder is not None and not asked.seeds):
@@ -85,14 +94,15 @@ def main() -> None:
         lab = Lab(asked.profile, plan, asked.folder / "lab", old, tell, pictures, partial=True)
         real = None if asked.model is None else StretchedCheckpoint(asked.model, asked.text, tell, asked.folder)
         reasons = {"checkpoint": "no checkpoint was given"}
-        judged = judge_measured(list(CLAIMS.values()), lab, real, reasons, tell=tell)
+        judged = judge_measured(choose(asked.only), lab, real, reasons, tell=tell)
         about = {"profile": asked.profile, "seeds": list(asked.seeds), "model": asked.model, "text": asked.text}
+        before = json.loads((DOCS / "claims.json").read_text(encoding="utf-8"))
         if asked.keep_checkpoint:
-            before = json.loads((DOCS / "claims.json").read_text(encoding="utf-8"))
             judged[:] = [keep_checkpoint(row, before) for row in judged]
             held = before["provenance"]["protocol"]
             about |= {"model": held["model"], "text": held["text"]}
             about["checkpoint_of"] = held.get("checkpoint_of", before["provenance"]["date"][:10])
+        judged[:] = keep_others(judged, before, asked.only)
         whole = [row["id"] for row in judged if not any(word in row["evidence"] for word in UNTRAINED)]
         about["open"] = [row["id"] for row in judged if row["id"] not in whole]
         made = document(judged, exact=False, **about)
