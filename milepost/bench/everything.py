@@ -1,8 +1,8 @@
 """bench all: rope, attention, decode, memory and the lab's model, part by part, in one document that is whole after
 every part.
 
-Each part is one run, its contestants interleaved. A killed benchmark goes on with the parts that are missing; one
-part can be done again.
+Each part is one run in a process of its own, its contestants interleaved. A killed benchmark goes on with the parts
+that are missing; one part can be done again.
 """
 
 from __future__ import annotations
@@ -14,16 +14,10 @@ from typing import Any
 
 import torch
 
-from milepost.bench.attention import bench_attention
-from milepost.bench.contestants import CONTENT, EMBEDDED, GRID, MAPS, OTHERS, STATES, TOEPLITZ, TURNED
-from milepost.bench.decode import bench_decode
-from milepost.bench.lab_model import bench_train
-from milepost.bench.memory import bench_memory
-from milepost.bench.rope import bench_rope
+from milepost.bench.parts import run_apart
 from milepost.checks import check_known
 from milepost.measure.results import provenance
 
-PLAIN = ("rope", *TOEPLITZ)
 Tell = Callable[[str], None]
 MINUTES = {
     "rotation": 0.5, "forward-4096": 3.0, "content-4096": 3.5, "training-4096": 1.5, "training-ours-4096": 1.0,
@@ -35,32 +29,7 @@ MINUTES = {
 
 def parts(tell: Tell) -> dict[str, Callable[[], list[dict[str, Any]]]]:
     """Every part by its name, in the order of the document."""
-
-    def attention(
-        length: int, schemes: Sequence[str], kind: str, rounds: int, **how: Any
-    ) -> Callable[[], list[dict[str, Any]]]:
-        return lambda: list(
-            bench_attention((length,), schemes, passes=(kind,), rounds=rounds, tell=tell, **how)["rows"]
-        )
-
-    ours, timed = {"ours_only": True}, {"ours_only": True, "memory": False}
-    memory = partial(bench_memory, tell=tell)
-    return {
-        "rotation": lambda: list(bench_rope(tell=tell)["rows"]),
-        "forward-4096": attention(4096, PLAIN, "forward", 5),
-        "content-4096": attention(4096, CONTENT, "forward", 4),
-        "training-4096": attention(4096, ("rope", "alibi", "t5"), "training", 3),
-        "training-ours-4096": attention(4096, ("kerple", "sandwich", *CONTENT), "training", 3, **ours),
-        "decode-16384": lambda: list(bench_decode(rounds=3, tell=tell)["rows"]),
-        "decode-4096": lambda: list(bench_decode(4096, MAPS, rounds=3, staged=False, tell=tell)["rows"]),
-        "forward-16384": attention(16384, (*PLAIN, *CONTENT), "forward", 5, **timed),
-        "memory-16384": lambda: memory(16384, (*PLAIN, *CONTENT, "fox")),
-        "training-memory-16384": attention(16384, TOEPLITZ, "training", 0, **ours),
-        "memory-65536": lambda: memory(65536, ("alibi", "t5"), heads=1),
-        "others-4096": attention(4096, (*TURNED, *STATES, *OTHERS, *EMBEDDED, *GRID), "forward", 3),
-        "path-512": attention(512, ("path",), "forward", 3, **ours),
-        "lab": lambda: list(bench_train(rounds=5, plain=False, tell=tell)["rows"]),
-    }
+    return {name: partial(run_apart, name, tell) for name in MINUTES}
 
 
 def bench_everything(

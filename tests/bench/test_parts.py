@@ -1,0 +1,23 @@
+"""Each part of bench all runs in a process of its own, which says what it does and why it stopped."""
+
+import pytest
+
+from milepost.bench import everything, parts
+
+
+def test_every_part_has_its_time_and_the_other_way_round():
+    known = parts.parts(lambda text: None)
+    assert list(known) == list(everything.MINUTES) == list(everything.parts(lambda text: None))
+
+
+@pytest.mark.slow
+def test_a_part_runs_in_a_process_of_its_own_and_tells_what_it_does():
+    told = []
+    rows = parts.run_apart("path-512", told.append)
+    assert [row["scheme"] for row in rows] == ["nope", "path"] and rows[1]["ratio"] > 0
+    assert any("path forward 512" in text for text in told)
+
+
+def test_a_part_that_stops_says_why():
+    with pytest.raises(RuntimeError, match=r"the part nothing stopped \(1\): KeyError: 'nothing'"):
+        parts.run_apart("nothing", lambda text: None)
