@@ -1,7 +1,7 @@
 """bench all: rope, attention, decode, memory and the lab's model, part by part, in one document that is whole after
 every part.
 
-Each part is one run in a process of its own, its contestants interleaved. A killed benchmark goes on with the parts
+Each part runs in processes of its own, its contestants interleaved. A killed benchmark goes on with the parts
 that are missing; one part can be done again.
 """
 
