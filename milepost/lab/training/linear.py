@@ -80,8 +80,7 @@ class _RoundedFeedForward(torch.autograd.Function):
         wanted = grad.flatten(0, -2).bfloat16()
         to_inner = torch.ops.aten.gelu_backward(wanted @ down, inner)
         to_x = (to_inner @ up).float().view(*grad.shape[:-1], -1)
-        to_bias = to_inner.sum(0, dtype=torch.float32)
-        return to_x, (to_inner.T @ rows).float(), to_bias, (wanted.T @ wide).float()
+        return to_x, (to_inner.T @ rows).float(), to_inner.sum(0).float(), (wanted.T @ wide).float()
 
 
 def bfloat16_pays() -> bool:
