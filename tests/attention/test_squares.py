@@ -81,8 +81,11 @@ def test_weights_are_held_only_for_a_gradient():
     _, held = operator(q, q, q, q, vectors, None, None, None, 0.3, 15, False)
     assert held.numel() == 0
     _, held = operator(q, q, q, q, vectors, None, None, None, 0.3, 15, True)
-    assert held.shape == (1, 2, 16, 16)
-    assert torch.allclose(held.sum(-1), torch.ones(1, 2, 16))
+    assert held.shape == (1 * 2 * 16 * 16,)
+    assert torch.allclose(held.view(2, 16, 16).sum(-1), torch.ones(2, 16))
+    long = torch.randn(1, 2, 64, 8)
+    _, held = operator(long, long, long, long, torch.randn(2, 64, 8), None, None, None, 0.3, 63, True)
+    assert held.shape == (2 * (32 * 32 + 32 * 64),), "a quarter of all pairs is hidden from both steps, and not held"
 
 
 def test_more_weights_than_may_be_held_go_by_bands(monkeypatch):

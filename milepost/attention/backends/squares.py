@@ -6,17 +6,18 @@
 twice, and what they save is in keys that are far or hidden. A short text has few. There, products of whole matrices
 take half the time.
 
-X = p a^T has a column for each distance, by falling distance. Seen with a row stride one shorter, it is the term
-itself: row i meets distance d at key i - d. Pairs that the mask hides read numbers of other rows there, and are
-overwritten. Backwards dS is 0 at all hidden pairs, and seen with a row stride one longer it is the gradient to X. Only
-the first row would begin before its matrix; it sees one key, with weight 1, and has no gradient. The term of the keys
-is the same with queries and keys exchanged, and there the last key is the one apart.
+The rows of a text are done in two steps, the first of which meets the first half of the keys alone: a quarter of all
+pairs is hidden from both, and not computed. In a step, X = p a^T has a column for each distance, by falling distance.
+Seen with a row stride one shorter, it is the term itself: row i meets distance d at key i - d. Pairs that the mask
+hides read numbers of other rows there, and are overwritten. Backwards dS is 0 at all hidden pairs, and seen with a row
+stride one longer it is the gradient to X. Only the first row of a step would begin before its matrix, and is done
+apart. The term of the keys is a product for each half of them, whose columns are rising distances.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,6 +29,8 @@ LONGEST = 256
 """Tokens of a text that is short."""
 MOST = 1 << 24
 """Weights that may be held from the forward pass to the backward pass."""
+WORTH = 64
+"""Tokens from which on a text is done in two steps."""
 TOGETHER = 1 << 18
 """Weights that each thread makes together, so that they stay in the processor's cache."""
 
@@ -71,28 +74,60 @@ def _vectors(t: Tensor | None, far: int, length: int, heads: int, texts: int, dt
     return between(t.to(dtype), far - length + 1, length).expand(heads, -1, -1).repeat(texts, 1, 1)
 
 
+class Step(NamedTuple):
+    """Rows ``first .. stop-1`` of a text, with the keys ``0 .. stop-1``."""
+
+    first: int
+    stop: int
+
+    @property
+    def rows(self) -> int:
+        """How many rows."""
+        return self.stop - self.first
+
+
+def _steps(length: int) -> list[Step]:
+    """Two steps down a text, or one where it is short."""
+    half = length // 2
+    return [Step(0, half), Step(half, length)] if length >= WORTH else [Step(0, length)]
+
+
+def _count(matrices: int, steps: list[Step]) -> int:
+    """Weights of all steps."""
+    return matrices * sum(step.rows * step.stop for step in steps)
+
+
+def _held(held: Tensor, steps: list[Step], matrices: int) -> list[Tensor]:
+    """The weights of each step (matrices rows keys), which are kept one step after the other."""
+    sizes = [matrices * step.rows * step.stop for step in steps]
+    parts = torch.split(held, sizes)
+    return [part.view(matrices, step.rows, step.stop) for part, step in zip(parts, steps, strict=True)]
+
+
 def _by_pairs(x: Tensor) -> Tensor:
-    """Columns by falling distance (M N N) as pairs of query and key: a view, ``[i, j] = x[i, j - i + N - 1]``."""
-    M, N, _ = x.shape
-    return x.as_strided((M, N, N), (N * N, N - 1, 1), x.storage_offset() + N - 1)
+    """Columns by falling distance (M R J) as pairs of query and key: a view, ``[r, j] = x[r, j - r + R - 1]``."""
+    M, R, J = x.shape
+    return x.as_strided((M, R, J), (R * J, J - 1, 1), x.storage_offset() + R - 1)
 
 
-def _by_keys(z: Tensor) -> Tensor:
-    """Columns by rising distance of each key (M N N) as pairs: a view, ``[i, j] = z[j, i - j]``."""
-    M, N, _ = z.shape
-    return z.as_strided((M, N, N), (N * N, 1, N - 1), z.storage_offset())
+def _by_keys(z: Tensor, ahead: int, rows: int) -> Tensor:
+    """Columns by rising distance of each key (M K W) as pairs (M rows K), the first row ``ahead`` of the first key: a
+    view, ``[r, j] = z[j, ahead + r - j]``.
+    """
+    M, K, W = z.shape
+    return z.as_strided((M, rows, K), (K * W, 1, W - 1), z.storage_offset() + ahead)
 
 
 def _by_distance(pairs: Tensor) -> Tensor:
-    """Pairs (M N N), 0 where hidden, as columns by falling distance: a view of all rows but the first."""
-    M, N, _ = pairs.shape
-    return pairs.as_strided((M, N - 1, N), (N * N, N + 1, 1), pairs.storage_offset() + 2)
+    """Pairs of a step (M R J), 0 where hidden, as columns by falling distance: a view of all rows but the first."""
+    M, R, J = pairs.shape
+    return pairs.as_strided((M, R - 1, J), (R * J, J + 1, 1), pairs.storage_offset() + J - R + 2)
 
 
-def _by_distance_of_keys(pairs: Tensor) -> Tensor:
-    """Pairs by key and query (M N N), 0 where hidden, as columns by rising distance: all keys but the last."""
-    M, N, _ = pairs.shape
-    return pairs.as_strided((M, N - 1, N), (N * N, N + 1, 1), pairs.storage_offset())
+def _first_row(pairs: Tensor) -> tuple[Tensor, slice]:
+    """The first row of a step with the keys that it sees (M 1 n), and which columns by falling distance they are."""
+    _, R, J = pairs.shape
+    return pairs[:, :1, : J - R + 1], slice(R - 1, J)
 
 
 @torch.library.custom_op("milepost::squares", mutates_args=())
@@ -101,37 +136,46 @@ def squares(
     table: Tensor | None, scale: float, far: int, keep: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Output (B H N D) of q, k, v (B H N D) and p (B H N C), a (H|1 n C), b and c (H|1 n D) by distance from ``far``
-    down, and a table (H 2N-1) from N - 1 down, -inf where it hides; and the weights (B H N N; empty unless ``keep``).
+    down, and a table (H 2N-1) from N - 1 down, -inf where it hides; and the weights by steps (empty unless ``keep``).
     """
     work, (B, H, N, D) = torch.promote_types(q.dtype, torch.float32), q.shape
-    parts, same = list(_texts(B, H * N * N)), a is None or _is_same(p, q)
+    parts, same, steps = list(_texts(B, H * N * N)), a is None or _is_same(p, q), _steps(N)
     a, b, c = (_vectors(t, far, N, H, parts[0].stop, work) for t in (a, b, c))
     rising = None if b is None else b.flip(1) * scale
     later = torch.ones(N, N, dtype=torch.bool, device=q.device).triu(1)
     bias = None if table is None else table.to(work).unfold(1, N, 1).flip(1).repeat(parts[0].stop, 1, 1)
     out = torch.empty(B, H, N, D, dtype=work, device=q.device)
-    held = torch.empty((B, H, N, N) if keep else 0, dtype=work, device=q.device)
-    room, room_of_weights = Room(work, q.device), Room(work, q.device)
+    held = torch.empty(_count(B * H, steps) if keep else 0, dtype=work, device=q.device)
+    by_step = _held(held, steps, B * H) if keep else []
+    room, room_of_weights, rooms = Room(work, q.device), Room(work, q.device), [Room(work, q.device) for _ in steps]
     for texts in parts:
-        some_q, some_k, some_v = (_matrices(t, texts, work) for t in (q, k, v))
-        some_p = some_q if same else _matrices(p, texts, work)
-        M = len(some_q)
-        x, done = room.of(M, N, N), out[texts].flatten(0, 1)
-        weights = held[texts].flatten(0, 1) if keep else room_of_weights.of(M, N, N)
-        torch.bmm(some_q * scale, some_k.mT, out=weights)
-        if a is not None:
-            weights += _by_pairs(torch.bmm(some_p * scale, a[:M].mT, out=x))
+        all_q, all_k, all_v = (_matrices(t, texts, work) for t in (q, k, v))
+        all_p = all_q if same else _matrices(p, texts, work)
+        M, done, these = len(all_q), out[texts].flatten(0, 1), slice(texts.start * H, texts.stop * H)
+        met: list[Tensor] = []  # the term of the keys of each step, by rising distance
         if rising is not None:
-            weights += _by_keys(torch.bmm(some_k, rising[:M].mT, out=x))
-        if bias is not None:
-            weights += bias[:M]
-        if a is not None or rising is not None or bias is None:
-            weights.masked_fill_(later, HIDDEN)
-        torch.softmax(weights, dim=-1, out=weights)
-        torch.bmm(weights, some_v, out=done)
-        if c is not None:
-            done[:, 1:] += torch.bmm(_by_distance(weights), c[:M])
-            done[:, :1] += c[:M, -1:]
+            for step, own in zip(steps, rooms, strict=True):
+                z = own.of(M, step.rows, N - step.first)
+                met.append(torch.bmm(all_k[:, step.first : step.stop], rising[:M, : z.shape[2]].mT, out=z))
+        for number, step in enumerate(steps):
+            R, J, own_rows = step.rows, step.stop, slice(step.first, step.stop)
+            weights = by_step[number][these] if keep else room_of_weights.of(M, R, J)
+            torch.bmm(all_q[:, own_rows] * scale, all_k[:, :J].mT, out=weights)
+            if a is not None:
+                x = torch.bmm(all_p[:, own_rows] * scale, a[:M, N - J :].mT, out=room.of(M, R, J))
+                weights += _by_pairs(x)
+            for keys, z in zip(steps, met[: number + 1], strict=False):
+                weights[:, :, keys.first : keys.stop] += _by_keys(z, step.first - keys.first, R)
+            if bias is not None:
+                weights += bias[:M, own_rows, :J]
+            weights[:, :, own_rows].masked_fill_(later[:R, :R], HIDDEN)
+            torch.softmax(weights, dim=-1, out=weights)
+            some = torch.bmm(weights, all_v[:, :J])
+            if c is not None:
+                row, columns = _first_row(weights)
+                some[:, 1:] += torch.bmm(_by_distance(weights), c[:M, N - J :])
+                some[:, :1] += torch.bmm(row, c[:M, N - J :][:, columns])
+            done[:, own_rows] = some
     return out.to(q.dtype), held
 
 
@@ -141,7 +185,7 @@ def _(
     table: Tensor | None, scale: float, far: int, keep: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     work = torch.promote_types(q.dtype, torch.float32)
-    held = (*q.shape[:3], k.shape[2]) if keep else (0,)
+    held = _count(q.shape[0] * q.shape[1], _steps(q.shape[2])) if keep else 0
     return torch.empty_like(v), torch.empty(held, dtype=work, device=q.device)
 
 
@@ -157,41 +201,63 @@ def squares_backward(
     dq, dk, dv = (torch.empty(t.shape, dtype=work, device=q.device) for t in (q, k, v))
     dp = torch.empty(p.shape if a is not None else 0, dtype=work, device=q.device)
     da, db, dc, dt = (torch.zeros(0 if t is None else t.shape, dtype=work, device=q.device) for t in (a, b, c, table))
-    parts, same = list(_texts(B, H * N * N)), a is None or _is_same(p, q)
+    parts, same, steps = list(_texts(B, H * N * N)), a is None or _is_same(p, q), _steps(N)
+    by_step = _held(held, steps, B * H)
     a, b, c = (_vectors(t, far, N, H, parts[0].stop, work) for t in (a, b, c))
     rising = None if b is None else b.flip(1)
-    room, room_of_pairs, first = Room(work, q.device), Room(work, q.device), far - N + 1
+    room, room_of_pairs, rooms = Room(work, q.device), Room(work, q.device), [Room(work, q.device) for _ in steps]
     for texts in parts:
-        some_grad, some_q, some_k, some_v = (_matrices(t, texts, work) for t in (grad, q, k, v))
-        some_p = some_q if same else _matrices(p, texts, work)
-        weights = held[texts].flatten(0, 1)
-        M = len(weights)
-        x, ds = room.of(M, N, N), room_of_pairs.of(M, N, N)
+        all_grad, all_q, all_k, all_v = (_matrices(t, texts, work) for t in (grad, q, k, v))
+        all_p = all_q if same else _matrices(p, texts, work)
+        M, these = len(all_q), slice(texts.start * H, texts.stop * H)
         on_q, on_k, on_v = (t[texts].flatten(0, 1) for t in (dq, dk, dv))
-        torch.bmm(weights.mT, some_grad, out=on_v)
-        torch.bmm(some_grad, some_v.mT, out=ds)  # the gradient to the weights, and then to the logits
-        if c is not None:
-            ds += _by_pairs(torch.bmm(some_grad, c[:M].mT, out=x))
-            part = _by_distance(weights).mT @ some_grad[:, 1:]
-            part[:, -1] += some_grad[:, 0]
-            give(dc, first, summed(part.view(-1, H, N, D), dc))
-        ds = torch._softmax_backward_data(ds, weights, -1, work).mul_(scale)
-        torch.bmm(ds, some_k, out=on_q)
-        torch.bmm(ds.mT, some_q, out=on_k)
-        if table is not None:
-            dt[:, :N] += _by_distance(ds).view(-1, H, N - 1, N).sum(dim=(0, 2)) / scale
-        if a is not None:
-            by_distance, on_p = _by_distance(ds), dp[texts].flatten(0, 1)
-            on_p[:, 0] = 0
-            torch.bmm(by_distance, a[:M], out=on_p[:, 1:])
-            give(da, first, summed((by_distance.mT @ some_p[:, 1:]).view(-1, H, N, p.shape[-1]), da))
-        if rising is not None:
-            last, by_distance = ds[:, -1, -1, None, None], _by_distance_of_keys(x.copy_(ds.mT))
-            on_k[:, :-1] += torch.bmm(by_distance, rising[:M])
-            on_k[:, -1:] += last * rising[:M, :1]
-            part = by_distance.mT @ some_k[:, :-1]
-            part[:, :1] += last * some_k[:, -1:]
-            give(db, first, summed(part.view(-1, H, N, D), db).flip(1))
+        met: list[Tensor] = []  # gradients to the term of the keys of each step, by rising distance
+        for step, own in zip(steps, rooms, strict=True) if rising is not None else ():
+            met.append(own.of(M, step.rows, N - step.first).zero_())
+        for number, step in reversed(list(enumerate(steps))):  # the last one meets all keys
+            R, J, own_rows, first = step.rows, step.stop, slice(step.first, step.stop), far - step.stop + 1
+            some_q, some_grad, some_k = all_q[:, own_rows], all_grad[:, own_rows], all_k[:, :J]
+            weights, ds = by_step[number][these], room_of_pairs.of(M, R, J)
+            torch.bmm(some_grad, all_v[:, :J].mT, out=ds)  # the gradient to the weights, and then to the logits
+            if c is not None:
+                row, columns = _first_row(weights)
+                ds += _by_pairs(torch.bmm(some_grad, c[:M, N - J :].mT, out=room.of(M, R, J)))
+                part = _by_distance(weights).mT @ some_grad[:, 1:]
+                part[:, columns] += row.mT @ some_grad[:, :1]
+                give(dc, first, summed(part.view(-1, H, J, D), dc))
+            ds = torch._softmax_backward_data(ds, weights, -1, work).mul_(scale)
+            on_q[:, own_rows] = torch.bmm(ds, some_k)
+            if J == N:
+                torch.bmm(weights.mT, some_grad, out=on_v)
+                torch.bmm(ds.mT, some_q, out=on_k)
+            else:
+                on_v[:, :J] += torch.bmm(weights.mT, some_grad)
+                on_k[:, :J] += torch.bmm(ds.mT, some_q)
+            row, columns = _first_row(ds)
+            if table is not None:
+                part = _by_distance(ds).view(-1, H, R - 1, J).sum(dim=(0, 2))
+                part[:, columns] += row.view(-1, H, step.first + 1).sum(dim=0)
+                dt[:, N - J : N] += part / scale
+            if a is not None:
+                by_distance, on_p, some_p = _by_distance(ds), dp[texts].flatten(0, 1), all_p[:, own_rows]
+                on_p[:, step.first + 1 : J] = torch.bmm(by_distance, a[:M, N - J :])
+                on_p[:, step.first : step.first + 1] = torch.bmm(row, a[:M, N - J :][:, columns])
+                part = by_distance.mT @ some_p[:, 1:]
+                part[:, columns] += row.mT @ some_p[:, :1]
+                give(da, first, summed(part.view(-1, H, J, p.shape[-1]), da))
+            for keys, z in zip(steps, met[: number + 1], strict=False):
+                pairs, some = _by_keys(z, step.first - keys.first, R), ds[:, :, keys.first : keys.stop]
+                if keys is step:  # hidden pairs of its first row lie where others are
+                    pairs[:, 1:] = some[:, 1:]
+                    z[:, 0, 0] = some[:, 0, 0]
+                else:
+                    pairs.copy_(some)
+        for step, z in zip(steps, met, strict=False):
+            assert rising is not None
+            wide, keys_of = z.shape[2], slice(step.first, step.stop)
+            on_k[:, keys_of] += torch.bmm(z, rising[:M, :wide])
+            part = z.mT @ all_k[:, keys_of]
+            give(db, far - wide + 1, summed(part.view(-1, H, wide, D), db).flip(1))
     return dq, dp, dk, dv, da, db, dc, dt
 
 
