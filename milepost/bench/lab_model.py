@@ -24,6 +24,7 @@ from milepost.lab.plan import find_profile
 from milepost.lab.training.linear import bfloat16_pays, rounded_products
 from milepost.lab.training.optimizers import Optimizers
 from milepost.measure.losses import buckets, by_position, sliding
+from milepost.measure.memory import keep_freed
 from milepost.measure.results import provenance
 
 REPEATS = 8
@@ -40,10 +41,11 @@ def bench_train(
     tell: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Rows of ``encoding``, ``tokens_per_s``, ``ratio`` to nope and ``over_plain``, the ratio to the plain loop (None
-    unless that is timed, too).
+    unless that is timed, too). This process keeps the memory that it frees, as the lab's workers do.
     """
     size = find_profile(profile)
     check_sizes("cpu", rounds=rounds)
+    keep_freed()
     shape = size.shape()
     tokens = size.rows * size.length
     names = ("nope", *schemes)

@@ -68,7 +68,7 @@ def parts(tell: Tell, only: Sequence[str] = ()) -> dict[str, Callable[[], Rows]]
         "memory-65536": lambda: memory(65536, ("alibi", "t5"), heads=1),
         "others-4096": attention(4096, (*TURNED, *STATES, *OTHERS, *EMBEDDED, *GRID), "forward", 3),
         "path-512": attention(512, ("path",), "forward", 3, **ours),
-        "lab": lambda: list(bench_train(rounds=5, plain=False, tell=tell)["rows"]),
+        "lab": lambda: list(bench_train(rounds=9, plain=False, tell=tell)["rows"]),
     }
 
 
