@@ -74,7 +74,7 @@ def _vectors(t: Tensor | None, far: int, length: int, heads: int, texts: int, dt
     return between(t.to(dtype), far - length + 1, length).expand(heads, -1, -1).repeat(texts, 1, 1)
 
 
-class Step(NamedTuple):
+class Stair(NamedTuple):
     """Rows ``first .. stop-1`` of a text, with the keys ``0 .. stop-1``."""
 
     first: int
@@ -86,18 +86,18 @@ class Step(NamedTuple):
         return self.stop - self.first
 
 
-def _steps(length: int) -> list[Step]:
+def _steps(length: int) -> list[Stair]:
     """Two steps down a text, or one where it is short."""
     half = length // 2
-    return [Step(0, half), Step(half, length)] if length >= WORTH else [Step(0, length)]
+    return [Stair(0, half), Stair(half, length)] if length >= WORTH else [Stair(0, length)]
 
 
-def _count(matrices: int, steps: list[Step]) -> int:
+def _count(matrices: int, steps: list[Stair]) -> int:
     """Weights of all steps."""
     return matrices * sum(step.rows * step.stop for step in steps)
 
 
-def _held(held: Tensor, steps: list[Step], matrices: int) -> list[Tensor]:
+def _held(held: Tensor, steps: list[Stair], matrices: int) -> list[Tensor]:
     """The weights of each step (matrices rows keys), which are kept one step after the other."""
     sizes = [matrices * step.rows * step.stop for step in steps]
     parts = torch.split(held, sizes)
