@@ -235,6 +235,21 @@ def test_a_number_that_is_written_to_during_a_decode_is_the_new_one(name):
     assert (found - full(enc, q, k, v)[:, :, 50:]).abs().max() < 1e-12
 
 
+@pytest.mark.parametrize("name", ["rope", "shaw", "fire"])
+@torch.no_grad()
+def test_a_token_of_another_scale_is_scaled_by_its_own(name, short_ways):
+    enc = randomised_copy(build(name, **SIZES))
+    q, k, v = text(40)
+    quick, slow = KVCache(enc), KVCache(enc)
+    slow._open_lane = lambda *a: None
+    for cache in (quick, slow):
+        read(cache, q[:, :, :39], k[:, :, :39], v[:, :, :39], first=10)
+    assert short_ways
+    last = [t[:, :, 39:] for t in (q, k, v)]
+    usual, found = attend(*last[:1], k, v, enc, at=Layout.decode(39)), quick.decode(*last, scale=1.5)
+    assert (found - slow.decode(*last, scale=1.5)).abs().max() < 1e-12 < (found - usual).abs().max()
+
+
 @pytest.mark.parametrize("warm", [0, 30])
 @torch.no_grad()
 def test_what_is_refused_changes_nothing(warm):

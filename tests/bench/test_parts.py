@@ -18,6 +18,19 @@ def test_a_part_runs_in_a_process_of_its_own_and_tells_what_it_does():
     assert any("path forward 512" in text for text in told)
 
 
+def test_schemes_have_a_process_each_and_what_ratios_are_to_has_one_row(monkeypatch):
+    ran = []
+
+    def run(name, schemes, tell):
+        ran.append((name, *schemes))
+        return [{"scheme": "nope"}, *({"scheme": scheme} for scheme in schemes)]
+
+    monkeypatch.setattr(parts, "_run_process", run)
+    rows = parts.run_apart("training-4096", print)
+    assert ran == [("training-4096", "rope"), ("training-4096", "alibi"), ("training-4096", "t5")]
+    assert [row["scheme"] for row in rows] == ["nope", "rope", "alibi", "t5"]
+
+
 def test_a_part_that_stops_says_why():
     with pytest.raises(RuntimeError, match=r"the part nothing stopped \(1\): KeyError: 'nothing'"):
         parts.run_apart("nothing", lambda text: None)

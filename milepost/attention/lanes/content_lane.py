@@ -2,7 +2,7 @@
 chosen once.
 
 Shaw, Transformer-XL, DeBERTa, FIRE and CoPE leave q, k and v as they are, and the encoding is asked anew at every
-token. What a lane saves are the checks, the layouts and the choice of the backend, which take a quarter of the time of
+token. What a lane saves are the checks, the layouts and the choice of the backend, which take a tenth of the time of
 attention to 16384 keys.
 """
 
